@@ -29,6 +29,7 @@ mod queue_steering;
 pub mod raw_socket;
 mod resolver;
 pub mod route;
+pub mod route_lookup;
 pub mod sandbox;
 pub mod service_manager;
 pub mod setup;

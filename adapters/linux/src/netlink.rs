@@ -152,28 +152,6 @@ impl Netlink {
         Ok(replies.into_iter().filter_map(address).collect())
     }
 
-    /// The interface through which packets with `mark` reach `dst`; `None` without a route.
-    pub fn interface_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<u32>, Error> {
-        let replies = match self.get(RouteNetlinkMessage::GetRoute(route_lookup(dst, mark))) {
-            Err(error) if is_unreachable(&error) => return Ok(None),
-            replies => replies.map_err(|error| Error::new(format!("route to {dst}"), error))?,
-        };
-        let oif = |attribute: &RouteAttribute| match attribute {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        };
-        Ok(replies.iter().find_map(|reply| match reply {
-            RouteNetlinkMessage::NewRoute(route) => route.attributes.iter().find_map(oif),
-            _ => None,
-        }))
-    }
-
-    /// MTU of the link through which packets with `mark` reach `dst`; `None` without a route.
-    pub fn link_mtu_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<usize>, Error> {
-        let index = self.interface_to(dst, mark)?;
-        index.map(|index| self.link_at(index).map(|link| link.mtu)).transpose()
-    }
-
     /// All policy rules of an IP version.
     pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
         let mut message = RuleMessage::default();
@@ -350,16 +328,6 @@ pub(crate) fn route_address(addr: IpAddr) -> RouteAddress {
     }
 }
 
-/// Request for the route of packets with `mark` to `dst`.
-pub(crate) fn route_lookup(dst: IpAddr, mark: u32) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = family(dst.is_ipv4());
-    message.header.destination_prefix_length = if dst.is_ipv4() { 32 } else { 128 };
-    message.attributes.push(RouteAttribute::Destination(route_address(dst)));
-    message.attributes.push(RouteAttribute::Mark(mark));
-    message
-}
-
 fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
     let RouteNetlinkMessage::NewLink(message) = reply else { return None };
     let name = message.attributes.iter().find_map(|attribute| match attribute {
@@ -388,6 +356,6 @@ fn own_address(message: &AddressMessage) -> Option<IpAddr> {
     })
 }
 
-fn is_unreachable(error: &io::Error) -> bool {
+pub(crate) fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ESRCH))
 }

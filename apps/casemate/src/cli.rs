@@ -10,6 +10,7 @@ use crate::output;
 use crate::run::{CleanupArgs, RunArgs};
 use crate::stack::args::StackArgs;
 use crate::status::StatusArgs;
+use crate::why::WhyArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub enum Command {
     Reload,
     /// Show the log of the running instance.
     Log(LogArgs),
+    /// Explain why a connection is in its state, and what to try.
+    Why(WhyArgs),
     /// Show the SAs, policies and counters of the running instance.
     Status(StatusArgs),
     /// Remove the guard, routes and rules that a crashed or failed run left behind.

@@ -17,6 +17,7 @@ pub mod config_source;
 pub mod control;
 pub mod demo;
 pub mod failure;
+mod history;
 pub mod inspect;
 pub mod keyring;
 pub mod lab_program;
@@ -28,6 +29,7 @@ pub mod run;
 pub mod stack;
 pub mod status;
 pub mod swanctl;
+pub mod why;
 pub mod xfrm;
 
 use clap::{ArgMatches, FromArgMatches};
@@ -45,6 +47,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
         Command::Rekey(args) => control::rekey(args),
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
+        Command::Why(args) => why::why(args),
         Command::Status(args) => status::status(args),
         Command::Cleanup(args) => run::cleanup(args),
         Command::Stack(args) => stack::stack(args),

@@ -29,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Output {
     queue: SyncSender<Item>,
     lost: u64,
+    /// Formats a note about lost lines.
+    note: fn(&str) -> String,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,14 @@ impl Output {
         };
         thread::Builder::new().name("output".into()).spawn(work)?;
         has_started.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
-        Ok(Self { queue, lost: 0 })
+        Ok(Self { queue, lost: 0, note: |text| format!("casemate: {text}") })
+    }
+
+    /// Sets the format of notes about lost lines, which is that of the other lines.
+    #[must_use]
+    pub(crate) fn with_notes_as(mut self, note: fn(&str) -> String) -> Self {
+        self.note = note;
+        self
     }
 
     /// Queues a line, or counts it as lost if the queue is full. Never blocks.
@@ -78,13 +87,12 @@ impl Output {
 
     /// Queues the count of lost lines if there are any and the queue has room.
     pub fn report_lost(&mut self) {
-        let lost = self.lost;
-        if lost > 0
-            && self.try_queue(format!(
-                "casemate: {} lost here: the output was not read in time\n",
-                counted(lost, "line was", "lines were")
-            ))
-        {
+        if self.lost == 0 {
+            return;
+        }
+        let lost = counted(self.lost, "line was", "lines were");
+        let note = (self.note)(&format!("{lost} lost here: the output was not read in time"));
+        if self.try_queue(format!("{note}\n")) {
             self.lost = 0;
         }
     }

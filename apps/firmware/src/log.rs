@@ -53,10 +53,11 @@ fn describe_ike(event: &Event) -> Option<String> {
         Event::ChildDown { reason, .. } => format!("ike: Child SA ended: {reason}"),
         Event::ChildFailed { reason, .. } => format!("ike: no Child SA was established: {reason}"),
         Event::PathChanged { path, .. } => format!("ike: the peer is now at {}", path.remote),
-        Event::Fault { fault, path } => format!("ike: {}: {fault}", path.remote),
+        Event::Fault { fault, path, .. } => format!("ike: {}: {fault}", path.remote),
         Event::ChildActive(_)
         | Event::ChildClosing(_)
         | Event::Keys(_)
+        | Event::Retransmitted { .. }
         | Event::ConfigAssigned { .. }
         | Event::AddrsReleased { .. } => {
             return None;

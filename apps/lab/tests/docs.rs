@@ -1,13 +1,15 @@
 //! The documentation against the program: example files load, word tables are correct and complete, the
-//! table of drop reasons matches the code, command lines parse, and every referenced file and test
+//! tables of drop reasons and faults match the code, command lines parse, and every referenced file and test
 //! exists.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_app::cli;
 use casemate_app::xfrm::XfrmFile;
 use casemate_datapath::DropReason;
+use casemate_ike::StateFault;
 use casemate_lab_app::COMMANDS;
 use casemate_sa::{SaParams, Transform};
+use casemate_wire::ike::FaultKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -247,6 +249,51 @@ fn drop_table() -> String {
 fn documented_drop_reasons_match_the_code() {
     let (text, table) = (page("docs/manual/inspect.md"), drop_table());
     assert!(text.contains(&table), "docs/manual/inspect.md should hold:\n\n{table}");
+}
+
+/// A table of faults as the manual must have it: name, meaning and source of each.
+fn fault_table(faults: impl Iterator<Item = [&'static str; 3]>) -> String {
+    let mut table = String::from("| fault | meaning | source |\n|---|---|---|\n");
+    for [name, meaning, source] in faults {
+        table.push_str(&format!("| `{name}` | {} | {source} |\n", meaning.trim()));
+    }
+    table
+}
+
+#[test]
+fn documented_faults_match_the_code() {
+    let state =
+        fault_table(StateFault::ALL.iter().map(|fault| [fault.name(), fault.description(), fault.source()]));
+    let wire =
+        fault_table(FaultKind::ALL.iter().map(|fault| [fault.name(), fault.description(), fault.source()]));
+    let text = page("docs/manual/troubleshooting.md");
+    for table in [state, wire] {
+        assert!(text.contains(&table), "docs/manual/troubleshooting.md should hold:\n\n{table}");
+    }
+}
+
+/// Every test of `broken_tunnel` has a row, and every row a test.
+#[test]
+fn table_of_broken_tunnels_matches_the_tests() {
+    let text = page("docs/manual/troubleshooting.md");
+    let table = section(&text, "## Ways to break a tunnel");
+    let rows: Vec<&str> = rows(table)
+        .iter()
+        .filter_map(|row| row.last().and_then(|cell| spans(cell).first().copied()))
+        .collect();
+    let mut tests = Vec::new();
+    for file in ["negotiation", "certificates", "network"] {
+        let code = page(&format!("apps/casemate/tests/broken_tunnel/{file}.rs"));
+        let after_attribute = code.split("#[test]\nfn ").skip(1);
+        tests.extend(after_attribute.map(|rest| rest.split('(').next().unwrap().to_owned()));
+    }
+    assert!(tests.len() >= 20, "{} tests", tests.len());
+    for test in &tests {
+        assert!(rows.contains(&test.as_str()), "no row for {test}");
+    }
+    for row in rows {
+        assert!(tests.iter().any(|test| test == row), "no test {row}");
+    }
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl Endpoint {
         self.ike.set_retransmission(retransmission);
     }
 
+    /// Requests an explanation with each fault of a negotiation ([`Ike::explain_faults`]).
+    pub fn explain_faults(&mut self) {
+        self.ike.explain_faults();
+    }
+
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are
     /// removed or changed. Initiates new children whose `start_action` demands it. If the SPD has no room for
     /// the traps, nothing changes.
@@ -336,6 +341,7 @@ impl Endpoint {
             | Event::ConfigAssigned { .. }
             | Event::AddrsReleased { .. }
             | Event::Fault { .. }
+            | Event::Retransmitted { .. }
             | Event::Keys(_) => {}
         }
     }

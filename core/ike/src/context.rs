@@ -5,12 +5,13 @@ use crate::child_sa::ChildSa;
 use crate::config::{Connection, HostAddrs, Lifespan, Lookup};
 use crate::cookie::CookieSecrets;
 use crate::crash_token::{Token, TokenMaker};
+use crate::diagnosis::{Explain, ExplanationSlot, SharedExplanation};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
-use crate::state::AssignedAddrs;
+use crate::state::{AssignedAddrs, SaCommon};
 use crate::{
     ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, IkeSpis, PeerFault,
     StateFault, TrafficSelector,
@@ -22,7 +23,7 @@ use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, Providers, Rng, SecretBytes};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{Instant, Spi};
-use casemate_wire::ike::IkeSpi;
+use casemate_wire::ike::{ExchangeType, IkeSpi};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -137,6 +138,9 @@ pub(crate) struct Shared {
     pub(crate) retries: RetryQueue,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
+    /// Builds explanations of faults; `None` unless the caller wants them.
+    pub(crate) explainer: Option<&'static dyn Explain>,
+    pub(crate) explanation: ExplanationSlot,
     pub(crate) peers: PeerIndex,
     /// IKE SA of each Child SA.
     pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
@@ -180,6 +184,16 @@ pub(crate) struct Deadlines {
     pub(crate) expires_at: Option<Instant>,
 }
 
+/// A request that was sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Retransmitted {
+    pub(crate) exchange: ExchangeType,
+    /// Number of retransmissions so far.
+    pub(crate) attempt: u32,
+    /// Time until the next one.
+    pub(crate) wait: Duration,
+}
+
 /// Result of a key exchange for the responder.
 pub(crate) struct KexResponse {
     pub(crate) method: KexMethod,
@@ -215,10 +229,50 @@ impl Step<'_, '_> {
         self.shared.effects.push(effect);
     }
 
-    /// Counts and reports a fault of a peer.
+    /// Counts and reports a fault of a peer whose connection is unknown.
     pub(crate) fn fault(&mut self, fault: PeerFault, path: Path) {
+        self.report_fault(fault, path, None);
+    }
+
+    /// Counts and reports a fault of the peer of an IKE SA.
+    pub(crate) fn sa_fault(&mut self, fault: PeerFault, path: Path, common: &SaCommon) {
+        self.report_fault(fault, path, Some(common.connection.clone()));
+    }
+
+    fn report_fault(&mut self, fault: PeerFault, path: Path, connection: Option<Arc<Connection>>) {
         self.shared.faults.count(fault);
-        self.event(Event::Fault { fault, path });
+        let explanation = match fault {
+            PeerFault::State(fault) => self.shared.explanation.take(fault),
+            PeerFault::Wire(_) => None,
+        };
+        self.event(Event::Fault { fault, path, connection, explanation });
+    }
+
+    /// Reports that a request of an IKE SA was sent again.
+    pub(crate) fn retransmitted(&mut self, common: &SaCommon, retransmitted: Retransmitted) {
+        let Retransmitted { exchange, attempt, wait } = retransmitted;
+        self.event(Event::Retransmitted {
+            ike: common.id,
+            connection: common.connection.clone(),
+            path: common.path,
+            exchange,
+            attempt,
+            tries: self.shared.settings.retransmission.tries,
+            wait,
+        });
+    }
+
+    /// Builds the explanation of a fault that this step is about to report, if explanations are wanted.
+    pub(crate) fn explain(
+        &mut self,
+        fault: StateFault,
+        is_authenticated: bool,
+        build: impl FnOnce(&dyn Explain, &Self) -> Option<SharedExplanation>,
+    ) {
+        let Some(explainer) = self.shared.explainer(self.context.now, is_authenticated) else { return };
+        if let Some(explanation) = build(explainer, self) {
+            self.shared.explanation.set(fault, explanation);
+        }
     }
 
     /// Returns a nonce of 32 bytes (RFC 7296 section 2.10: at least half the key length of the PRF; the

@@ -15,6 +15,7 @@ use crate::config::{Connection, Pool};
 use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
 use crate::crash_token::TokenMaker;
+use crate::diagnosis::{ExplainFaults, ExplanationSlot};
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
@@ -75,6 +76,8 @@ impl Ike {
             retries: RetryQueue::default(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
+            explainer: None,
+            explanation: ExplanationSlot::default(),
             peers: PeerIndex::default(),
             child_owners: OrderedMap::default(),
             scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
@@ -94,6 +97,12 @@ impl Ike {
     /// Changes how requests are retransmitted. An outstanding request follows from its next transmission on.
     pub fn set_retransmission(&mut self, retransmission: Retransmission) {
         self.shared.settings.retransmission = retransmission;
+    }
+
+    /// Requests an explanation with each fault of a negotiation. A device that does not call this function
+    /// does not contain the code that builds explanations.
+    pub fn explain_faults(&mut self) {
+        self.shared.explainer = Some(&ExplainFaults);
     }
 
     /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues

@@ -1,15 +1,17 @@
 //! Events that the engine reports.
 
 use crate::config::{ChildConfig, Connection, Identity};
+use crate::diagnosis::SharedExplanation;
 use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{ChildId, IkeSaId, IkeSpis, InitiateError, Path, PeerFault, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_sa::{AddrRange, SaParams};
-use casemate_wire::ike::NotifyType;
+use casemate_wire::ike::{ExchangeType, NotifyType};
 use core::fmt;
 use core::net::IpAddr;
+use core::time::Duration;
 
 /// A Child SA to install in the data path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,12 +190,33 @@ pub enum Event {
         /// New addresses and ports.
         path: Path,
     },
-    /// A peer violated the protocol.
+    /// A peer violated the protocol, or a negotiation failed.
     Fault {
         /// Kind of the violation.
         fault: PeerFault,
         /// Source and destination of the message.
         path: Path,
+        /// Connection of the IKE SA, if the message belongs to one.
+        connection: Option<Arc<Connection>>,
+        /// What was compared, if [`Ike::explain_faults`](crate::Ike::explain_faults) was called.
+        explanation: Option<SharedExplanation>,
+    },
+    /// A request was sent again, because the peer has not responded.
+    Retransmitted {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
+        /// Addresses and ports of the request.
+        path: Path,
+        /// Exchange of the request.
+        exchange: ExchangeType,
+        /// Number of retransmissions so far, from 1 on.
+        attempt: u32,
+        /// Maximum number of retransmissions.
+        tries: u32,
+        /// Time until the next retransmission, or until the peer counts as dead.
+        wait: Duration,
     },
     /// Keys of an IKE SA.
     Keys(alloc::boxed::Box<IkeKeys>),

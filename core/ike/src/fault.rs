@@ -26,6 +26,11 @@ macro_rules! state_faults {
                 match self { $(Self::$variant => $name,)+ }
             }
 
+            /// What the fault means, as sentences that begin with a space.
+            pub const fn description(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+),)+ }
+            }
+
             /// Response to a request with this fault.
             pub const fn response(self) -> FaultResponse {
                 match self { $(Self::$variant => $response,)+ }

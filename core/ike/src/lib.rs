@@ -24,6 +24,7 @@ pub mod config;
 mod context;
 mod cookie;
 mod crash_token;
+pub mod diagnosis;
 mod engine;
 mod event;
 mod fault;
@@ -44,7 +45,7 @@ pub use engine::{Ike, PendingRetry};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys, KeyPair};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use nat::NatStatus;
-pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};
+pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 pub use status::{

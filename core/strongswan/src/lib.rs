@@ -1,7 +1,7 @@
 //! strongSwan's keywords: proposals, identities and traffic selectors as in `swanctl.conf`.
 //!
-//! Each function parses text into a type of [`casemate_ike::config`]. Its error is the end of a sentence that
-//! names what was expected. [`notation`] writes proposals as text. Nothing is looked up. `no_std`.
+//! Functions `parse_*` parse text into a type of [`casemate_ike::config`], and [`notation`] writes proposals.
+//! An error is the end of a sentence that names what was expected. Nothing is looked up. `no_std`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

@@ -229,7 +229,7 @@ impl CoverageCounter {
             }
             Event::PathChanged { .. } => self.coverage.count(Situation::Moved),
             Event::ConfigAssigned { .. } => self.coverage.count(Situation::Assigned),
-            Event::Fault { fault: PeerFault::State(fault), path } => self.fault(*fault, *path, node),
+            Event::Fault { fault: PeerFault::State(fault), path, .. } => self.fault(*fault, *path, node),
             _ => {}
         }
     }

@@ -85,7 +85,10 @@ pub(crate) fn format_notice(notice: &Notice) -> String {
             format!("NotBegun {}: {error}", connection.name)
         }
         Notice::Ike(Event::ChildDown { id, reason: why, .. }) => format!("ChildDown {id}: {why}"),
-        Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
+        Notice::Ike(Event::Fault { fault, path, .. }) => format!("Fault from {}: {fault}", path.remote),
+        Notice::Ike(Event::Retransmitted { connection, exchange, attempt, .. }) => {
+            format!("Retransmitted {} {exchange}: {attempt}", connection.name)
+        }
         Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.initiator.0 >> 32),
         other => format!("{other:?}"),
     }

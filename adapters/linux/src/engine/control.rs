@@ -1,7 +1,8 @@
 //! The control plane of the engine: IKE, notices, counters, and everything that depends on time alone.
 
+use super::endpoint_context::EndpointContext;
 use super::event_loop::EventLoop;
-use super::shared::{EndpointContext, Shared};
+use super::shared::Shared;
 use super::{EngineHandler, SystemProblem, held};
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
@@ -13,6 +14,7 @@ use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol, Selector};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -203,7 +205,16 @@ impl EventLoop {
             let sent = ike::send(&self.ike_senders, &self.raw_sender, ident, self.batch.now, &transmit);
             if let Err(error) = sent {
                 let Path { local, remote } = transmit.path;
-                report(format!("IKE message from {local} to {remote}: {error}"));
+                let hint = match error.kind() {
+                    ErrorKind::NetworkUnreachable
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::AddrNotAvailable => {
+                        let (own, peer) = (local.ip(), remote.ip());
+                        format!("; an interface with {own} and a route to {peer} were expected")
+                    }
+                    _ => String::new(),
+                };
+                report(format!("IKE message from {local} to {remote}: {error}{hint}"));
             }
         }
     }

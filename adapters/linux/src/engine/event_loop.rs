@@ -2,9 +2,10 @@
 //! as the workers do, and alone handles signals, IKE and timers.
 
 use super::control::{DiscardPolicies, PendingNotices, TICK};
+use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
-use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
+use super::shared::{Batch, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;

@@ -1,8 +1,9 @@
 //! Inbound stage: packets from packet sockets and UDP ports pass the data path and are delivered to the TUN
 //! interface.
 
+use super::endpoint_context::DatapathLock;
 use super::reorder::Sequence;
-use super::shared::{Batch, DatapathLock, Shared};
+use super::shared::{Batch, Shared};
 use crate::BATCH;
 use crate::ike::ike_datagram;
 use crate::packet_socket::PacketKind;

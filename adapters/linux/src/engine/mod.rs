@@ -26,6 +26,7 @@
 //! (control.rs, timed_packets.rs). shared.rs has what the threads share, and the lock order.
 
 mod control;
+mod endpoint_context;
 mod event_loop;
 mod gso;
 mod handler;
@@ -43,8 +44,8 @@ mod transmitter;
 mod tun_queue;
 mod workers;
 
+pub use endpoint_context::{EndpointContext, EndpointHandle};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
-pub use shared::{EndpointContext, EndpointHandle};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 

@@ -1,8 +1,9 @@
 //! Outbound stage: packets from the TUN interface pass the data path and are sent to the network.
 
+use super::endpoint_context::{DatapathLock, EndpointContext};
 use super::ip_idents::set_ipv4_ident_if_zero;
 use super::reorder::Sequence;
-use super::shared::{Batch, DatapathLock, EndpointContext, Shared};
+use super::shared::{Batch, Shared};
 use super::transmitter::{Transmitter, enqueue};
 use crate::BATCH;
 use crate::link_sender::Outgoing;

@@ -1,7 +1,8 @@
 //! Looks up the next hop of a destination: the interface, and the Ethernet address of the neighbour there.
 
-use crate::netlink::{Netlink, family, route_lookup};
+use crate::netlink::{Netlink, family};
 use crate::packet_socket::{ETHERTYPE_V4, ETHERTYPE_V6};
+use crate::route_lookup::route_lookup;
 use crate::sys::{LINK_ADDRESS_LEN, LinkAddress};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{

@@ -258,7 +258,7 @@ impl Events {
                 self.push(EVENT_NOT_BEGUN, &connection, Some(&child), Some(&error));
             }
             // Not reported: these are counted, and a flood of them must not displace other events.
-            Notice::Ike(Event::Fault { .. })
+            Notice::Ike(Event::Fault { .. } | Event::Retransmitted { .. })
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
                 | Event::ChildActive(_)

@@ -134,6 +134,16 @@ fn instance() -> Result<Instance, Failure> {
 }
 
 fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
+    let answer = query(request, timeout)?;
+    if answer.get("ok").and_then(Value::as_bool) == Some(true) {
+        return Ok(());
+    }
+    let error = answer.get("error").and_then(Value::as_str).unwrap_or("no reason was given");
+    Err(Failure::failed(error))
+}
+
+/// Sends a request to the running instance and returns its response.
+pub(crate) fn query(request: &Request, timeout: Duration) -> Result<Value, Failure> {
     let answer = send_request(&instance()?, request, timeout).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::failed(format!(
             "no response within {} s: `casemate log` shows the events",
@@ -141,13 +151,7 @@ fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
         )),
         _ => Failure::failed(error),
     })?;
-    let answer: Value = serde_json::from_str(&answer)
-        .map_err(|_| Failure::failed("the instance ended before it responded"))?;
-    if answer.get("ok").and_then(Value::as_bool) == Some(true) {
-        return Ok(());
-    }
-    let error = answer.get("error").and_then(Value::as_str).unwrap_or("no reason was given");
-    Err(Failure::failed(error))
+    serde_json::from_str(&answer).map_err(|_| Failure::failed("the instance ended before it responded"))
 }
 
 /// Runs `casemate log`.

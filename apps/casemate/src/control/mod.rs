@@ -5,6 +5,7 @@ mod client;
 mod server;
 mod session;
 
+pub(crate) use client::query;
 pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 pub use client::{initiate, log, rekey, reload, send_request, terminate};
 pub(crate) use server::{ControlServer, PendingRequest, Reply, Waker};
@@ -34,6 +35,8 @@ pub enum Request {
     },
     /// Reload the configuration.
     Reload,
+    /// Explain the state of the connection with this name.
+    Why(String),
     /// Send the log.
     Log {
         /// Whether later messages are sent too.
@@ -50,6 +53,7 @@ impl Request {
             Self::Terminate(name) => json!({"do": "terminate", "name": name}),
             Self::Rekey { name, ike } => json!({"do": "rekey", "name": name, "ike": ike}),
             Self::Reload => json!({"do": "reload"}),
+            Self::Why(name) => json!({"do": "why", "name": name}),
             Self::Log { follow } => json!({"do": "log", "follow": follow}),
         };
         format!("{value}\n")
@@ -66,6 +70,7 @@ impl Request {
             "terminate" => Self::Terminate(name()?),
             "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
             "reload" => Self::Reload,
+            "why" => Self::Why(name()?),
             "log" => Self::Log { follow: flag("follow")? },
             _ => return None,
         })
@@ -92,6 +97,7 @@ mod tests {
             Request::Terminate(String::new()),
             Request::Rekey { name: "x".into(), ike: true },
             Request::Reload,
+            Request::Why("gw".into()),
             Request::Log { follow: false },
         ] {
             let line = request.to_line();

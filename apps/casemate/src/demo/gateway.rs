@@ -83,7 +83,7 @@ impl Gateway {
     fn log(&self) -> String {
         let log =
             fs::read_to_string(&self.log).unwrap_or_else(|error| format!("{}: {error}", self.log.display()));
-        let lines = log.lines().map(|line| line.strip_prefix("casemate: ").unwrap_or(line));
+        let lines = log.lines().map(|line| line.split_once("casemate: ").map_or(line, |(_, text)| text));
         lines.collect::<Vec<_>>().join("\n")
     }
 

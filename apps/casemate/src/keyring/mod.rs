@@ -30,10 +30,14 @@ pub struct Keyring {
 }
 
 /// A peer whose certificate or signature was refused.
-struct RefusedPeer {
-    peer: Identity,
-    /// The line for the log.
-    why: String,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedPeer {
+    /// Identity of the peer.
+    pub peer: Identity,
+    /// Name of the connection that refused it.
+    pub connection: String,
+    /// The certificate or signature, and why it was refused.
+    pub reason: String,
 }
 
 /// IKE may run on another thread than the one that loaded the keys.
@@ -67,8 +71,8 @@ impl Keyring {
     }
 
     /// Returns the refusals since the last call.
-    pub fn take_refusals(&self) -> Vec<String> {
-        mem::take(&mut *self.refusals()).into_iter().map(|refused| refused.why).collect()
+    pub fn take_refusals(&self) -> Vec<RefusedPeer> {
+        mem::take(&mut *self.refusals())
     }
 
     /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
@@ -120,7 +124,7 @@ impl Credentials for Keyring {
     ) -> Result<PublicKey, NotTrusted> {
         let verifier = self.verify(connection).ok_or(NotTrusted)?;
         verifier.verify(shown, providers, &|pattern, id| self.pattern_matches(pattern, id)).map_err(|why| {
-            self.refuse(shown.id, format!("{}: certificate of {}: {why}", connection.name, shown.id));
+            self.refuse(connection, shown.id, format!("certificate of {}: {why}", shown.id));
             NotTrusted
         })
     }
@@ -135,10 +139,10 @@ impl Credentials for Keyring {
             }
             Some(rules) => {
                 let why = format!(
-                    "{}: signature of {peer} is {alg}, but remote.auth = {} requires another one",
-                    connection.name, rules.text
+                    "signature of {peer} is {alg}, but remote.auth = {} requires another one",
+                    rules.text
                 );
-                self.refuse(peer, why);
+                self.refuse(connection, peer, why);
                 false
             }
         }
@@ -155,10 +159,10 @@ impl Credentials for Keyring {
 }
 
 impl Keyring {
-    fn refuse(&self, peer: &Identity, why: String) {
+    fn refuse(&self, connection: &Connection, peer: &Identity, reason: String) {
         let mut refusals = self.refusals();
         if refusals.len() < MAX_REFUSALS {
-            refusals.push(RefusedPeer { peer: peer.clone(), why });
+            refusals.push(RefusedPeer { peer: peer.clone(), connection: connection.name.clone(), reason });
         }
     }
 

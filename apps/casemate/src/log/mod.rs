@@ -1,23 +1,51 @@
-//! The log of an instance: written to standard error, kept for `casemate log`, and sent to `casemate log
-//! --follow`.
+//! The log of an instance: written to standard error or the journal, kept for `casemate log`, and sent to
+//! `casemate log --follow`.
 //!
-//! `rate_limit` limits the messages of each category.
+//! `notice` formats the notices of the endpoint; `explanation` and `hints` add what was compared and what to
+//! check, in the words of the configuration file (`wording`). `level` filters the messages, `rate_limit`
+//! limits those of each category, and `sink` writes them.
 
-pub mod format;
+mod explanation;
+mod hints;
+pub mod level;
+pub mod message;
+pub mod notice;
 pub mod rate_limit;
+mod sink;
+pub mod wording;
 
 use crate::control::Reply;
-use crate::output::Output;
 use crate::printable;
 use casemate_wire::invariant::OrBroken;
+use level::{Level, LevelFilter};
+use message::{Message, Subject};
 use rate_limit::{LogCategory, RateLimits};
+pub use sink::LogFormat;
+pub(crate) use sink::Sink;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Maximum number of lines kept in each of the three groups.
 const KEPT: usize = 1_000;
 /// Maximum length of a line in bytes; longer lines are truncated.
 const MAX_LINE: usize = 2_048;
+
+/// Options of the log.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct LogOptions {
+    /// Format of the log on standard error [default: text, or journal fields under systemd].
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// Which messages are logged: error, warning, info or debug, and exceptions for program, ike, datapath,
+    /// system or application, such as `info,ike=debug`.
+    #[arg(
+        long,
+        value_name = "LEVEL[,SUBSYSTEM=LEVEL...]",
+        default_value = "info",
+        hide_default_value = false
+    )]
+    pub log_level: LevelFilter,
+}
 
 /// A line that is kept.
 struct KeptLine {
@@ -32,60 +60,82 @@ pub(crate) struct Log {
     /// lines of another.
     kept: [VecDeque<KeptLine>; 3],
     written: u64,
-    standard_error: Output,
+    sink: Sink,
+    filter: LevelFilter,
     followers: Vec<Reply>,
     limits: RateLimits,
 }
 
 impl Log {
-    pub(crate) fn new(standard_error: Output) -> Self {
+    pub(crate) fn new(sink: Sink, filter: LevelFilter) -> Self {
         let (kept, followers, limits) = Default::default();
-        Self { kept, written: 0, standard_error, followers, limits }
+        Self { kept, written: 0, sink, filter, followers, limits }
     }
 
     /// Writes a warning during start-up to standard error only.
     pub(crate) fn warn(&mut self, line: &str) {
-        self.info(&format!("warning: {line}"));
+        self.write_to_sink(&Message::program(Level::Warning, line));
     }
 
     /// Writes a message during start-up to standard error only.
     pub(crate) fn info(&mut self, line: &str) {
-        self.standard_error.write(&format!("casemate: {}", printable::line(line)));
+        self.write_to_sink(&Message::program(Level::Info, line));
     }
 
     /// Waits until all lines are written to standard error, but at most one second.
     pub(crate) fn flush(&mut self) {
-        self.standard_error.flush();
+        self.sink.flush();
     }
 
-    /// Logs a message, subject to the rate limit of its category.
-    pub(crate) fn record(&mut self, category: LogCategory, line: &str) {
-        self.record_at(category, line, Instant::now());
+    /// Logs a message of the program itself. Such messages have no rate limit.
+    pub(crate) fn program(&mut self, level: Level, text: &str) {
+        self.record(Message::program(level, text));
+    }
+
+    /// Logs a message, subject to its level and to the rate limit of its category.
+    pub(crate) fn record(&mut self, message: Message) {
+        self.record_at(&message, Instant::now());
     }
 
     /// Logs due reports about suppressed messages. Must be called regularly.
     pub(crate) fn report(&mut self) {
         self.report_at(Instant::now());
-        self.standard_error.report_lost();
+        self.sink.report_lost();
     }
 
-    fn record_at(&mut self, category: LogCategory, line: &str, now: Instant) {
-        if self.limits.admit(category, now) {
-            self.write(category, line);
+    fn record_at(&mut self, message: &Message, now: Instant) {
+        if self.filter.admits(message.level, message.subsystem()) && self.limits.admit(message.category, now)
+        {
+            self.write(message);
         }
     }
 
     fn report_at(&mut self, now: Instant) {
         for (category, line) in self.limits.reports(now) {
-            self.write(category, &line);
+            self.write(&Message::new(Level::Warning, category, Subject::default(), line));
         }
     }
 
-    fn write(&mut self, category: LogCategory, line: &str) {
-        let line = printable::line(line);
-        let line = cut(&line);
+    fn write(&mut self, message: &Message) {
+        let at = SystemTime::now();
         // A blocked standard error does not affect clients.
-        self.standard_error.write(&format!("casemate: {line}"));
+        let lines = self.write_to_sink(message);
+        for line in lines {
+            let line = format!("{} {}: {line}", sink::timestamp(at), message.level);
+            self.keep(message.category, &line);
+            self.followers.retain(|follower| follower.send(line.clone()));
+        }
+    }
+
+    /// Writes a message and returns its lines.
+    fn write_to_sink(&mut self, message: &Message) -> Vec<String> {
+        let lines: Vec<String> =
+            message.lines().iter().map(|line| cut(&printable::line(line)).to_owned()).collect();
+        self.sink.write(message, &lines, SystemTime::now());
+        lines
+    }
+
+    fn keep(&mut self, category: LogCategory, line: &str) {
         let [own, sas, others] = &mut self.kept;
         let kept = match category {
             LogCategory::Program => own,
@@ -97,7 +147,6 @@ impl Log {
         }
         self.written = self.written.saturating_add(1);
         kept.push_back(KeptLine { number: self.written, text: line.into() });
-        self.followers.retain(|follower| follower.send(line.into()));
     }
 
     /// Sends a client all kept lines and, if `follow` is set, all later ones.
@@ -121,6 +170,7 @@ fn cut(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Output;
     use casemate_linux::SystemProblem;
     use std::fs::File;
     use std::time::Duration;
@@ -130,13 +180,18 @@ mod tests {
 
     fn log() -> Log {
         let nowhere = File::options().write(true).open("/dev/null").unwrap();
-        Log::new(Output::start(nowhere.into()).unwrap())
+        Log::new(Sink::text(Output::start(nowhere.into()).unwrap()), LevelFilter::default())
     }
 
+    fn record(log: &mut Log, category: LogCategory, text: &str, now: Instant) {
+        log.record_at(&Message::new(Level::Info, category, Subject::default(), text), now);
+    }
+
+    /// The kept lines without their time and level.
     fn lines(log: &Log) -> Vec<&str> {
         let mut lines: Vec<_> = log.kept.iter().flatten().collect();
         lines.sort_unstable_by_key(|line| line.number);
-        lines.into_iter().map(|line| &*line.text).collect()
+        lines.into_iter().map(|line| line.text.split_once(": ").unwrap().1).collect()
     }
 
     /// 170 invalid packets per second, with a reload in between, must not hide other messages.
@@ -145,10 +200,10 @@ mod tests {
         let (mut log, start) = (log(), Instant::now());
         for n in 0..1_700u64 {
             let now = start + Duration::from_millis(n * 1_000 / 170);
-            log.record_at(NO_SA, &format!("bogus {n}"), now);
+            record(&mut log, NO_SA, &format!("bogus {n}"), now);
             if n % 170 == 100 {
-                log.record_at(LogCategory::Program, &format!("own {n}"), now);
-                log.record_at(REPLAY, &format!("replay {n}"), now);
+                record(&mut log, LogCategory::Program, &format!("own {n}"), now);
+                record(&mut log, REPLAY, &format!("replay {n}"), now);
             }
             log.report_at(now);
         }
@@ -191,7 +246,7 @@ mod tests {
         ];
         for category in categories.into_iter().chain(system.map(LogCategory::System)) {
             let (mut log, start) = (log(), Instant::now());
-            (0..5_000).for_each(|_| log.record_at(category, "flood", start));
+            (0..5_000).for_each(|_| record(&mut log, category, "flood", start));
             let written = lines(&log).len();
             assert!((20..=1_000).contains(&written), "{category}: {written}");
             log.report_at(start + Duration::from_secs(11));
@@ -203,27 +258,27 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_own_events_are_kept() {
         let (mut log, start) = (log(), Instant::now());
-        log.record_at(LogCategory::Program, "the first own event", start);
+        record(&mut log, LogCategory::Program, "the first own event", start);
         for n in 0..5_000 {
-            log.record_at(NO_SA, "bogus", start + Duration::from_secs(n));
+            record(&mut log, NO_SA, "bogus", start + Duration::from_secs(n));
         }
         assert_eq!(lines(&log).len(), KEPT + 1);
         assert_eq!(lines(&log)[0], "the first own event");
         for n in 0..KEPT {
-            log.record_at(LogCategory::Program, &n.to_string(), start);
+            record(&mut log, LogCategory::Program, &n.to_string(), start);
         }
         for n in 0..KEPT as u64 + 10 {
-            log.record_at(LogCategory::Sa, "an SA", start + Duration::from_secs(n));
+            record(&mut log, LogCategory::Sa, "an SA", start + Duration::from_secs(n));
         }
         assert_eq!(log.kept.each_ref().map(VecDeque::len), [KEPT; 3]);
-        log.record_at(LogCategory::Program, &"ä".repeat(MAX_LINE), start);
+        record(&mut log, LogCategory::Program, &"ä".repeat(MAX_LINE), start);
         assert_eq!(lines(&log).last().map(|line| line.len()), Some(MAX_LINE));
     }
 
     #[test]
     fn text_of_peers_stays_on_one_line() {
         let mut log = log();
-        log.record(LogCategory::Program, "peer \x1b[2J\ncasemate: forged");
+        log.program(Level::Info, "peer \x1b[2J\ncasemate: forged");
         assert_eq!(lines(&log), ["peer \\u{1b}[2J\\u{a}casemate: forged"]);
     }
 }

@@ -5,6 +5,7 @@
 //! Suppressed messages are counted and reported. docs/decisions/0054-log-and-control-socket.md lists all
 //! messages and who can cause them.
 
+use super::level::Subsystem;
 use crate::output;
 use casemate_linux::SystemProblem;
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ const UNAUTHENTICATED: Limit = Limit { burst: 20, per_second: 1 };
 const AUTHENTICATED: Limit = Limit { burst: 1_000, per_second: 10 };
 /// Interval of the reports about suppressed messages in a category.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+
 /// The category of a log message. Each category except [`Program`](Self::Program) has a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogCategory {
@@ -40,6 +42,10 @@ pub enum LogCategory {
     Acquire,
     /// A change of a peer's address.
     Moved,
+    /// A repeated request, because the peer does not respond.
+    Retransmission,
+    /// A policy that was added or removed.
+    Policy,
     /// A refused certificate.
     Certificate,
     /// An error while saving keys.
@@ -60,6 +66,8 @@ impl fmt::Display for LogCategory {
             Self::Fault(name) => write!(f, "IKE fault {name}"),
             Self::Acquire => f.write_str("no SA for packets"),
             Self::Moved => f.write_str("address of a peer"),
+            Self::Retransmission => f.write_str("repeated requests"),
+            Self::Policy => f.write_str("policies"),
             Self::Certificate => f.write_str("certificate refused"),
             Self::SavedKeys => f.write_str("keys not saved"),
             Self::System(trouble) => write!(f, "{trouble}"),
@@ -69,11 +77,27 @@ impl fmt::Display for LogCategory {
 }
 
 impl LogCategory {
+    /// Part of the program that its messages come from.
+    pub(super) const fn subsystem(self) -> Subsystem {
+        match self {
+            Self::Program => Subsystem::Program,
+            Self::Sa
+            | Self::HalfOpen
+            | Self::Fault(_)
+            | Self::Moved
+            | Self::Retransmission
+            | Self::Certificate => Subsystem::Ike,
+            Self::Audit(_) | Self::Acquire | Self::Policy => Subsystem::Datapath,
+            Self::SavedKeys | Self::System(_) => Subsystem::System,
+            Self::Application => Subsystem::Application,
+        }
+    }
+
     /// The rate limit; `None` is unlimited.
     const fn limit(self) -> Option<&'static Limit> {
         match self {
             Self::Program => None,
-            Self::Sa => Some(&AUTHENTICATED),
+            Self::Sa | Self::Retransmission | Self::Policy => Some(&AUTHENTICATED),
             _ => Some(&UNAUTHENTICATED),
         }
     }

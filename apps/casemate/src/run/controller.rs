@@ -6,13 +6,17 @@ use crate::command::{self, PendingCommand};
 use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
-use crate::keyring::Keyring;
+use crate::history::History;
+use crate::keyring::{Keyring, RefusedPeer};
 use crate::log::Log;
-use crate::log::format::log_line;
+use crate::log::level::Level;
+use crate::log::message::{Message, Subject};
+use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::{Charon, FilesRead};
+use crate::why;
 use casemate::Notice;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
@@ -38,6 +42,8 @@ pub(super) struct RunController {
     identity: InstanceIdentity,
     log: Log,
     manager: ServiceManager,
+    /// What happened to each connection lately.
+    history: History,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     responses: Vec<(Reply, String)>,
@@ -73,6 +79,7 @@ impl RunController {
             identity,
             log,
             manager,
+            history: History::default(),
             pending_commands: PendingCommands::default(),
             responses: Vec::new(),
             key_log: None,
@@ -107,7 +114,7 @@ impl RunController {
     /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
     fn check_sent(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
-            self.log.record(LogCategory::Program, &format!("warning: NOTIFY_SOCKET: {error}"));
+            self.log.program(Level::Warning, &format!("NOTIFY_SOCKET: {error}"));
         }
     }
 
@@ -130,10 +137,10 @@ impl RunController {
     fn keep_crash_secret(&mut self, secret: Option<Result<SecretBytes, Error>>) {
         match secret {
             Some(Ok(secret)) => self.crash_secret = Some(secret),
-            Some(Err(error)) => self.log.record(
-                LogCategory::Program,
-                &format!("warning: peers will notice a crash of this instance later: {error}"),
-            ),
+            Some(Err(error)) => {
+                let text = format!("peers will notice a crash of this instance later: {error}");
+                self.log.program(Level::Warning, &text);
+            }
             None => {}
         }
     }
@@ -149,6 +156,7 @@ impl RunController {
             endpoint.set_crash_secret(secret);
         });
         let (connections, pools) = (loaded.connections, loaded.pools);
+        self.history.reconfigure(&connections);
         context
             .with(|endpoint, context| endpoint.configure(connections, &pools, context))
             .map_err(|error| error.to_string())
@@ -156,21 +164,16 @@ impl RunController {
 
     /// Logs the warnings of a reloaded configuration.
     fn warn(&mut self, loaded: &LoadedConfig) {
-        loaded
-            .warnings
-            .iter()
-            .for_each(|warning| self.log.record(LogCategory::Program, &format!("warning: {warning}")));
+        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
         if loaded.scheduling != self.scheduling {
             // The queues of the TUN interface depend on the scheduler and cannot change at run time.
-            self.log.record(
-                LogCategory::Program,
-                "warning: scheduler: the changes take effect when the instance is restarted",
-            );
+            self.log
+                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
         }
         if loaded.performance != self.performance {
-            self.log.record(
-                LogCategory::Program,
-                "warning: performance: the changes take effect when the instance is restarted",
+            self.log.program(
+                Level::Warning,
+                "performance: the changes take effect when the instance is restarted",
             );
         }
     }
@@ -179,17 +182,21 @@ impl RunController {
     fn check_file_access(&mut self) {
         let errors = mem::take(&mut self.start_files).unreadable();
         if !errors.is_empty() {
-            let what =
-                "warning: a reload will fail, because the instance can no longer read files of other users:";
-            self.log.record(LogCategory::Program, &format!("{what} {}", errors.join("\n")));
+            let what = "a reload will fail, because the instance can no longer read files of other users:";
+            self.log.program(Level::Warning, &format!("{what} {}", errors.join("\n")));
         }
     }
 
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
         let result = match request {
             Request::Status => {
-                let snapshot = Snapshot::take(&handle.lock(), &self.identity);
+                let snapshot = Snapshot::take(&handle.lock(), &self.identity, &self.history);
                 let _ = reply.send(snapshot.to_json().to_string());
+                return;
+            }
+            Request::Why(name) => {
+                let report = why::report(&name, &handle.lock(), &self.history, self.identity.mark());
+                let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));
                 return;
             }
             Request::Log { follow } => return self.log.send_to(reply, follow),
@@ -259,10 +266,10 @@ impl RunController {
     /// system state matches.
     fn reloaded(&mut self, result: Result<(), String>, clients: Vec<Reply>) {
         match &result {
-            Ok(()) => self.log.record(LogCategory::Program, "the configuration was read again"),
-            Err(error) => error
-                .lines()
-                .for_each(|line| self.log.record(LogCategory::Program, &format!("reload: {line}"))),
+            Ok(()) => self.log.program(Level::Info, "the configuration was read again"),
+            Err(error) => {
+                error.lines().for_each(|line| self.log.program(Level::Error, &format!("reload: {line}")));
+            }
         }
         self.reload_status = Some(if result.is_ok() { READY } else { RELOAD_FAILED });
         self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
@@ -276,7 +283,8 @@ impl RunController {
             _ => Ok(()),
         };
         if let Err(error) = saved {
-            self.log.record(LogCategory::SavedKeys, &format!("{}: {error}", key_log.directory().display()));
+            let text = format!("{}: {error}", key_log.directory().display());
+            self.log.record(Message::new(Level::Error, LogCategory::SavedKeys, Subject::default(), text));
         }
     }
 }
@@ -295,7 +303,7 @@ impl EngineHandler for RunController {
     }
 
     fn on_reload(&mut self) {
-        self.log.record(LogCategory::Program, "SIGHUP: reloading the configuration");
+        self.log.program(Level::Info, "SIGHUP: reloading the configuration");
         self.start_reload(Vec::new());
     }
 
@@ -322,14 +330,22 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
-        self.keyring.take_refusals().iter().for_each(|line| self.log.record(LogCategory::Certificate, line));
-        if let Some((kind, line)) = log_line(notice, sa) {
-            self.log.record(kind, &line);
+        let mut refusals = self.keyring.take_refusals();
+        if let Some(mut message) = notice::message(notice, sa) {
+            if notice::is_refused_certificate(notice) {
+                message.details.extend(refusals.drain(..).map(|refused| refused.reason));
+            }
+            self.history.note(notice, &mut message);
+            self.log.record(message);
+        }
+        for RefusedPeer { connection, reason, .. } in refusals {
+            let subject = Subject::connection(&connection);
+            self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, reason));
         }
     }
 
     fn on_problem(&mut self, kind: SystemProblem, what: String) {
-        self.log.record(LogCategory::System(kind), &what);
+        self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
 

@@ -98,6 +98,7 @@ fn endpoint_with_key_log(start: &mut Start<'_>) -> Result<(Endpoint, Option<KeyL
     datapath.enable_rohc();
     let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
     endpoint.report_keys(key_log.is_some());
+    endpoint.explain_faults();
     Ok((endpoint, key_log))
 }
 

@@ -259,6 +259,7 @@ mod tests {
             dummy_packets: None,
             tun: "t".into(),
             threads: None,
+            log: crate::log::LogOptions::default(),
         }
     }
 

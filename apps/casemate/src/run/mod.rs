@@ -16,6 +16,7 @@ mod manual;
 mod start;
 
 use crate::failure::Failure;
+use crate::log::LogOptions;
 use crate::output;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, CleanUp, Leftovers};
@@ -76,6 +77,9 @@ pub struct RunArgs {
     /// otherwise they sleep. All threads serve the same SAs, and packets keep their order.
     #[arg(long, value_name = "COUNT")]
     pub threads: Option<NonZeroUsize>,
+    /// Format and level of the log.
+    #[command(flatten)]
+    pub log: LogOptions,
 }
 
 impl RunArgs {

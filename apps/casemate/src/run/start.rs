@@ -8,8 +8,8 @@ use super::manual::{ManualKeys, ManualState};
 use crate::control::ControlServer;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
-use crate::log::Log;
-use crate::output::{self, Output};
+use crate::log::{Log, LogOptions, Sink};
+use crate::output;
 use crate::status::InstanceIdentity;
 use casemate::Endpoint;
 use casemate_datapath::Direction;
@@ -131,7 +131,7 @@ impl InitialPolicies {
 pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
     // Before any thread is started, so that signals reach only the engine's event loop.
     let signals = Signals::block().map_err(Failure::failed)?;
-    let mut log = open_log()?;
+    let mut log = open_log(&args.log)?;
     mode.warnings().iter().for_each(|warning| log.warn(warning));
     if !args.dry_run {
         check_privileges()?;
@@ -189,7 +189,7 @@ fn run_instance(
         }
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
-    let mut controller = RunController::new(control, identity, log, manager);
+    let mut controller = RunController::new(control, identity.with_mark(numbers.mark), log, manager);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
     }
@@ -233,9 +233,10 @@ fn finish(engine: Engine, result: Result<RunEnd, casemate_linux::Error>) -> Resu
 }
 
 /// Opens the log of an instance on standard error. Its thread must start after signals are blocked.
-fn open_log() -> Result<Log, Failure> {
+fn open_log(options: &LogOptions) -> Result<Log, Failure> {
     let failed = |error| Failure::failed(format!("standard error: {error}"));
-    Output::standard_error().map(Log::new).map_err(failed)
+    let sink = Sink::standard_error(options.log_format).map_err(failed)?;
+    Ok(Log::new(sink, options.log_level.clone()))
 }
 
 /// Without these privileges, the start would fail at one of its steps, with less helpful words.

@@ -4,7 +4,7 @@ use super::args::StackArgs;
 use super::tap_device::{DeviceErrors, TapDevice};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
-use crate::log::format::log_line;
+use crate::log::notice::log_line;
 use crate::log::rate_limit::LogCategory;
 use crate::output::counted;
 use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};

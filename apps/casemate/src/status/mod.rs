@@ -1,5 +1,7 @@
 //! `casemate status`: shows the state of the running instances.
 
+mod child_traffic;
+mod connections;
 mod snapshot;
 mod table;
 
@@ -8,9 +10,12 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
 use casemate_linux::instance::Instance;
+pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
+pub(crate) use connections::{ConnectionState, ConnectionStatus};
 use serde_json::Value;
 pub use snapshot::ike_sas;
+pub(crate) use snapshot::seconds;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 

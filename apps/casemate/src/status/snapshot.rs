@@ -1,5 +1,7 @@
 //! A snapshot of the state of an instance, with its IKE SAs and Child SAs, and its JSON.
 
+use super::connections::ConnectionStatus;
+use crate::history::History;
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
@@ -8,6 +10,7 @@ use casemate_linux::setup::GuardState;
 use casemate_linux::{EndpointContext, LinkSending};
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
+use casemate_strongswan::notation;
 use casemate_wire::invariant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -21,6 +24,8 @@ pub struct InstanceIdentity {
     config: Option<String>,
     counters: Option<String>,
     providers: HashMap<SaId, String>,
+    /// Mark of packets that take the routes of the system.
+    mark: u32,
 }
 
 impl InstanceIdentity {
@@ -28,13 +33,24 @@ impl InstanceIdentity {
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
         let xfrm = Some(path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm, config: None, counters, providers }
+        Self { tun: args.tun.clone(), xfrm, config: None, counters, providers, mark: 0 }
     }
 
     /// For IKE.
     pub fn of_config(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let config = Some(path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers }
+        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers, mark: 0 }
+    }
+
+    /// Sets the mark of packets that take the routes of the system.
+    #[must_use]
+    pub(crate) fn with_mark(self, mark: u32) -> Self {
+        Self { mark, ..self }
+    }
+
+    /// The mark of packets that take the routes of the system.
+    pub(crate) const fn mark(&self) -> u32 {
+        self.mark
     }
 }
 
@@ -63,11 +79,12 @@ pub struct Snapshot {
     guard: GuardState,
     link_sending: LinkSending,
     ike: IkeSnapshot,
+    connections: Vec<ConnectionStatus>,
 }
 
 impl Snapshot {
     /// Copies the state.
-    pub fn take(context: &EndpointContext, identity: &InstanceIdentity) -> Self {
+    pub(crate) fn take(context: &EndpointContext, identity: &InstanceIdentity, history: &History) -> Self {
         let endpoint = context.endpoint();
         let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
@@ -92,6 +109,7 @@ impl Snapshot {
             guard: context.guard_state(),
             link_sending: context.link_sending().clone(),
             ike: IkeSnapshot::take(endpoint),
+            connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
     }
 
@@ -106,6 +124,7 @@ impl Snapshot {
                 "priority": policy.priority,
             })
         };
+        let suites = self.ike.suites();
         let drops: Map<String, Value> =
             self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
         json!({
@@ -116,7 +135,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
-            "sas": self.sas.iter().map(|sa| self.sa(sa)).collect::<Vec<_>>(),
+            "sas": self.sas.iter().map(|sa| self.sa(sa, &suites)).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
@@ -126,13 +145,15 @@ impl Snapshot {
             "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
             "link_sending": link_sending(&self.link_sending),
             "classes": self.queues.as_ref().map(classes),
+            "connections": self.connections.iter().map(ConnectionStatus::to_json).collect::<Vec<_>>(),
             "ike_sas": self.ike.sas(self.at, &self.sas),
             "ike_waiting": self.ike.waiting(self.at),
             "ike_faults": self.ike.faults(),
         })
     }
 
-    fn sa(&self, sa: &SaStatus) -> Value {
+    /// `suites` are the negotiated algorithms of SAs.
+    fn sa(&self, sa: &SaStatus, suites: &HashMap<SaId, String>) -> Value {
         let meter = &sa.meter;
         let idle = meter.last_used.map(|last| seconds(self.at.since(last)));
         let window = sa.window.map(|window| {
@@ -159,7 +180,7 @@ impl Snapshot {
             "dst": sa.dst.to_string(),
             "protocol": sa.protocol.to_string(),
             "mode": sa.mode.to_string(),
-            "suite": sa.suite,
+            "suite": suites.get(&sa.id).unwrap_or(&sa.suite),
             "provider": self.identity.providers.get(&sa.id),
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
@@ -232,7 +253,7 @@ pub(super) fn code_points(set: DscpSet) -> Vec<String> {
 }
 
 /// Seconds with a precision of milliseconds.
-pub(super) fn seconds(duration: std::time::Duration) -> f64 {
+pub(crate) fn seconds(duration: std::time::Duration) -> f64 {
     duration.as_millis() as f64 / 1_000.0
 }
 
@@ -279,6 +300,17 @@ impl IkeSnapshot {
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
         Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
+    }
+
+    /// The algorithms of each SA of a Child SA, in the notation of the configuration file.
+    fn suites(&self) -> HashMap<SaId, String> {
+        let children = self.sas.iter().flat_map(|sa| &sa.children);
+        let of = |child: &ChildStatus| {
+            let sas = self.paths.get(&child.id)?;
+            let text = notation::child_suite(&child.suite);
+            Some([Some(sas.inbound), sas.outbound].into_iter().flatten().map(move |id| (id, text.clone())))
+        };
+        children.filter_map(of).flatten().collect()
     }
 
     /// Pending retries, with the time until each.
@@ -329,7 +361,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "local": sa.path.local.to_string(),
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
-        "proposal": sa.suite.map(|suite| suite.to_string()),
+        "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {"local": sa.nat.local, "remote": sa.nat.remote},
         "age_seconds": sa.established.map(|at| seconds(now.since(at))),
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
@@ -351,7 +383,7 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
         "mode": child.mode.to_string(),
         "spi_in": spi(child.spi_in),
         "spi_out": spi(child.spi_out),
-        "proposal": child.suite.to_string(),
+        "proposal": notation::child_suite(&child.suite),
         "esn": child.suite.esn,
         "local_ts": texts(&child.local),
         "remote_ts": texts(&child.remote),

@@ -113,6 +113,7 @@ fn ike_sas(text: &mut String, answer: &Value) {
     if !answer.get("config").is_some_and(Value::is_string) {
         return;
     }
+    connections(text, answer);
     let sas = list(answer, "ike_sas");
     text.push_str("\nIKE SAs\n");
     if sas.is_empty() {
@@ -137,6 +138,24 @@ fn ike_sas(text: &mut String, answer: &Value) {
         text.push_str("\nFaults of peers\n");
         counts(text, answer, "ike_faults", ["fault", "times"]);
     }
+}
+
+/// The state of each configured connection.
+fn connections(text: &mut String, answer: &Value) {
+    let row = |connection: &Value| {
+        let error = connection.get("last_error").filter(|error| !error.is_null());
+        let error = error.map_or_else(
+            || "-".to_owned(),
+            |error| format!("{} ago: {}", time(error, "seconds_ago"), show(error, "text")),
+        );
+        let next = time(connection, "next_attempt_seconds");
+        [show(connection, "name"), show(connection, "state"), show(connection, "remote_addrs"), next, error]
+    };
+    let rows: Vec<[String; 5]> = list(answer, "connections").iter().map(row).collect();
+    if !rows.is_empty() {
+        text.push_str("\nConnections\n");
+    }
+    table(text, ["", "state", "peer", "next attempt", "last error"].map(String::from), &rows);
 }
 
 /// Addresses and name servers that the peer assigned.
@@ -332,6 +351,17 @@ mod tests {
     fn tables_show_ike_sas_child_sas_and_retries() {
         let mut answer = json!({
             "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": null, "config": "/etc/swanctl.conf", "uptime_seconds": 5.0,
+            "connections": [
+                {
+                    "name": "office", "state": "up", "remote_addrs": "192.0.2.2", "last_error": null,
+                    "next_attempt_seconds": null,
+                },
+                {
+                    "name": "home", "state": "waiting", "remote_addrs": "192.0.2.3",
+                    "last_error": {"text": "ended: the peer does not respond", "seconds_ago": 5.0},
+                    "next_attempt_seconds": 64.0,
+                },
+            ],
             "ike_sas": [{
                 "name": "office", "state": "established", "peer": "right.example.org", "remote": "192.0.2.2:4500",
                 "proposal": "aes128gcm16-prfsha256-x25519", "age_seconds": 61.9, "rekey_in_seconds": 14_000.0,
@@ -353,6 +383,8 @@ mod tests {
             "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
             "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
             "  office/nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
+            "  office  up       192.0.2.2  -             -",
+            "  home    waiting  192.0.2.3  0:01:04       0:00:05 ago: ended: the peer does not respond",
             "  virtual addresses from office: 10.98.0.1",
             "  office/voice  0:00:07  3",
             "  home          0:01:04  10",

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -214,6 +214,11 @@ impl Host {
         self.start(program.configure(|command| command.envs(variables.iter().copied())))
     }
 
+    /// Starts `casemate run` with a `swanctl.conf` at another place, and waits until it is ready.
+    pub(crate) fn run_config_file(&self, path: &Path) -> Running {
+        self.start(casemate().arg("run").arg("--config").arg(path))
+    }
+
     /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
     pub(crate) fn fake_nft(&self, script: &str) -> ReplacedFile {
         let paths = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
@@ -256,7 +261,8 @@ impl Host {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn start(&self, program: Program) -> Running {
+    /// Starts a program that becomes an instance, and waits until it is ready.
+    pub(crate) fn start(&self, program: Program) -> Running {
         self.start_logged(program.log_to(&self.file("log")))
     }
 

@@ -7,7 +7,7 @@ use casemate::{Endpoint, Notice, bypass_control_plane};
 use casemate_app::command::PendingCommand;
 use casemate_app::config_source::ConfigSource;
 use casemate_app::failure::Failure;
-use casemate_app::log::format::log_line;
+use casemate_app::log::notice::log_line;
 use casemate_app::output;
 use casemate_app::printable;
 use casemate_app::providers;

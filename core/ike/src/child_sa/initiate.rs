@@ -3,6 +3,7 @@
 use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists, rohc, takes_tfc_padding};
 use crate::config::{ChildConfig, ChildMode, RohcConfig};
 use crate::context::Step;
+use crate::diagnosis::Traffic;
 use crate::nat::{Substituted, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, verify_choice, with_proposals};
 use crate::transport::{Content, required};
@@ -144,6 +145,23 @@ impl ChildNegotiation {
         self.offers.iter().any(|offer| offer.kex().any(|offered| offered == method))
     }
 
+    /// Our proposals.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// Requested traffic.
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic { local: self.local.clone(), remote: self.remote.clone() }
+    }
+
+    /// Explains why a response is refused for this fault.
+    pub(crate) fn explain(&self, fault: PeerFault, content: &Content<'_>, step: &mut Step<'_, '_>) {
+        if let PeerFault::State(fault) = fault {
+            step.explain(fault, true, |explainer, _| explainer.child_response(fault, self, content));
+        }
+    }
+
     /// Writes the payloads. CREATE_CHILD_SA has a nonce.
     pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
         if let Some(old) = &self.request.replaces {
@@ -250,7 +268,7 @@ pub(super) fn to_wire(traffic: &[TrafficSelector]) -> Vec<Selector<'static>> {
 }
 
 /// Known selectors of a peer. RFC 7296 section 2.9: unknown ones are left out, which narrows.
-pub(super) fn from_wire(ts: &Ts<'_>) -> Vec<TrafficSelector> {
+pub(crate) fn from_wire(ts: &Ts<'_>) -> Vec<TrafficSelector> {
     let ranges = ts.selectors().filter_map(|selector| match selector {
         Selector::Range(range) => TrafficSelector::from_wire(&range),
         Selector::Other { .. } => None,

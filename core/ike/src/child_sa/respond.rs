@@ -75,6 +75,21 @@ pub(crate) fn respond(
     own_exchange: bool,
     step: &mut Step<'_, '_>,
 ) -> Result<ChildResponse, ChildRejected> {
+    try_respond(policy, content, nat, path, own_exchange, step).inspect_err(|rejected| {
+        if let ChildRejected::Fault(PeerFault::State(fault)) = rejected {
+            step.explain(*fault, true, |explainer, _| explainer.child_request(*fault, policy, content));
+        }
+    })
+}
+
+fn try_respond(
+    policy: ChildPolicy<'_>,
+    content: &Content<'_>,
+    nat: NatStatus,
+    path: Path,
+    own_exchange: bool,
+    step: &mut Step<'_, '_>,
+) -> Result<ChildResponse, ChildRejected> {
     let theirs = required(content.sa)?;
     let requested = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
     let mut candidates = Candidates::find(policy, content, Substitution::new(nat, path), requested)?;

@@ -8,7 +8,7 @@ use casemate_crypto::{
 };
 use casemate_sa::Protocol;
 use casemate_wire::ike::{
-    Attribute, EncrId, IntegId, ProtocolId, SequenceNumbers, TransformRepr, TransformType,
+    Attribute, EncrId, IntegId, ProtocolId, SequenceNumbers, Transform, TransformRepr, TransformType,
 };
 use core::fmt;
 
@@ -144,13 +144,21 @@ impl fmt::Display for ChildSuite {
     }
 }
 
-/// A transform: type, ID and key length.
+/// An algorithm of a proposal, as a transform names it (RFC 7296 section 3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Algorithm {
-    pub(crate) kind: TransformType,
-    pub(crate) id: u16,
+pub struct Algorithm {
+    /// Type of the transform.
+    pub kind: TransformType,
+    /// Transform ID.
+    pub id: u16,
     /// Key length in bits, for transforms with a variable key length.
-    pub(crate) key_bits: Option<u16>,
+    pub key_bits: Option<u16>,
+}
+
+impl From<Transform<'_>> for Algorithm {
+    fn from(transform: Transform<'_>) -> Self {
+        Self { kind: transform.kind, id: transform.id, key_bits: transform.key_length() }
+    }
 }
 
 static KEY_128: [Attribute<'static>; 1] = [Attribute::from_key_length(128)];

@@ -1,12 +1,11 @@
 //! Negotiation of proposals: offers from the configuration, and choices from those of a peer (RFC 7296
 //! sections 2.7, 3.3.3 and 3.3.6). `algorithms` converts between algorithms and their numbers.
 
-mod algorithms;
+pub(crate) mod algorithms;
 
 use crate::StateFault;
 use crate::config::{ChildAlgorithms, ChildProposal, EsnPolicy, IkeEncryption, IkeProposal};
-use algorithms::Algorithm;
-pub use algorithms::{ChildSuite, ChildTransform, IkeSuite};
+pub use algorithms::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub(crate) use algorithms::{mac_id, mac_with_id};
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
@@ -18,9 +17,9 @@ use casemate_wire::ike::{
 /// One proposal of ours. The peer chooses one transform of each type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    protocol: ProtocolId,
+    pub(crate) protocol: ProtocolId,
     /// In order of preference within each type.
-    algorithms: Vec<Algorithm>,
+    pub(crate) algorithms: Vec<Algorithm>,
 }
 
 /// The chosen proposal: one transform of each type.

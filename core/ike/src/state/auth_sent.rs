@@ -69,7 +69,7 @@ impl AuthSent {
         match Self::try_begin(common, channel, init, child_requests, sequences, step) {
             Ok(state) => State::AuthSent(Box::new(state)),
             Err(fault) => {
-                step.fault(fault.into(), common.path);
+                step.sa_fault(fault.into(), common.path, common);
                 State::Closed(DownReason::Fault(fault.into()))
             }
         }
@@ -200,7 +200,13 @@ impl AuthSent {
             if response.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
-            let peer = self.verify_response(common, &response.content, step)?;
+            let peer = self.verify_response(common, &response.content, step).inspect_err(|rejection| {
+                if let Rejection::Fault(PeerFault::State(fault)) = rejection {
+                    step.explain(*fault, false, |explainer, _| {
+                        Some(explainer.responder(&response.content, &self.own_id))
+                    });
+                }
+            })?;
             self.channel.window.response_received();
             Ok((peer, response))
         });
@@ -226,7 +232,7 @@ impl AuthSent {
         fault: PeerFault,
         step: &mut Step<'_, '_>,
     ) -> State {
-        step.fault(fault, common.path);
+        step.sa_fault(fault, common.path, common);
         self.exchange_finished(common, step);
         self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
         self.channel.window.response_received();
@@ -291,6 +297,7 @@ impl AuthSent {
                 Some(refusal) => Err(DownReason::Refused(refusal)),
                 None => first_child
                     .accept(content, Substitution::new(init.nat, common.path))
+                    .inspect_err(|fault| first_child.explain(*fault, content, step))
                     .map_err(DownReason::Fault)
                     .and_then(|answer| {
                         let owner = ChildOwner::new(common, init.nat);
@@ -310,7 +317,7 @@ impl AuthSent {
                     if let DownReason::Fault(fault) = reason {
                         // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
                         tasks.push_front(Task::DeleteIke(reason));
-                        step.fault(fault, common.path);
+                        step.sa_fault(fault, common.path, common);
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
                     step.event(Event::ChildFailed { connection, child, reason });

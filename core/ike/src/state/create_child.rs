@@ -215,7 +215,7 @@ impl Established {
             Err(ChildRejected::WrongKexMethod(method)) => {
                 let data = method.id().to_be_bytes();
                 let kind = NotifyType::INVALID_KE_PAYLOAD;
-                step.fault(StateFault::KeMethod.into(), common.path);
+                step.sa_fault(StateFault::KeMethod.into(), common.path, common);
                 self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, kind, &data, step);
                 return Ok(());
             }
@@ -247,7 +247,7 @@ impl Established {
         asked: &Notify<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
-        step.fault(StateFault::ChildNotFound.into(), common.path);
+        step.sa_fault(StateFault::ChildNotFound.into(), common.path, common);
         let (protocol, spi) = (asked.protocol, asked.spi);
         let notify = Notify { protocol, kind: NotifyType::CHILD_SA_NOT_FOUND, spi, data: &[] };
         let sent = self

@@ -38,7 +38,8 @@ impl Established {
         let (answer, nonce_r) = match made {
             Ok(made) => made,
             Err(fault) => {
-                step.fault(fault, common.path);
+                pending.negotiation.explain(fault, &content, step);
+                step.sa_fault(fault, common.path, common);
                 // The peer has a Child SA that does not exist here. Only the deletion of the IKE SA removes
                 // it.
                 self.tasks.push_front(Task::DeleteIke(DownReason::Fault(fault)));

@@ -198,7 +198,7 @@ impl Established {
             Ok(None) => {}
             Ok(Some(reason)) => return self.close_with(common, EndCause::by_peer(reason), step),
             Err(fault) => {
-                step.fault(fault, meta.path);
+                step.sa_fault(fault, meta.path, common);
                 self.channel.send_error(common, meta.exchange, fault, step);
                 // RFC 7296 section 2.21.3: a syntax error closes the IKE SA at both peers, without a Delete
                 // payload.
@@ -221,7 +221,7 @@ impl Established {
         if self.pending.as_ref().is_some_and(|pending| pending.exchange() != meta.exchange) {
             // The response is of another exchange than the request (RFC 7296 section 1). It is ignored, and
             // the right response may still come.
-            step.fault(StateFault::WrongExchange.into(), meta.path);
+            step.sa_fault(StateFault::WrongExchange.into(), meta.path, common);
             return State::Established(self);
         }
         self.channel.window.response_received();
@@ -235,7 +235,7 @@ impl Established {
             }
             Ok(response) => Ok(response.content),
             Err(fault) => {
-                step.fault(fault, meta.path);
+                step.sa_fault(fault, meta.path, common);
                 Err(fault)
             }
         };
@@ -285,7 +285,7 @@ impl Established {
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
             match self.start_task(common, task, step) {
                 Ok(pending) => self.pending = pending,
-                Err(fault) => step.fault(fault.into(), common.path),
+                Err(fault) => step.sa_fault(fault.into(), common.path, common),
             }
         }
         if self.channel.window.has_outstanding() {

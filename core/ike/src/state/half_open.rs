@@ -12,6 +12,7 @@ use crate::child_sa::{
 use crate::config::{Childless, Connection, Identity, Unique};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
+use crate::diagnosis::RefusedInitiator;
 use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
@@ -85,7 +86,7 @@ impl HalfOpen {
             Ok(accepted) => self.establish(common, accepted, leased, step),
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
-                step.fault(fault, meta.path);
+                step.sa_fault(fault, meta.path, common);
                 self.channel.send_error(common, meta.exchange, fault, step);
                 State::Closed(DownReason::Fault(fault))
             }
@@ -115,7 +116,7 @@ impl HalfOpen {
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {
-            step.fault(fault.into(), request.path);
+            step.sa_fault(fault.into(), request.path, common);
         }
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
@@ -163,17 +164,25 @@ impl HalfOpen {
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;
-        for connection in candidates {
-            let proved = self.authenticate_on(&connection, common.path, &claim, received.body, content, step);
+        let mut faults: Vec<StateFault> = Vec::new();
+        for connection in &candidates {
+            let proved = self.authenticate_on(connection, common.path, &claim, received.body, content, step);
             if proved.is_ok() || is_generic(refused) {
-                common.connection = connection;
+                common.connection = connection.clone();
             }
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
-                Err(fault) if is_generic(refused) => refused = fault,
-                Err(_) => {}
+                Err(fault) => {
+                    faults.push(fault);
+                    refused = if is_generic(refused) { fault } else { refused };
+                }
             }
         }
+        let (path, suite) = (common.path, self.channel.suite);
+        step.explain(refused, false, |explainer, step| {
+            let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
+            Some(explainer.initiator(refused, &step.shared.connections, step.context))
+        });
         Err(refused.into())
     }
 
@@ -226,7 +235,7 @@ impl HalfOpen {
             if is_full && let Some(oldest) = peers.oldest(scope) {
                 // A peer that restarts without INITIAL_CONTACT leaves IKE SAs behind. The oldest is closed,
                 // so that the peer is never locked out.
-                step.fault(StateFault::PeerLimit.into(), common.path);
+                step.sa_fault(StateFault::PeerLimit.into(), common.path, common);
                 step.effect(Effect::Evict(oldest));
             }
             return Ok(false);

@@ -148,7 +148,11 @@ struct Selected<'c> {
 }
 
 /// Selects connection and algorithms.
-fn select<'c>(content: &Content<'c>, path: Path, step: &Step<'_, '_>) -> Result<Selected<'c>, InitRejected> {
+fn select<'c>(
+    content: &Content<'c>,
+    path: Path,
+    step: &mut Step<'_, '_>,
+) -> Result<Selected<'c>, InitRejected> {
     let (sa, ke) = (required(content.sa)?, required(content.ke)?);
     let prefer = KexMethod::from_id(ke.method.0);
     let (connection, chosen) = choose_connection(path, &sa, prefer, step)?;
@@ -237,7 +241,7 @@ fn choose_connection(
     path: Path,
     sa: &casemate_wire::ike::Sa<'_>,
     prefer: Option<KexMethod>,
-    step: &Step<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<(Arc<Connection>, Chosen), StateFault> {
     let mut refused = StateFault::NoConnection;
     for connection in by_address(&step.shared.connections, path, step.context.routes) {
@@ -247,6 +251,9 @@ fn choose_connection(
             Err(fault) => refused = fault,
         }
     }
+    step.explain(refused, false, |explainer, step| {
+        Some(explainer.first_request(path, sa, &step.shared.connections, step.context))
+    });
     Err(refused)
 }
 

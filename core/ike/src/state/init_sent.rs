@@ -4,7 +4,7 @@ use super::init_response::{InitExchange, PeerFeatures, write_features};
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
-use crate::context::Step;
+use crate::context::{Retransmitted, Step};
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
@@ -163,8 +163,11 @@ impl InitSent {
         if self.tries > retransmission.tries {
             return self.restart_sequence(common, step);
         }
-        self.due = step.context.now.after(retransmission.wait(self.tries, step.context.rng));
+        let wait = retransmission.wait(self.tries, step.context.rng);
+        self.due = step.context.now.after(wait);
         step.send(common.path, core::slice::from_ref(&self.request));
+        let retransmitted = Retransmitted { exchange: ExchangeType::IKE_SA_INIT, attempt: self.tries, wait };
+        step.retransmitted(common, retransmitted);
         State::InitSent(self)
     }
 
@@ -230,7 +233,7 @@ impl InitSent {
             },
         };
         if let Err(fault) = done {
-            step.fault(fault, path);
+            step.sa_fault(fault, path, common);
             if fault != StateFault::KeValue.into() {
                 self.refuse(DownReason::Fault(fault), step);
             }
@@ -309,7 +312,9 @@ impl InitSent {
             return Err(StateFault::ZeroSpi.into());
         }
         let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
-        let chosen = verify_choice(&self.offers, &sa)?;
+        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
+            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, &self.offers)));
+        })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
             return Err(StateFault::KeMethod.into());

@@ -141,7 +141,7 @@ impl Established {
         let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
         if ke.method.0 != suite.kex.id() {
-            step.fault(StateFault::KeMethod.into(), common.path);
+            step.sa_fault(StateFault::KeMethod.into(), common.path, common);
             let data = suite.kex.id().to_be_bytes();
             let kind = NotifyType::INVALID_KE_PAYLOAD;
             self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, kind, &data, step);
@@ -288,7 +288,7 @@ impl Established {
         match self.request_rekey_with(common, Some(method), step) {
             Ok(pending) => self.pending = pending,
             Err(fault) => {
-                step.fault(fault.into(), common.path);
+                step.sa_fault(fault.into(), common.path, common);
                 self.rekey_failed(step);
             }
         }
@@ -323,7 +323,7 @@ impl Established {
         let (made, nonce_r) = match made {
             Ok(made) => made,
             Err(fault) => {
-                step.fault(fault, common.path);
+                step.sa_fault(fault, common.path, common);
                 return Err(simultaneous.map_or(RekeyFailure::Failed, RekeyFailure::PeerSuccessor));
             }
         };

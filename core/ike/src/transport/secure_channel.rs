@@ -1,7 +1,7 @@
 //! Encrypted messages of an IKE SA: sending, receiving, fragments and retransmission.
 
 use crate::config::Fragmentation;
-use crate::context::Step;
+use crate::context::{Retransmitted, Step};
 use crate::crash_token::PeerToken;
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
@@ -224,6 +224,13 @@ impl SecureChannel {
         let retransmission = step.shared.settings.retransmission;
         let datagrams = self.window.retransmit(step.context.now, &retransmission, step.context.rng)?.to_vec();
         step.send(common.path, &datagrams);
+        // Every fragment has the same header.
+        let header = datagrams.first().map(|datagram| Header::parse(datagram));
+        if let Some(Ok(Header { exchange, .. })) = header {
+            let attempt = self.window.retransmissions();
+            let wait = self.window.request_due().unwrap_or(step.context.now).since(step.context.now);
+            step.retransmitted(common, Retransmitted { exchange, attempt, wait });
+        }
         Ok(())
     }
 }

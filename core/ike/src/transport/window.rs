@@ -102,6 +102,11 @@ impl Window {
         self.outstanding.as_ref().map_or(0, |request| request.tries)
     }
 
+    /// When the outstanding request is sent again, or has failed.
+    pub(crate) fn request_due(&self) -> Option<Instant> {
+        self.outstanding.as_ref().map(|request| request.due)
+    }
+
     /// Notes that the next request was sent.
     pub(crate) fn request_sent(
         &mut self,
@@ -136,8 +141,7 @@ impl Window {
 
     /// Time of the next timeout.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let repeat = self.outstanding.as_ref().map(|request| request.due);
-        repeat.into_iter().chain(self.last_response.as_ref().map(|response| response.until)).min()
+        self.request_due().into_iter().chain(self.last_response.as_ref().map(|response| response.until)).min()
     }
 
     /// Returns the datagrams to retransmit, or `Err` after the last retransmission. Drops an expired

@@ -64,6 +64,11 @@ macro_rules! faults {
                 match self { $(Self::$variant => $name,)+ }
             }
 
+            /// What the fault means, as sentences that begin with a space.
+            pub const fn description(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+),)+ }
+            }
+
             /// How to respond to the fault.
             pub const fn response(self) -> FaultResponse {
                 match self { $(Self::$variant => faults!(@response $response),)+ }

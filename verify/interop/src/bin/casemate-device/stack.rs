@@ -5,7 +5,7 @@
 
 use crate::config::{self, LIMITS};
 use casemate::{Context, Endpoint, Notice};
-use casemate_app::log::format::log_line;
+use casemate_app::log::notice::log_line;
 use casemate_app::status;
 use casemate_firmware::{EchoDiscard, Http};
 use casemate_ike::Event;

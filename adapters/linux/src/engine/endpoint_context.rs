@@ -1,0 +1,136 @@
+//! The endpoint with everything that its calls need, and access to it while the engine runs.
+
+use super::shared::Shared;
+use crate::ike::MarkedRoutes;
+use crate::link_sender::LinkSending;
+use crate::process::{Clock, SystemRng};
+use crate::setup::GuardState;
+use casemate::path::DatapathAccess;
+use casemate::{Context, Endpoint};
+use casemate_crypto::{Provider, Providers, Rng};
+use casemate_datapath::Datapath;
+use casemate_ike::Credentials;
+use casemate_sched::{Counters, PerClass};
+use std::sync::{Arc, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Access of other threads to the endpoint of a running engine.
+pub struct EndpointHandle<'e>(pub(super) &'e Shared);
+
+impl EndpointHandle<'_> {
+    /// Locks the endpoint. Packets wait until the lock is released, so the caller must not wait for a file, a
+    /// socket or a process while holding it.
+    pub fn lock(&self) -> MutexGuard<'_, EndpointContext> {
+        self.0.lock_endpoint()
+    }
+}
+
+/// The endpoint with everything that its calls need.
+pub struct EndpointContext {
+    pub(super) endpoint: Endpoint,
+    pub(super) rng: SystemRng,
+    pub(super) clock: Clock,
+    pub(super) routes: MarkedRoutes,
+    /// Copied before each call of `EngineHandler::on_wakeup`.
+    pub(super) queue_counters: Option<PerClass<Counters>>,
+    /// Copied at the same time.
+    pub(super) rejected_gro_writes: u64,
+    /// Copied at the same time.
+    pub(super) guard_state: GuardState,
+    /// Copied at the same time.
+    pub(super) link_sending: LinkSending,
+    providers: Vec<&'static dyn Provider>,
+    credentials: Arc<dyn Credentials + Send + Sync>,
+}
+
+impl EndpointContext {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        rng: SystemRng,
+        clock: Clock,
+        routes: MarkedRoutes,
+        providers: Vec<&'static dyn Provider>,
+        credentials: Arc<dyn Credentials + Send + Sync>,
+    ) -> Self {
+        Self {
+            endpoint,
+            rng,
+            clock,
+            routes,
+            queue_counters: None,
+            rejected_gro_writes: 0,
+            guard_state: GuardState { stands: true, restored: 0 },
+            link_sending: LinkSending::Off("the engine does not run yet".into()),
+            providers,
+            credentials,
+        }
+    }
+
+    /// The endpoint, for queries.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Scheduler counters of each class; `None` without a scheduler.
+    pub const fn queue_counters(&self) -> Option<&PerClass<Counters>> {
+        self.queue_counters.as_ref()
+    }
+
+    /// Writes of coalesced packets to the TUN interface that the kernel rejected. The packets of such a write
+    /// were written again one by one.
+    pub const fn rejected_gro_writes(&self) -> u64 {
+        self.rejected_gro_writes
+    }
+
+    /// State of the guard.
+    pub const fn guard_state(&self) -> GuardState {
+        self.guard_state
+    }
+
+    /// How protected packets leave.
+    pub const fn link_sending(&self) -> &LinkSending {
+        &self.link_sending
+    }
+
+    /// Current time of the engine's clock.
+    pub fn now(&self) -> casemate_sa::Instant {
+        self.clock.now()
+    }
+
+    /// Replaces the keys and certificates.
+    pub fn set_credentials(&mut self, credentials: Arc<dyn Credentials + Send + Sync>) {
+        self.credentials = credentials;
+    }
+
+    /// Routes of the host and addresses of names, as the endpoint sees them.
+    pub fn routes(&self) -> &dyn casemate::Routes {
+        &self.routes
+    }
+
+    /// Calls `act` with the endpoint and the context for its calls.
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T) -> T {
+        // A clock before 1970 is wrong; at time 0, no certificate is valid.
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let providers = Providers(&self.providers);
+        let mut context = Context {
+            now: self.clock.now(),
+            unix_time: since_1970.as_secs(),
+            rng: &mut self.rng,
+            providers: &providers,
+            credentials: &*self.credentials,
+            routes: &self.routes,
+        };
+        act(&mut self.endpoint, &mut context)
+    }
+}
+
+/// Access of the packet path to the data path: each call locks the endpoint.
+pub(super) struct DatapathLock<'s>(pub(super) &'s Shared);
+
+impl DatapathAccess for DatapathLock<'_> {
+    fn with_datapath<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T {
+        let mut context = self.0.lock_endpoint();
+        let EndpointContext { endpoint, rng, .. } = &mut *context;
+        act(endpoint.datapath_mut(), rng)
+    }
+}

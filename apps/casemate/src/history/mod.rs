@@ -1,0 +1,310 @@
+//! What happened to each connection lately, for `casemate status` and `casemate why`.
+//!
+//! The controller passes each notice with its log message. A connection keeps its last [`MAX_EVENTS`] events,
+//! its last error, and when the peer was last heard. Requests of unauthenticated peers, and packets that were
+//! dropped, are kept apart, because any host can cause them: they displace nothing else.
+
+mod names;
+mod past_event;
+
+pub(crate) use past_event::{Cause, PastEvent};
+
+use crate::log::level::Level;
+use crate::log::message::Message;
+use casemate::Notice;
+use casemate_datapath::Event as DatapathEvent;
+use casemate_ike::config::Connection;
+use casemate_ike::diagnosis::{Considered, Explanation};
+use casemate_ike::{DownReason, Event};
+use casemate_wire::ike::ExchangeType;
+use names::SaNames;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Maximum number of events of a connection.
+const MAX_EVENTS: usize = 16;
+/// Maximum number of refused requests of unauthenticated peers, for all connections.
+const MAX_REFUSED: usize = 64;
+/// Maximum number of dropped packets.
+const MAX_DROPS: usize = 64;
+
+/// The recent history of all connections.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    connections: HashMap<String, ConnectionHistory>,
+    refused: VecDeque<RefusedRequest>,
+    drops: VecDeque<DroppedPacket>,
+    names: SaNames,
+}
+
+/// The recent history of a connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionHistory {
+    pub(crate) events: VecDeque<PastEvent>,
+    /// The last failure that was not only a consequence of the one before.
+    pub(crate) last_error: Option<PastEvent>,
+    /// When the peer last sent something that belongs to an exchange of this connection.
+    pub(crate) last_heard: Option<Instant>,
+    /// When the outstanding request is sent again.
+    pub(crate) next_transmission: Option<Instant>,
+}
+
+/// A request of a peer that no connection accepted.
+#[derive(Debug)]
+struct RefusedRequest {
+    event: PastEvent,
+    /// Names of the connections that were considered.
+    considered: Vec<String>,
+}
+
+/// A packet that was dropped and audited.
+#[derive(Debug)]
+struct DroppedPacket {
+    event: PastEvent,
+    addrs: [IpAddr; 2],
+}
+
+impl History {
+    /// Completes the subject of a message about a notice, and keeps the message.
+    pub(crate) fn note(&mut self, notice: &Notice, message: &mut Message) {
+        self.names.learn(notice);
+        self.names.complete(&mut message.subject);
+        self.names.forget(notice);
+        let event = PastEvent::of(notice, message);
+        match notice {
+            Notice::Datapath(DatapathEvent::Audit(audit)) => {
+                if let (Some(src), Some(dst)) = (audit.src, audit.dst) {
+                    push(&mut self.drops, DroppedPacket { event, addrs: [src, dst] }, MAX_DROPS);
+                }
+            }
+            Notice::Ike(Event::IkeDown { half_open: true, .. }) => {}
+            Notice::Ike(Event::Fault { explanation: Some(explanation), .. })
+                if is_unauthenticated(explanation) =>
+            {
+                let considered = considered(explanation);
+                push(&mut self.refused, RefusedRequest { event, considered }, MAX_REFUSED);
+            }
+            _ => {
+                if let Some(name) = &message.subject.connection {
+                    self.connections.entry(name.clone()).or_default().note(notice, event);
+                }
+            }
+        }
+    }
+
+    /// Forgets connections that are no longer configured.
+    pub(crate) fn reconfigure(&mut self, connections: &[Arc<Connection>]) {
+        self.connections.retain(|name, _| connections.iter().any(|connection| connection.name == *name));
+    }
+
+    /// The history of a connection.
+    pub(crate) fn of(&self, connection: &str) -> Option<&ConnectionHistory> {
+        self.connections.get(connection)
+    }
+
+    /// Requests that this connection and all others refused, the oldest first.
+    pub(crate) fn refused(&self, connection: &str) -> impl Iterator<Item = &PastEvent> {
+        let concerns = move |one: &&RefusedRequest| one.considered.iter().any(|name| name == connection);
+        self.refused.iter().filter(concerns).map(|one| &one.event)
+    }
+
+    /// Dropped packets from or to one of these addresses, the oldest first.
+    pub(crate) fn drops<'h>(&'h self, addrs: &'h [IpAddr]) -> impl Iterator<Item = &'h PastEvent> {
+        let concerns = |one: &&DroppedPacket| one.addrs.iter().any(|addr| addrs.contains(addr));
+        self.drops.iter().filter(concerns).map(|one| &one.event)
+    }
+}
+
+impl ConnectionHistory {
+    fn note(&mut self, notice: &Notice, event: PastEvent) {
+        if is_from_peer(notice) {
+            self.last_heard = Some(event.at);
+            self.next_transmission = None;
+        }
+        match notice {
+            Notice::Ike(Event::Retransmitted { wait, exchange, .. }) => {
+                self.next_transmission = event.at.checked_add(*wait);
+                if *exchange != ExchangeType::IKE_SA_INIT {
+                    // The peer has responded to IKE_SA_INIT, which no event reports.
+                    self.last_heard.get_or_insert(event.at);
+                }
+                // One line for each request, and not one for each repetition.
+                self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
+                self.last_error = Some(event.clone());
+            }
+            Notice::Ike(Event::IkeDown { .. }) => self.next_transmission = None,
+            _ => {}
+        }
+        if event.level <= Level::Warning && !is_consequence(notice) {
+            self.last_error = Some(event.clone());
+        }
+        push(&mut self.events, event, MAX_EVENTS);
+    }
+}
+
+/// Whether the notice follows a fault that has been reported already.
+fn is_consequence(notice: &Notice) -> bool {
+    matches!(
+        notice,
+        Notice::Ike(
+            Event::IkeDown { reason: DownReason::Fault(_), .. }
+                | Event::ChildFailed { reason: DownReason::Fault(_), .. }
+        )
+    )
+}
+
+/// Whether the notice proves that the peer responds.
+fn is_from_peer(notice: &Notice) -> bool {
+    match notice {
+        Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
+        Notice::Ike(Event::IkeDown { reason, .. } | Event::ChildFailed { reason, .. }) => {
+            matches!(reason, DownReason::Refused(_) | DownReason::Peer)
+        }
+        _ => false,
+    }
+}
+
+fn is_unauthenticated(explanation: &Explanation) -> bool {
+    matches!(explanation, Explanation::FirstRequest { .. } | Explanation::Initiator { .. })
+}
+
+fn considered(explanation: &Explanation) -> Vec<String> {
+    let (Explanation::FirstRequest { considered, .. } | Explanation::Initiator { considered, .. }) =
+        explanation
+    else {
+        return Vec::new();
+    };
+    considered.iter().map(|Considered { connection, .. }| connection.name.clone()).collect()
+}
+
+fn push<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
+    if queue.len() >= limit {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::notice::message;
+    use casemate::{Context, Endpoint, Routes};
+    use casemate_crypto::{Provider, Providers};
+    use casemate_datapath::{Config as DatapathConfig, Datapath};
+    use casemate_ike::config::{AddrPattern, Identity};
+    use casemate_ike::{IkeSaId, IkeSettings, Path, PeerFault, SharedKeys, StateFault};
+    use casemate_linux::process::SystemRng;
+    use casemate_sa::AddrRange;
+    use std::time::Duration;
+
+    fn connection(name: &str) -> Arc<Connection> {
+        let id = |name: &str| Identity::Fqdn(name.into());
+        Arc::new(Connection::with_shared_key(name, id("left"), id("right")))
+    }
+
+    fn path() -> Path {
+        Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
+    }
+
+    fn note(history: &mut History, event: Event) -> Message {
+        let notice = Notice::Ike(event);
+        let mut message = message(&notice, None).unwrap();
+        history.note(&notice, &mut message);
+        message
+    }
+
+    /// The identifier of the first IKE SA of an endpoint.
+    fn ike_id() -> IkeSaId {
+        struct NoRoutes;
+        impl Routes for NoRoutes {
+            fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+                None
+            }
+        }
+        let addr = |last| vec![AddrPattern::Range(AddrRange::single([192, 0, 2, last].into()))];
+        let mut connection = Connection::clone(&connection("gw"));
+        (connection.local_addrs, connection.remote_addrs) = (addr(1), addr(2));
+        let datapath = Datapath::new(DatapathConfig::server(0));
+        let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
+        let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
+        let mut context = Context {
+            now: casemate_sa::Instant::ZERO,
+            unix_time: 0,
+            rng: &mut SystemRng::new().unwrap(),
+            providers: &Providers(&[provider]),
+            credentials: &SharedKeys::new(),
+            routes: &NoRoutes,
+        };
+        endpoint.initiate(&Arc::new(connection), None, &mut context).unwrap();
+        endpoint.ike().status().next().unwrap().id
+    }
+
+    fn retransmitted(ike: IkeSaId, connection: &Arc<Connection>, attempt: u32) -> Event {
+        Event::Retransmitted {
+            ike,
+            connection: connection.clone(),
+            path: path(),
+            exchange: ExchangeType::IKE_SA_INIT,
+            attempt,
+            tries: 6,
+            wait: Duration::from_secs(2),
+        }
+    }
+
+    #[test]
+    fn repetitions_take_one_place_and_a_consequence_does_not_hide_its_cause() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        (1..=6).for_each(|attempt| drop(note(&mut history, retransmitted(ike, &gw, attempt))));
+        let known = history.of("gw").unwrap();
+        assert_eq!((known.events.len(), known.last_heard), (1, None));
+        assert!(known.next_transmission.is_some());
+        let fault = PeerFault::State(StateFault::WrongIdentity);
+        let explained = Event::Fault { fault, path: path(), connection: Some(gw.clone()), explanation: None };
+        note(&mut history, explained);
+        let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
+        note(&mut history, down);
+        let known = history.of("gw").unwrap();
+        assert_eq!(known.last_error.as_ref().unwrap().cause, Some(Cause::Fault(StateFault::WrongIdentity)));
+        assert_eq!((known.events.len(), known.next_transmission), (3, None));
+        assert!(known.last_heard.is_some());
+    }
+
+    #[test]
+    fn requests_of_strangers_displace_no_event_and_are_bounded() {
+        let (mut history, gw) = (History::default(), connection("gw"));
+        note(&mut history, retransmitted(ike_id(), &gw, 1));
+        let considered =
+            Considered { connection: gw.clone(), mismatch: casemate_ike::diagnosis::Mismatch::RemoteAddress };
+        for _ in 0..1_000 {
+            let explanation =
+                Explanation::FirstRequest { offered: Vec::new(), considered: vec![considered.clone()] };
+            note(
+                &mut history,
+                Event::Fault {
+                    fault: PeerFault::State(StateFault::NoConnection),
+                    path: path(),
+                    connection: None,
+                    explanation: Some(explanation.into()),
+                },
+            );
+        }
+        assert_eq!(history.of("gw").unwrap().events.len(), 1);
+        assert_eq!((history.refused("gw").count(), history.refused("other").count()), (MAX_REFUSED, 0));
+        history.reconfigure(&[]);
+        assert!(history.of("gw").is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_child_sa_names_its_connection() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        note(
+            &mut history,
+            Event::IkeUp { ike, connection: gw, peer: Identity::Fqdn("right".into()), path: path() },
+        );
+        let released = Event::AddrsReleased { ike, addrs: vec![[10, 0, 0, 1].into()] };
+        let message = note(&mut history, released);
+        assert_eq!(message.headline(), format!("gw[{ike}]: virtual addresses 10.0.0.1 were removed"));
+    }
+}

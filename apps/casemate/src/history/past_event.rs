@@ -1,0 +1,78 @@
+//! An event of the past, and why it failed, as far as it says so.
+
+use crate::log::level::Level;
+use crate::log::message::Message;
+use casemate::Notice;
+use casemate_ike::{DownReason, Event, InitiateError, PeerFault, StateFault};
+use casemate_wire::ike::{ExchangeType, NotifyType};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Maximum number of lines of an event.
+const MAX_LINES: usize = 24;
+
+/// An event as it was logged.
+#[derive(Debug, Clone)]
+pub(crate) struct PastEvent {
+    pub(crate) at: Instant,
+    pub(crate) level: Level,
+    /// The lines of the message, without the name of the connection.
+    pub(crate) lines: Vec<String>,
+    pub(crate) cause: Option<Cause>,
+}
+
+impl PastEvent {
+    pub(super) fn of(notice: &Notice, message: &Message) -> Self {
+        let lines = std::iter::once(&message.text).chain(&message.details).take(MAX_LINES);
+        Self {
+            at: Instant::now(),
+            level: message.level,
+            lines: lines.cloned().collect(),
+            cause: Cause::of(notice),
+        }
+    }
+}
+
+/// Cause of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The peer does not respond to a request.
+    NoResponse { exchange: ExchangeType, remote: SocketAddr },
+    /// The peer does not respond any more.
+    DeadPeer,
+    /// The peer refused the IKE SA.
+    IkeRefused(NotifyType),
+    /// The peer refused a Child SA.
+    ChildRefused(NotifyType),
+    /// This host refused what the peer sent.
+    Fault(StateFault),
+    /// The peer sent a malformed message.
+    Malformed,
+    /// This host could not start.
+    NotInitiated(InitiateError),
+    /// This host could not install an SA or a trap.
+    NotInstalled,
+}
+
+impl Cause {
+    /// The cause that a notice names.
+    pub(super) fn of(notice: &Notice) -> Option<Self> {
+        Some(match notice {
+            Notice::Ike(Event::Retransmitted { exchange, path, .. }) => {
+                Self::NoResponse { exchange: *exchange, remote: path.remote }
+            }
+            Notice::Ike(Event::IkeDown { reason: DownReason::DeadPeer, .. }) => Self::DeadPeer,
+            Notice::Ike(Event::IkeDown { reason: DownReason::Refused(notify), .. }) => {
+                Self::IkeRefused(*notify)
+            }
+            Notice::Ike(Event::ChildFailed { reason: DownReason::Refused(notify), .. }) => {
+                Self::ChildRefused(*notify)
+            }
+            Notice::Ike(Event::Fault { fault: PeerFault::State(fault), .. }) => Self::Fault(*fault),
+            Notice::Ike(Event::Fault { fault: PeerFault::Wire(_), .. }) => Self::Malformed,
+            Notice::Ike(Event::InitiateFailed { error, .. }) => Self::NotInitiated(*error),
+            Notice::ChildNotInstalled { .. } | Notice::TrapNotInstalled { .. } => Self::NotInstalled,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! What to check after a failure that the message itself does not explain: a refusal by the peer, which does
+//! not say why, or silence.
+
+use super::explanation::proposal_option;
+use super::wording;
+use casemate_ike::config::{ChildConfig, Connection, LocalMethod};
+use casemate_ike::{DownReason, Event, InitiateError, StateFault};
+use casemate_wire::ike::{ExchangeType, NotifyType};
+use std::net::SocketAddr;
+
+/// UDP port of IKE messages through a NAT (RFC 7296 section 2.23).
+const NATT_PORT: u16 = 4_500;
+
+/// What this host requested when the peer refused the IKE SA, or does not respond.
+pub(super) fn ike_refused(connection: &Connection, reason: DownReason) -> Vec<String> {
+    match reason {
+        DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => vec![
+            format!(
+                "offered by this host: proposals = {}",
+                wording::proposals(&wording::ike_proposals(connection))
+            ),
+            "the peer accepts none of them, or it has no connection for the addresses of the two hosts: its \
+             log says which"
+                .into(),
+        ],
+        DownReason::Refused(NotifyType::AUTHENTICATION_FAILED) => authentication_refused(connection),
+        DownReason::DeadPeer => vec![format!(
+            "remote_addrs = {}, port {}: check that the peer runs and that UDP ports 500 and 4500 reach it; \
+             `casemate why {}` shows the route",
+            wording::addrs(&connection.remote_addrs),
+            connection.remote_port,
+            connection.name
+        )],
+        _ => Vec::new(),
+    }
+}
+
+fn authentication_refused(connection: &Connection) -> Vec<String> {
+    let local = wording::local_id(connection);
+    let secret = match wording::local_auth(connection) {
+        "psk" => "the same `secret` for both identities",
+        _ => "trust in the certificate of this host, which must contain this identity and be valid now",
+    };
+    vec![
+        format!(
+            "sent by this host: local.id = {local}, local.auth = {}, and remote.id = {} for the peer",
+            wording::local_auth(connection),
+            wording::id_pattern(&connection.remote.id)
+        ),
+        format!(
+            "the peer needs a connection for these two identities, and {secret}: its log says what differs"
+        ),
+    ]
+}
+
+/// What this host requested when the peer refused a Child SA.
+pub(super) fn child_refused(connection: &Connection, child: &ChildConfig, reason: DownReason) -> Vec<String> {
+    match reason {
+        DownReason::Refused(NotifyType::TS_UNACCEPTABLE) => vec![format!(
+            "requested by this host: local_ts = {}, remote_ts = {}; the peer has no child whose selectors \
+             overlap with them",
+            wording::templates(&child.local_ts),
+            wording::templates(&child.remote_ts)
+        )],
+        DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => vec![format!(
+            "offered by this host: {} = {}; the peer accepts none of them",
+            proposal_option(child),
+            wording::proposals(&wording::child_proposals(child, true))
+        )],
+        DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE) => vec![format!(
+            "requested by this host: vips = {}; the peer has no free virtual address, or no pool",
+            wording::list(&connection.vips)
+        )],
+        _ => Vec::new(),
+    }
+}
+
+/// Why an attempt could not start.
+pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Vec<String> {
+    match error {
+        InitiateError::NoRoute => vec![format!(
+            "local_addrs = {}, remote_addrs = {}: `ip route get ADDRESS` shows what the system knows",
+            wording::addrs(&connection.local_addrs),
+            wording::addrs(&connection.remote_addrs)
+        )],
+        InitiateError::Provider => {
+            vec![format!("proposals = {}", wording::proposals(&wording::ike_proposals(connection)))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The configuration that a fault without an explanation concerns.
+pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<String> {
+    let Some(connection) = connection else { return Vec::new() };
+    match fault {
+        StateFault::NoAddress => vec![match &*connection.pools {
+            [] => "the connection has no pools, but the peer requests a virtual address".into(),
+            pools => format!(
+                "pools = {}: no address is free, or none is of the requested IP version; a larger `addrs` of \
+                 the pool helps",
+                wording::list(pools)
+            ),
+        }],
+        StateFault::NotUnique => vec![
+            format!(
+                "unique = {:?}: two peers use the same identity, or the peer has started again",
+                connection.unique
+            )
+            .to_lowercase(),
+        ],
+        StateFault::NoSharedKey => vec![match connection.local.method {
+            LocalMethod::Certificate(_) => format!(
+                "local.auth = pubkey: no certificate with a private key fits local.id = {}",
+                wording::local_id(connection)
+            ),
+            LocalMethod::SharedKey => format!(
+                "no section of `secrets` has a key for local.id = {} and remote.id = {}",
+                wording::local_id(connection),
+                wording::id_pattern(&connection.remote.id)
+            ),
+        }],
+        _ => Vec::new(),
+    }
+}
+
+/// Message about a repeated request.
+pub(super) struct Retransmission {
+    pub(super) text: String,
+    /// What to check. The first repetition has none, because a single datagram may get lost.
+    pub(super) hint: Option<String>,
+}
+
+/// Describes a repeated request; `None` for another event.
+pub(super) fn retransmission(event: &Event) -> Option<Retransmission> {
+    let Event::Retransmitted { path, exchange, attempt, tries, wait, .. } = event else { return None };
+    let wait = wait.as_millis() as f64 / 1_000.0;
+    let next = if attempt < tries { "next in" } else { "the last one; given up in" };
+    let text = format!(
+        "{exchange} request to {} from {}: sent again, {attempt} of {tries}; {next} {wait} s",
+        path.remote, path.local
+    );
+    Some(Retransmission { text, hint: (*attempt > 1).then(|| silence(*exchange, path.remote)) })
+}
+
+/// Why a peer may be silent, given the exchange and its port.
+fn silence(exchange: ExchangeType, remote: SocketAddr) -> String {
+    let port = remote.port();
+    match exchange {
+        ExchangeType::IKE_SA_INIT => format!(
+            "no response at all: the peer is down, the address is wrong, a route is missing, or UDP port {port} \
+             is blocked on the way"
+        ),
+        ExchangeType::IKE_AUTH if port == NATT_PORT => format!(
+            "the peer responded on the IKE port before: UDP port {port} is blocked on the way, or the peer \
+             drops the request"
+        ),
+        ExchangeType::IKE_AUTH => "the peer responded to IKE_SA_INIT: long datagrams or their fragments are \
+                                   lost on the way, or the peer drops the request"
+            .into(),
+        _ => {
+            "the peer responded before: it has stopped or forgotten the IKE SA, or the path to it has failed"
+                .into()
+        }
+    }
+}

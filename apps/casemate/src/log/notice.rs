@@ -1,0 +1,270 @@
+//! Log messages for notices of the endpoint.
+
+use super::explanation;
+use super::hints;
+use super::level::Level;
+use super::message::{Message, Subject};
+pub use super::rate_limit::LogCategory;
+use super::wording;
+use casemate::{Notice, PolicyChange};
+use casemate_datapath::{Audit, AuditedHeader, Event as DatapathEvent, SaId, SaStatus};
+use casemate_ike::{ChildUp, DownReason, Event, PeerFault, StateFault};
+use casemate_strongswan::notation;
+use std::fmt::Write as _;
+
+/// Formats a notice in one line; `sa` is the SA that it is about. Returns the category and the line, or
+/// `None` for a notice that is not logged.
+pub fn log_line(notice: &Notice, sa: Option<&SaStatus>) -> Option<(LogCategory, String)> {
+    let message = message(notice, sa).filter(|message| message.level < Level::Debug)?;
+    Some((message.category, message.one_line()))
+}
+
+/// The category of a notice. Packets or peers cause every notice, so each category is rate-limited.
+pub fn category(notice: &Notice) -> LogCategory {
+    match notice {
+        Notice::Datapath(DatapathEvent::Audit(audit)) => LogCategory::Audit(audit.reason.name()),
+        Notice::Datapath(DatapathEvent::Acquire { .. }) => LogCategory::Acquire,
+        Notice::Ike(Event::Fault { fault, .. }) => LogCategory::Fault(fault.name()),
+        // An attacker on the path can change the source address of every message.
+        Notice::Ike(Event::PathChanged { .. }) => LogCategory::Moved,
+        Notice::Ike(Event::IkeDown { half_open: true, .. }) => LogCategory::HalfOpen,
+        Notice::Ike(Event::Retransmitted { .. }) => LogCategory::Retransmission,
+        Notice::Policy(_) => LogCategory::Policy,
+        Notice::Datapath(_)
+        | Notice::Ike(_)
+        | Notice::PeerUsesUnknownSpi { .. }
+        | Notice::TrapNotInstalled { .. }
+        | Notice::ChildNotInstalled { .. } => LogCategory::Sa,
+    }
+}
+
+/// Whether a notice reports that a certificate or the algorithm of a signature was refused.
+pub(crate) fn is_refused_certificate(notice: &Notice) -> bool {
+    let refusals = [StateFault::Certificate, StateFault::SignatureAlgorithm].map(PeerFault::State);
+    matches!(notice, Notice::Ike(Event::Fault { fault, .. }) if refusals.contains(fault))
+}
+
+/// Formats a notice; `sa` is the SA that it is about. `None` if it is not logged at any level.
+pub fn message(notice: &Notice, sa: Option<&SaStatus>) -> Option<Message> {
+    let category = category(notice);
+    let (level, subject, text) = match notice {
+        Notice::Datapath(event) => {
+            let (level, text) = datapath_line(event, sa);
+            (level, Subject::default(), text)
+        }
+        Notice::Ike(event) => return ike_message(event, category),
+        Notice::Policy(change) => (Level::Debug, Subject::default(), policy_line(change)),
+        Notice::PeerUsesUnknownSpi { connection } => (
+            Level::Info,
+            Subject::connection(&connection.name),
+            "initiated: the peer sends on an SA that does not exist here, perhaps after a restart".into(),
+        ),
+        Notice::TrapNotInstalled { connection, child, error } => (
+            Level::Error,
+            Subject::child(&connection.name, &child.name),
+            format!("the traffic is not blocked and passes in clear: {error}"),
+        ),
+        Notice::ChildNotInstalled { connection, child, error } => (
+            Level::Error,
+            Subject::child(&connection.name, &child.name),
+            format!("the Child SA could not be installed: {error}"),
+        ),
+    };
+    Some(Message::new(level, category, subject, text))
+}
+
+fn datapath_line(event: &DatapathEvent, sa: Option<&SaStatus>) -> (Level, String) {
+    match event {
+        DatapathEvent::Audit(audit) => (Level::Warning, audit_line(audit)),
+        DatapathEvent::SoftLifetime(id) => {
+            (Level::Info, format!("{}: soft lifetime reached, rekeying is due", name(sa, *id)))
+        }
+        DatapathEvent::HardLifetime(id) => (
+            Level::Warning,
+            format!("{}: hard lifetime reached, the SA processes no more packets", name(sa, *id)),
+        ),
+        DatapathEvent::Acquire { flow, .. } => (
+            Level::Info,
+            format!("no SA for packets from {} to {} that a policy protects", flow.src(), flow.dst()),
+        ),
+    }
+}
+
+fn policy_line(change: &PolicyChange) -> String {
+    match change {
+        PolicyChange::Added { direction, policy, .. } => {
+            format!("policy added: {direction:?}, {}, {}", policy.selector, policy.action).to_lowercase()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
+    let texts = |addrs: &[std::net::IpAddr]| match addrs {
+        [] => "none".to_owned(),
+        addrs => addrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    };
+    let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
+    let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
+    let (level, subject, text, details) = match event {
+        Event::IkeUp { ike, connection, peer, path } => (
+            Level::Info,
+            Subject::ike_sa(&connection.name, *ike),
+            format!("established with {peer} at {}", path.remote),
+            Vec::new(),
+        ),
+        Event::IkeRekeyed { old, new } => {
+            (Level::Info, ike_sa(old), format!("was replaced by [{new}]"), Vec::new())
+        }
+        Event::IkeDown { ike, connection, reason, .. } => (
+            level_of(*reason),
+            Subject::ike_sa(&connection.name, *ike),
+            format!("ended: {reason}"),
+            hints::ike_refused(connection, *reason),
+        ),
+        Event::InitiateFailed { connection, error } => (
+            Level::Warning,
+            Subject::connection(&connection.name),
+            format!("not initiated: {error}"),
+            hints::not_initiated(connection, *error),
+        ),
+        Event::ChildUp(up) => {
+            let subject = Subject::child(&up.connection.name, &up.child.name);
+            (Level::Info, Subject { child_sa: Some(up.id), ..subject }, child_up(up), Vec::new())
+        }
+        Event::ChildActive(id) => {
+            (Level::Debug, child_sa(id), "the outbound SA is in use".into(), Vec::new())
+        }
+        Event::ChildClosing(id) => {
+            (Level::Debug, child_sa(id), "this host has asked the peer to close it".into(), Vec::new())
+        }
+        Event::Keys(_) => return None,
+        Event::ChildDown { id, reason, .. } => {
+            (level_of(*reason), child_sa(id), format!("ended: {reason}"), Vec::new())
+        }
+        Event::ChildFailed { connection, child, reason } => (
+            level_of(*reason),
+            Subject::child(&connection.name, &child.name),
+            format!("no Child SA: {reason}"),
+            hints::child_refused(connection, child, *reason),
+        ),
+        Event::ConfigAssigned { ike, config, .. } => (
+            Level::Info,
+            ike_sa(ike),
+            format!("virtual addresses {}; name servers {}", texts(&config.addrs), texts(&config.dns)),
+            Vec::new(),
+        ),
+        Event::AddrsReleased { ike, addrs } => {
+            (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", texts(addrs)), Vec::new())
+        }
+        Event::PathChanged { ike, path, .. } => {
+            (Level::Info, ike_sa(ike), format!("the peer is now at {}", path.remote), Vec::new())
+        }
+        Event::Fault { fault, path, connection, explanation } => {
+            let subject = connection.as_ref().map(|connection| Subject::connection(&connection.name));
+            let details = match (fault, explanation) {
+                (PeerFault::State(fault), Some(explanation)) => {
+                    explanation::lines(explanation, *fault, connection.as_deref(), *path)
+                }
+                (PeerFault::State(fault), None) => hints::fault(*fault, connection.as_deref()),
+                (PeerFault::Wire(_), _) => Vec::new(),
+            };
+            (fault_level(*fault), subject.unwrap_or_default(), fault_line(*fault, path.remote), details)
+        }
+        Event::Retransmitted { ike, connection, .. } => {
+            let hints::Retransmission { text, hint } = hints::retransmission(event)?;
+            (Level::Info, Subject::ike_sa(&connection.name, *ike), text, hint.into_iter().collect())
+        }
+    };
+    Some(Message::new(level, category, subject, text).with_details(details))
+}
+
+/// What the fault means, the peer, and the name under which it is counted.
+fn fault_line(fault: PeerFault, peer: std::net::SocketAddr) -> String {
+    let text = match fault {
+        PeerFault::State(fault) => lower_first(fault.description().trim().trim_end_matches('.')).into_owned(),
+        PeerFault::Wire(fault) => fault.to_string(),
+    };
+    format!("{peer}: {text} ({})", fault.name())
+}
+
+/// Makes the first letter of a sentence small, unless its first word is an abbreviation.
+fn lower_first(text: &str) -> std::borrow::Cow<'_, str> {
+    let mut rest = text.chars();
+    match (rest.next(), rest.clone().next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            format!("{}{}", first.to_lowercase(), rest.as_str()).into()
+        }
+        _ => text.into(),
+    }
+}
+
+/// The level of a fault. Corrections and repetitions are part of ordinary exchanges.
+fn fault_level(fault: PeerFault) -> Level {
+    use StateFault::{Busy, Cookie, KeMethod, MessageId, StrayResponse, UnknownSpi};
+    match fault {
+        PeerFault::State(Busy | Cookie | KeMethod | MessageId | StrayResponse | UnknownSpi) => Level::Info,
+        PeerFault::State(_) | PeerFault::Wire(_) => Level::Warning,
+    }
+}
+
+/// The level of the end of an SA.
+const fn level_of(reason: DownReason) -> Level {
+    match reason {
+        DownReason::Local
+        | DownReason::Peer
+        | DownReason::Replaced
+        | DownReason::NotUnique
+        | DownReason::Reauth
+        | DownReason::Unconfigured => Level::Info,
+        DownReason::DeadPeer | DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => {
+            Level::Warning
+        }
+    }
+}
+
+fn child_up(up: &ChildUp) -> String {
+    let mut line = format!(
+        "{} {} {}, SPIs {} in and {} out, {} === {}",
+        up.suite.protocol(),
+        notation::child_suite(&up.suite),
+        up.inbound.mode,
+        up.inbound.spi,
+        up.outbound.spi,
+        wording::traffic(&up.local),
+        wording::traffic(&up.remote),
+    );
+    if let Some(old) = up.replaces {
+        let _ = write!(line, ", replaces {{{old}}}");
+    }
+    match (&up.child.rohc, &up.outbound.rohc) {
+        (_, Some(_)) => line.push_str(", with header compression"),
+        (Some(_), None) => line.push_str(", without header compression: the peer did not agree to `rohc`"),
+        (None, None) => {}
+    }
+    line
+}
+
+/// The fields that RFC 4303 section 3.4 requires in the audit log: reason, addresses, SPI, sequence
+/// number, flow label.
+fn audit_line(audit: &Audit) -> String {
+    let mut line = format!("audit: {}", audit.reason);
+    if let (Some(src), Some(dst)) = (audit.src, audit.dst) {
+        let _ = write!(line, ", {src} > {dst}");
+    }
+    if let Some(AuditedHeader { protocol, spi, seq }) = audit.header {
+        let _ = write!(line, ", {protocol} spi {spi:#010x} seq {seq}");
+    }
+    if let Some(label) = audit.flow_label {
+        let _ = write!(line, ", flow label {label:#x}");
+    }
+    let _ = write!(line, " ({})", audit.reason.source());
+    line
+}
+
+fn name(sa: Option<&SaStatus>, id: SaId) -> String {
+    sa.map_or_else(
+        || id.to_string(),
+        |sa| format!("SA {} > {} {} spi {}", sa.src, sa.dst, sa.protocol, sa.spi),
+    )
+}

@@ -1,0 +1,70 @@
+//! The traffic of the Child SAs of a connection.
+
+use casemate::{ChildSas, Endpoint};
+use casemate_datapath::{SaId, SaStatus};
+use casemate_ike::ChildStatus;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+
+/// Traffic of an installed Child SA.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChildTraffic {
+    /// Connection and child.
+    pub(crate) name: String,
+    pub(crate) packets_in: u64,
+    pub(crate) packets_out: u64,
+    /// Whether ESP is encapsulated in UDP.
+    pub(crate) udp: bool,
+    /// Received packets with a wrong ICV.
+    pub(crate) icv_failures: u64,
+    /// Received packets that were repeated or too late.
+    pub(crate) replays: u64,
+}
+
+impl ChildTraffic {
+    fn new(name: String, inbound: Option<&SaStatus>, outbound: Option<&SaStatus>) -> Self {
+        let window = inbound.and_then(|sa| sa.window);
+        Self {
+            name,
+            packets_in: inbound.map_or(0, |sa| sa.meter.packets),
+            packets_out: outbound.map_or(0, |sa| sa.meter.packets),
+            udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
+            icv_failures: window.map_or(0, |window| window.icv_failures),
+            replays: window.map_or(0, |window| window.replays),
+        }
+    }
+
+    /// Whether packets have passed in one direction only.
+    pub(crate) const fn is_one_way(&self) -> bool {
+        (self.packets_in == 0) != (self.packets_out == 0)
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "packets_in": self.packets_in,
+            "packets_out": self.packets_out,
+            "udp_encapsulated": self.udp,
+            "icv_failures": self.icv_failures,
+            "replays": self.replays,
+        })
+    }
+}
+
+/// The traffic of each installed Child SA of a connection.
+pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str) -> Vec<ChildTraffic> {
+    let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection);
+    let installed = |child: ChildStatus| Some((child.child.name.clone(), endpoint.sas_of(child.id)?));
+    let children: Vec<(String, ChildSas)> =
+        of_connection.flat_map(|sa| sa.children).filter_map(installed).collect();
+    let ids: HashSet<SaId> =
+        children.iter().flat_map(|(_, sas)| [Some(sas.inbound), sas.outbound]).flatten().collect();
+    // One pass over all SAs of the data path.
+    let statuses: HashMap<SaId, SaStatus> =
+        endpoint.datapath().sas().filter(|sa| ids.contains(&sa.id)).map(|sa| (sa.id, sa)).collect();
+    let traffic = |(child, sas): &(String, ChildSas)| {
+        let outbound = sas.outbound.and_then(|id| statuses.get(&id));
+        ChildTraffic::new(format!("{connection}/{child}"), statuses.get(&sas.inbound), outbound)
+    };
+    children.iter().map(traffic).collect()
+}

@@ -1,0 +1,278 @@
+//! What is wrong with a connection, and what to try: conclusions from its state, its traffic and its last
+//! failure.
+
+use crate::history::{Cause, ConnectionHistory, PastEvent};
+use crate::log::wording;
+use crate::output;
+use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus};
+use casemate_ike::config::Connection;
+use casemate_ike::{InitiateError, StateFault};
+use casemate_wire::ike::{ExchangeType, NotifyType};
+
+/// What is known about a connection.
+pub(super) struct Facts<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) status: &'a ConnectionStatus,
+    pub(super) traffic: &'a [ChildTraffic],
+    pub(super) record: Option<&'a ConnectionHistory>,
+    /// The last request of a peer that no connection accepted.
+    pub(super) last_refused: Option<&'a PastEvent>,
+    /// Whether packets from or to the peer were dropped.
+    pub(super) has_drops: bool,
+}
+
+/// Conclusions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Findings {
+    pub(super) causes: Vec<String>,
+    pub(super) tries: Vec<String>,
+}
+
+impl Findings {
+    fn add(&mut self, cause: impl Into<String>, tries: &[&str]) {
+        self.causes.push(cause.into());
+        self.tries.extend(tries.iter().map(|text| (*text).to_owned()));
+    }
+}
+
+/// Draws conclusions.
+pub(super) fn findings(facts: &Facts<'_>) -> Findings {
+    let mut found = Findings::default();
+    state(facts, &mut found);
+    facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    last_error(facts, &mut found);
+    if facts.has_drops {
+        found.add(
+            "packets from or to the peer were dropped, see above",
+            &["docs/manual/inspect.md explains each drop reason"],
+        );
+    }
+    found
+}
+
+fn state(facts: &Facts<'_>, found: &mut Findings) {
+    let Facts { connection, status, record, .. } = facts;
+    let name = &connection.name;
+    match status.state {
+        ConnectionState::Up if facts.traffic.iter().all(|traffic| !traffic.is_one_way()) => {
+            found.add("the connection is up", &[]);
+        }
+        ConnectionState::Up => {}
+        ConnectionState::NoChildSa => {
+            found.add("the IKE SA is up, but there is no Child SA for packets", &[])
+        }
+        ConnectionState::Passive => {
+            found.add(
+                "only the peer can start the connection, because remote_addrs names no single address",
+                &[],
+            );
+            if facts.last_refused.is_none() && record.is_none_or(|record| record.events.is_empty()) {
+                found.add(
+                    "no peer has sent a request for it since the start",
+                    &["start the connection on the peer, and check that UDP ports 500 and 4500 reach this host"],
+                );
+            }
+        }
+        ConnectionState::Trapped => found.add(
+            "a packet for the remote traffic selectors starts the next attempt",
+            &["send a packet from the local to the remote traffic selectors, such as a ping"],
+        ),
+        // The refused request is the cause, and is reported below.
+        ConnectionState::Down if facts.last_refused.is_some() => {}
+        ConnectionState::Down if record.is_none_or(|record| record.events.is_empty()) => {
+            found.causes.push(
+                "no event of this connection since the start: neither this host nor a peer has requested it"
+                    .into(),
+            );
+            found.tries.push(format!("`casemate initiate {name}`, or start_action = start in a child"));
+        }
+        ConnectionState::Down => {
+            found.causes.push("no further attempt is planned".into());
+            found.tries.push(format!("`casemate initiate {name}` after the cause is removed"));
+        }
+        ConnectionState::Connecting | ConnectionState::Waiting => {}
+    }
+    if let (Some(refused), true) = (facts.last_refused, status.state != ConnectionState::Up) {
+        let first = refused.lines.first().map_or("", |line| line);
+        found.causes.push(format!("a request of a peer was refused: {first}"));
+        found.causes.extend(refused.lines.iter().skip(1).cloned());
+        if let Some(Cause::Fault(fault)) = refused.cause {
+            found.tries.extend(advice_for_fault(fault).iter().map(|text| (*text).to_owned()));
+        }
+    }
+}
+
+fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
+    let ChildTraffic { name, packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
+    let packets = |count: &u64, one: &str, more: &str| {
+        output::counted(*count, &format!("packet {one}"), &format!("packets {more}"))
+    };
+    match (packets_out, packets_in) {
+        (1.., 0) => {
+            let what = if *udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" };
+            found.causes.push(format!(
+                "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not answer",
+                packets(packets_out, "has", "have")
+            ));
+            found.tries.push(format!(
+                "let {what} pass in packet filters between the hosts, in both directions; check the peer's \
+                 counters for this SA"
+            ));
+            if !udp {
+                found.tries.push("encap = yes sends ESP in UDP, which passes more filters".into());
+            }
+        }
+        (0, 1..) => found.add(
+            format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
+            &["check that applications of this host answer, and that their packets match local_ts and remote_ts"],
+        ),
+        (0, 0) => found.add(
+            format!("{name}: no packet has passed yet"),
+            &["send a packet from the local to the remote traffic selectors, such as a ping"],
+        ),
+        _ => {}
+    }
+    if *icv_failures > 0 {
+        found.add(
+            format!(
+                "{name}: {} a wrong ICV: changed on the way or forged",
+                packets(icv_failures, "had", "had")
+            ),
+            &[],
+        );
+    }
+    if *replays > 0 {
+        found.add(
+            format!("{name}: {} repeated or too late for the replay window", packets(replays, "was", "were")),
+            &["replay_window = 128 or more, if the path changes the order of packets"],
+        );
+    }
+}
+
+fn last_error(facts: &Facts<'_>, found: &mut Findings) {
+    let Some(record) = facts.record else { return };
+    let Some(error) = &record.last_error else { return };
+    if let Some(line) = error.lines.first() {
+        found.causes.push(format!("last error, {} s ago: {line}", error.at.elapsed().as_secs()));
+    }
+    found.causes.extend(error.lines.iter().skip(1).cloned());
+    if record.last_heard.is_none() && matches!(error.cause, Some(Cause::NoResponse { .. } | Cause::DeadPeer))
+    {
+        found.causes.push("the peer has never responded since the start".into());
+    }
+    if let Some(cause) = error.cause {
+        found.tries.extend(advice(cause, facts.connection));
+    }
+}
+
+/// What to try after a failure.
+fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    match cause {
+        Cause::NoResponse { exchange: ExchangeType::IKE_SA_INIT, remote } => vec![
+            format!("ping {}: is the peer reachable, and is it the right address?", remote.ip()),
+            format!(
+                "is IKE running on the peer, and may UDP port {} pass in both directions?",
+                remote.port()
+            ),
+            format!("`tcpdump udp port {}` on the peer: does the request arrive?", remote.port()),
+        ],
+        Cause::NoResponse { exchange: ExchangeType::IKE_AUTH, remote } => vec![
+            format!("let UDP port {} pass between the hosts, in both directions", remote.port()),
+            "fragmentation = yes, if certificates make the request longer than the path allows".into(),
+            "the peer's log says whether the request arrived".into(),
+        ],
+        Cause::NoResponse { .. } | Cause::DeadPeer => {
+            texts(&["check that the peer runs and that the path to it works"])
+        }
+        Cause::IkeRefused(NotifyType::NO_PROPOSAL_CHOSEN) => texts(&[
+            "compare `proposals` on both hosts: encryption, integrity, PRF and key exchange must have one \
+             algorithm each in common",
+            "compare the peer's addresses with those of this host: its connection may be for other addresses",
+        ]),
+        Cause::IkeRefused(NotifyType::AUTHENTICATION_FAILED) => texts(&[
+            "compare local.id here with remote.id on the peer, and remote.id here with local.id on the peer",
+            "compare the secrets, or check certificate, CA and clock of both hosts",
+        ]),
+        Cause::ChildRefused(NotifyType::TS_UNACCEPTABLE) => {
+            texts(&["local_ts of each host must overlap with remote_ts of the other"])
+        }
+        Cause::ChildRefused(NotifyType::NO_PROPOSAL_CHOSEN) => {
+            texts(&["compare `esp_proposals` of the child on both hosts"])
+        }
+        Cause::ChildRefused(NotifyType::INTERNAL_ADDRESS_FAILURE) => {
+            texts(&["the pool of the peer needs a free address: enlarge it, or close unused connections"])
+        }
+        Cause::IkeRefused(_) | Cause::ChildRefused(_) => texts(&["the peer's log says why it refused"]),
+        Cause::Fault(fault) => texts(advice_for_fault(fault)),
+        Cause::Malformed => texts(&["the peer violates the protocol: report this to its vendor"]),
+        Cause::NotInitiated(InitiateError::NoRoute) => vec![format!(
+            "add a route to {}, or correct remote_addrs",
+            wording::addrs(&connection.remote_addrs)
+        )],
+        Cause::NotInitiated(_) | Cause::NotInstalled => Vec::new(),
+    }
+}
+
+/// What to try after this host refused the peer.
+fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
+    match fault {
+        StateFault::NoConnection => &[
+            "correct remote_addrs or local_addrs of the connection, or the address from which the peer sends",
+        ],
+        StateFault::NoProposalChosen | StateFault::NotOffered => {
+            &["name an algorithm of each kind that both hosts support, as shown above"]
+        }
+        StateFault::NoPeer | StateFault::WrongIdentity => {
+            &["make remote.id here equal to local.id on the peer, and local.id here equal to its remote.id"]
+        }
+        StateFault::AuthMismatch => &["use the same `secret` for the two identities on both hosts"],
+        StateFault::NoSharedKey => {
+            &["add a section to `secrets` with the identity of the peer and the secret, or the private key"]
+        }
+        StateFault::AuthMethod => &["make local.auth of each host fit remote.auth of the other"],
+        StateFault::Certificate => &[
+            "check the peer's certificate with `openssl x509 -text`: dates, names and CA",
+            "check the clock of this host with `date`",
+        ],
+        StateFault::SignatureAlgorithm => {
+            &["allow the algorithm in remote.auth, or use another key on the peer"]
+        }
+        StateFault::TsUnacceptable | StateFault::TsNotOffered => {
+            &["local_ts of each host must overlap with remote_ts of the other"]
+        }
+        StateFault::NoAddress => &["enlarge `addrs` of the pool, or close unused connections"],
+        StateFault::NotUnique => &["give each peer its own identity, or set unique = no or replace"],
+        _ => &["docs/manual/troubleshooting.md explains each fault"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(packets_out: u64, packets_in: u64, udp: bool) -> ChildTraffic {
+        ChildTraffic { name: "gw/net".into(), packets_in, packets_out, udp, ..ChildTraffic::default() }
+    }
+
+    #[test]
+    fn one_way_traffic_names_the_protocol_that_is_blocked() {
+        for (udp, protocol) in [(false, "ESP (IP protocol 50)"), (true, "UDP port 4500")] {
+            let mut found = Findings::default();
+            traffic_of(&traffic(5, 0, udp), &mut found);
+            assert!(found.causes[0].contains("5 packets have left and none has arrived"), "{found:?}");
+            assert!(found.causes[0].contains(protocol), "{found:?}");
+            assert_eq!(found.tries.len(), if udp { 1 } else { 2 });
+        }
+        let mut found = Findings::default();
+        traffic_of(&traffic(5, 5, false), &mut found);
+        assert_eq!(found, Findings::default());
+    }
+
+    #[test]
+    fn every_refusal_has_advice() {
+        for fault in StateFault::ALL {
+            assert!(!advice_for_fault(*fault).is_empty());
+        }
+    }
+}

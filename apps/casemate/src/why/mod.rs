@@ -1,0 +1,113 @@
+//! `casemate why`: explains the state of a connection.
+//!
+//! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
+//! the route to the peer, which every user may look up, and prints everything (`render`).
+
+mod findings;
+mod render;
+mod report;
+
+pub(crate) use report::report;
+
+use crate::control::{self, Request};
+use crate::failure::Failure;
+use crate::output::print;
+use crate::printable;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::route_lookup::RouteTo;
+use clap::Args;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  casemate why gw          why the connection `gw` is in its state, and what to try
+  casemate why gw --json   the same as a JSON object
+
+The report contains no key.";
+
+/// Arguments of `why`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WhyArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Print a JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Timeout of the request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs the command.
+pub fn why(args: &WhyArgs) -> Result<(), Failure> {
+    let mut report = control::query(&Request::Why(args.name.clone()), TIMEOUT)?;
+    if let Some(error) = report.get("error").and_then(Value::as_str) {
+        return Err(Failure::failed(error));
+    }
+    add_routes(&mut report);
+    print(&if args.json {
+        format!("{}\n", printable::json(&report))
+    } else {
+        render::render(&printable::value(report))
+    })
+}
+
+/// Adds the route to each address of the peer, and what is wrong with the addresses and routes of this host.
+fn add_routes(report: &mut Value) {
+    let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
+    let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
+    let (mut routes, mut own) = (Vec::new(), None);
+    match Netlink::open() {
+        Ok(mut netlink) => {
+            routes = peer.iter().map(|addr| route(&mut netlink, *addr, mark.unwrap_or(0))).collect();
+            own = netlink.addresses().ok();
+        }
+        Err(error) => routes.push(json!({"error": error.to_string()})),
+    }
+    for addr in local.iter().filter(|addr| own.as_ref().is_some_and(|own| !own.contains(addr))) {
+        add_finding(
+            report,
+            &format!("local_addrs = {addr} is not an address of this host"),
+            &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
+        );
+    }
+    if let Some(fields) = report.as_object_mut() {
+        fields.insert("routes".into(), routes.into());
+    }
+}
+
+/// The addresses in a field of the report.
+fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
+    let listed = report.get(name).and_then(Value::as_array).into_iter().flatten();
+    listed.filter_map(|addr| addr.as_str()?.parse().ok()).collect()
+}
+
+/// Adds a finding to the report, and what to try.
+fn add_finding(report: &mut Value, cause: &str, advice: &str) {
+    for (name, text) in [("findings", cause), ("try", advice)] {
+        if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
+            list.push(text.into());
+        }
+    }
+}
+
+fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
+    match netlink.route_to(addr, mark) {
+        Ok(Some(RouteTo { interface, gateway, source })) => {
+            let link = netlink.link_at(interface).ok();
+            json!({
+                "address": addr.to_string(),
+                "interface": link.as_ref().map(|link| link.name.clone()),
+                "mtu": link.map(|link| link.mtu),
+                "gateway": gateway.map(|addr| addr.to_string()),
+                "source": source.map(|addr| addr.to_string()),
+            })
+        }
+        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
+        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
+    }
+}

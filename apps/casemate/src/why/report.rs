@@ -1,0 +1,122 @@
+//! The report about a connection, as the instance makes it: configuration, state, traffic, the last
+//! negotiation, refused requests, dropped packets, and findings.
+
+use super::findings::{Facts, findings};
+use crate::history::{History, PastEvent};
+use crate::log::wording;
+use crate::status::{ChildTraffic, ConnectionStatus, child_traffic, seconds};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, HostAddrs, Lookup};
+use casemate_linux::EndpointContext;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Reports about the connection with this name, or about that of a child.
+pub(crate) fn report(
+    name: &str,
+    context: &EndpointContext,
+    history: &History,
+    mark: u32,
+) -> Result<Value, String> {
+    let endpoint = context.endpoint();
+    let (connection, _) = endpoint
+        .config_by_name(name)
+        .ok_or_else(|| format!("{name}: no connection and no child has this name"))?;
+    let status = ConnectionStatus::all(endpoint, context.now(), history)
+        .into_iter()
+        .find(|status| status.name == connection.name)
+        .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
+    let traffic = child_traffic(endpoint, &connection.name);
+    let addrs = single_addrs(&connection.remote_addrs, context);
+    let record = history.of(&connection.name);
+    let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();
+    let drops: Vec<&PastEvent> = history.drops(&addrs).collect();
+    let facts = Facts {
+        connection: &connection,
+        status: &status,
+        traffic: &traffic,
+        record,
+        last_refused: refused.last().copied(),
+        has_drops: !drops.is_empty(),
+    };
+    let found = findings(&facts);
+    let events = record.map(|record| record.events.iter().collect::<Vec<_>>()).unwrap_or_default();
+    Ok(json!({
+        "ok": true,
+        "connection": status.to_json(),
+        "configuration": configuration(&connection),
+        "children": connection.children.iter().map(child_configuration).collect::<Vec<_>>(),
+        "traffic": traffic.iter().map(ChildTraffic::to_json).collect::<Vec<_>>(),
+        "peer_addresses": addrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "local_addresses": single_addrs(&connection.local_addrs, context)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        "mark": mark,
+        "events": past_events(&events),
+        "refused_requests": past_events(last(&refused, 4)),
+        "dropped_packets": past_events(last(&drops, 8)),
+        "drop_counters": endpoint
+            .datapath()
+            .drops()
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.name().to_owned(), json!(count)))
+            .collect::<serde_json::Map<_, _>>(),
+        "findings": found.causes,
+        "try": found.tries,
+    }))
+}
+
+fn last<'a, 'e>(events: &'a [&'e PastEvent], count: usize) -> &'a [&'e PastEvent] {
+    events.get(events.len().saturating_sub(count)..).unwrap_or_default()
+}
+
+fn past_events(events: &[&PastEvent]) -> Value {
+    let now = Instant::now();
+    let event = |event: &&PastEvent| {
+        json!({
+            "seconds_ago": seconds(now.saturating_duration_since(event.at)),
+            "level": event.level.name(),
+            "lines": event.lines,
+        })
+    };
+    events.iter().map(event).collect()
+}
+
+/// The addresses in a list that are not patterns, and those that are known of its host names.
+fn single_addrs(patterns: &[AddrPattern], context: &EndpointContext) -> Vec<IpAddr> {
+    let known = |pattern: &AddrPattern| match pattern.single_addrs(Lookup::Cached, context.routes()) {
+        HostAddrs::Known(addrs) => addrs,
+        HostAddrs::Pending | HostAddrs::Unknown => Vec::new(),
+    };
+    patterns.iter().flat_map(known).collect()
+}
+
+/// The options that decide about a negotiation, in the words of the configuration file.
+fn configuration(connection: &Connection) -> Value {
+    let proposals = wording::proposals(&wording::ike_proposals(connection));
+    let options = [
+        ("local_addrs", wording::addrs(&connection.local_addrs)),
+        ("remote_addrs", wording::addrs(&connection.remote_addrs)),
+        ("local.auth", wording::local_auth(connection).to_owned()),
+        ("local.id", wording::local_id(connection)),
+        ("remote.auth", wording::remote_auth(connection).to_owned()),
+        ("remote.id", wording::id_pattern(&connection.remote.id)),
+        ("proposals", proposals),
+        ("pools", wording::list(&connection.pools)),
+        ("vips", wording::list(&connection.vips)),
+    ];
+    let is_set = |(_, value): &(&str, String)| !value.is_empty();
+    options.into_iter().filter(is_set).map(|(name, value)| json!([name, value])).collect()
+}
+
+fn child_configuration(child: &Arc<ChildConfig>) -> Value {
+    json!({
+        "name": child.name,
+        "local_ts": wording::templates(&child.local_ts),
+        "remote_ts": wording::templates(&child.remote_ts),
+        "proposals": wording::proposals(&wording::child_proposals(child, true)),
+    })
+}

@@ -1,0 +1,185 @@
+//! Proposals as plain lists of algorithms, and the difference between two lists of proposals.
+
+use super::{MAX_ALGORITHMS, MAX_PROPOSALS};
+use crate::SkSuite;
+use crate::config::{ChildProposal, EspCombined, IkeProposal};
+use crate::negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite, Offer, algorithms};
+use alloc::vec::Vec;
+use casemate_crypto::{AhSuite, CipherAlg, EspSuite, MacKind};
+use casemate_wire::ike::{ProtocolId, Sa, SequenceNumbers, TransformType};
+
+/// A proposal: alternatives of each transform type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// IKE, ESP or AH.
+    pub protocol: ProtocolId,
+    /// Algorithms in order of preference within each type.
+    pub algorithms: Vec<Algorithm>,
+}
+
+impl From<&IkeProposal> for Proposal {
+    fn from(proposal: &IkeProposal) -> Self {
+        Self::from(&Offer::ike(proposal))
+    }
+}
+
+impl From<&Offer> for Proposal {
+    fn from(offer: &Offer) -> Self {
+        Self { protocol: offer.protocol, algorithms: offer.algorithms.clone() }
+    }
+}
+
+impl From<&IkeSuite> for Proposal {
+    /// The negotiated algorithms of an IKE SA.
+    fn from(suite: &IkeSuite) -> Self {
+        let mut algorithms: Vec<Algorithm> = match suite.sk {
+            SkSuite::Combined(alg) => algorithms::aead(alg).into_iter().collect(),
+            SkSuite::Separate(cipher, mac) => {
+                [algorithms::cipher(cipher)].into_iter().chain(algorithms::mac(mac)).collect()
+            }
+        };
+        algorithms.push(Algorithm::new(TransformType::PRF, suite.prf.id()));
+        algorithms.push(Algorithm::new(TransformType::KE, suite.kex.id()));
+        Self { protocol: ProtocolId::IKE, algorithms }
+    }
+}
+
+impl From<&ChildSuite> for Proposal {
+    /// The negotiated algorithms of a Child SA.
+    fn from(suite: &ChildSuite) -> Self {
+        let (protocol, mut algorithms): (_, Vec<Algorithm>) = match suite.transform {
+            ChildTransform::Ah(AhSuite(mac)) => (ProtocolId::AH, algorithms::mac(mac).into_iter().collect()),
+            ChildTransform::Esp(suite) => (ProtocolId::ESP, esp_algorithms(suite)),
+        };
+        algorithms.extend(suite.kex.map(|kex| Algorithm::new(TransformType::KE, kex.id())));
+        let esn = if suite.esn { SequenceNumbers::EXTENDED } else { SequenceNumbers::PLAIN };
+        algorithms.push(Algorithm::new(TransformType::ESN, esn.0));
+        Self { protocol, algorithms }
+    }
+}
+
+fn esp_algorithms(suite: EspSuite) -> Vec<Algorithm> {
+    let combined = match suite {
+        EspSuite::Combined(alg) => Some(EspCombined::Aead(alg)),
+        EspSuite::ImplicitIv(alg) => Some(EspCombined::ImplicitIv(alg)),
+        EspSuite::Separate(CipherAlg::Null, mac) => match mac.kind() {
+            MacKind::AesGmac(bits) => Some(EspCombined::Gmac(bits)),
+            _ => None,
+        },
+        EspSuite::Separate(..) => None,
+    };
+    match (combined, suite) {
+        (Some(alg), _) => algorithms::esp_combined(alg).into_iter().collect(),
+        (None, EspSuite::Separate(cipher, mac)) => {
+            [algorithms::cipher(cipher)].into_iter().chain(algorithms::mac(mac)).collect()
+        }
+        (None, _) => Vec::new(),
+    }
+}
+
+impl Proposal {
+    /// Proposal of a child. In IKE_AUTH it has no key exchange (RFC 7296 section 1.2).
+    pub fn of_child(proposal: &ChildProposal, with_kex: bool) -> Self {
+        Self::from(&Offer::child(proposal, with_kex))
+    }
+
+    /// The first proposals of a payload, with the first algorithms of each.
+    pub(crate) fn read(sa: &Sa<'_>) -> Vec<Self> {
+        let proposals = sa.proposals().take(MAX_PROPOSALS).map(|proposal| Self {
+            protocol: proposal.protocol,
+            algorithms: proposal.transforms().map(Algorithm::from).take(MAX_ALGORITHMS).collect(),
+        });
+        proposals.collect()
+    }
+
+    fn has_kind(&self, kind: TransformType) -> bool {
+        self.algorithms.iter().any(|alg| alg.kind == kind)
+    }
+
+    /// Algorithms of one transform type.
+    pub fn of_kind(&self, kind: TransformType) -> impl Iterator<Item = Algorithm> + '_ {
+        self.algorithms.iter().copied().filter(move |alg| alg.kind == kind)
+    }
+
+    /// Transform types in which the two proposals have no algorithm in common. Two proposals without
+    /// encryption in common differ in the encryption only: which integrity algorithms fit depends on it.
+    fn differing_kinds(&self, other: &Self) -> Vec<TransformType> {
+        let mut kinds: Vec<TransformType> = Vec::new();
+        for kind in self.algorithms.iter().chain(&other.algorithms).map(|alg| alg.kind) {
+            let is_shared = || self.of_kind(kind).any(|alg| other.algorithms.contains(&alg));
+            // A missing ESN transform means 32 bits. NONE may stand for a missing transform.
+            let may_be_missing = kind == TransformType::ESN || kind == TransformType::INTEG;
+            let is_missing = !self.has_kind(kind) || !other.has_kind(kind);
+            let fits = (may_be_missing && is_missing) || is_shared();
+            if !fits && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+}
+
+/// The two proposals, of two lists without an acceptable combination, that have the most in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference<'p> {
+    /// Proposal of the peer.
+    pub offered: &'p Proposal,
+    /// Configured proposal.
+    pub configured: &'p Proposal,
+    /// Transform types in which they have no algorithm in common. Empty if the protocols differ, or if the
+    /// peer's proposal contains something that is not supported.
+    pub kinds: Vec<TransformType>,
+}
+
+/// Finds the proposals of two lists that have the most in common: those of the same protocol with the fewest
+/// differing transform types. `None` if a list is empty.
+pub fn closest<'p>(offered: &'p [Proposal], configured: &'p [Proposal]) -> Option<Difference<'p>> {
+    let pairs = configured.iter().flat_map(|own| offered.iter().map(move |theirs| (theirs, own)));
+    let difference = |(offered, configured): (&'p Proposal, &'p Proposal)| Difference {
+        offered,
+        configured,
+        kinds: if offered.protocol == configured.protocol {
+            offered.differing_kinds(configured)
+        } else {
+            Vec::new()
+        },
+    };
+    pairs
+        .map(difference)
+        .min_by_key(|found| (found.offered.protocol != found.configured.protocol, found.kinds.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{IkeEncryption, ike_proposals};
+    use alloc::vec;
+    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+
+    fn gcm(bits: AesBits, kex: KexMethod) -> Proposal {
+        let encryption = IkeEncryption::Combined(vec![AeadAlg::AesGcm { bits, icv: 16 }]);
+        Proposal::from(&IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex: vec![kex] })
+    }
+
+    fn cbc(mac: MacKind) -> Proposal {
+        let encryption =
+            IkeEncryption::Separate(vec![CipherAlg::AesCbc(AesBits::B128)], vec![MacAlg::standard(mac)]);
+        let kex = vec![KexMethod::Modp2048];
+        Proposal::from(&IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex })
+    }
+
+    #[test]
+    fn the_closest_pair_names_what_differs() {
+        let x25519 = [gcm(AesBits::B128, KexMethod::X25519)];
+        let others = [gcm(AesBits::B256, KexMethod::EcpP384), gcm(AesBits::B128, KexMethod::EcpP256)];
+        let found = closest(&others, &x25519).unwrap();
+        assert_eq!((found.offered, found.kinds), (&others[1], vec![TransformType::KE]));
+        let [sha256, sha512] = [[cbc(MacKind::HmacSha256)], [cbc(MacKind::HmacSha512)]];
+        assert_eq!(closest(&sha256, &sha512).unwrap().kinds, [TransformType::INTEG]);
+        let kinds = closest(&x25519, &sha256).unwrap().kinds;
+        assert_eq!(kinds, [TransformType::ENCR, TransformType::KE], "integrity follows from the encryption");
+        let ours: Vec<Proposal> = ike_proposals().iter().map(Proposal::from).collect();
+        assert_eq!(closest(&ours, &ours).unwrap().kinds, [], "equal lists have no difference");
+        assert_eq!(closest(&[], &ours), None);
+    }
+}
