@@ -187,6 +187,7 @@ fn run_instance(
     let mut controller = RunController::new(control, identity, log);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
+        controller.load_crash_secret(&files, engine.endpoint_context());
     }
     controller.report_ready(&format!(
         "casemate: {summary}; interface {} with MTU {tun_mtu}; mark and table {}",
@@ -248,7 +249,7 @@ pub(super) struct ClaimedInstance {
 /// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
 /// changes that refer to the interface.
 pub(super) struct InstanceResources {
-    pub(super) instance: Instance,
+    instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
 }
