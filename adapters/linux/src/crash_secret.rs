@@ -34,7 +34,7 @@ pub fn remove(instance: &Instance) {
 }
 
 /// Path of the file of an instance.
-fn path_of(instance: &Instance) -> PathBuf {
+pub(crate) fn path_of(instance: &Instance) -> PathBuf {
     let lasting = Path::new(LASTING);
     let is_usable = instance.is_in_usual_directory() && instance::check(lasting).is_ok();
     instance.file_elsewhere(is_usable.then_some(lasting), SUFFIX)

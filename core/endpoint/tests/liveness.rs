@@ -134,7 +134,7 @@ fn a_dead_peer_is_given_up() {
     pair.is_link_up = false;
     pair.run(6);
     assert_eq!(pair.messages, 1, "one liveness check");
-    pair.run(4);
+    pair.run(8);
     assert_eq!(pair.nodes[0].endpoint.ike().ike_sa_count(), 2, "a new IKE SA is tried beside the old one");
     pair.run(110);
     assert_eq!(pair.messages, 2 * 7, "no more than the requests and retransmissions of both");

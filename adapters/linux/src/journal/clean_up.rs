@@ -2,6 +2,7 @@
 
 use super::{Journal, file_error};
 use crate::Error;
+use crate::crash_secret;
 use crate::instance::Instance;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -56,7 +57,8 @@ fn remove_files(instance: &Instance, removed: &mut Vec<String>) -> Result<(), Er
     let traffic = instance.protected_traffic_file();
     // A crash may have left the temporary file.
     let temporary = protected_traffic::temporary_file(&traffic);
-    for path in [instance.control_socket(), traffic, temporary] {
+    let secret = crash_secret::path_of(instance);
+    for path in [instance.control_socket(), traffic, temporary, secret] {
         match std::fs::remove_file(&path) {
             Ok(()) => removed.push(format!("file {}", path.display())),
             Err(error) if error.kind() == ErrorKind::NotFound => {}

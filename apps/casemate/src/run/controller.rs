@@ -15,15 +15,18 @@ use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
-use crate::swanctl::{Charon, FilesRead};
+use crate::swanctl::FilesRead;
 use crate::why;
 use casemate::Notice;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
+use casemate_linux::instance::Instance;
+use casemate_linux::process::SystemRng;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::{
     EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
+    crash_secret,
 };
 use std::io;
 use std::mem;
@@ -56,6 +59,8 @@ pub(super) struct RunController {
     keyring: Arc<Keyring>,
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
+    /// Whether the configuration allows quick crash detection.
+    has_quick_crash_detection: bool,
     /// The scheduler configuration at start, which a reload cannot change.
     scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
@@ -87,6 +92,7 @@ impl RunController {
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
             crash_secret: None,
+            has_quick_crash_detection: false,
             scheduling: None,
             performance: Performance::default(),
             reload: None,
@@ -121,8 +127,7 @@ impl RunController {
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
     /// follows the policies.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log, crash_secret } = state;
-        self.keep_crash_secret(crash_secret);
+        let IkeState { source, mut loaded, key_log } = state;
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
@@ -132,29 +137,33 @@ impl RunController {
         engine.reconcile(self).map_err(Failure::failed)
     }
 
-    /// Keeps the secret of quick crash detection. Without one, peers get no tokens, and detect a crash of
-    /// this instance later.
-    fn keep_crash_secret(&mut self, secret: Option<Result<SecretBytes, Error>>) {
+    /// Reads the secret of quick crash detection, once nothing can prevent the start any more. Without a
+    /// secret, peers get no tokens, and notice a crash of this instance later.
+    pub(super) fn load_crash_secret(&mut self, instance: &Instance, context: &mut EndpointContext) {
+        let secret = SystemRng::new().and_then(|mut rng| crash_secret::load(instance, &mut rng));
         match secret {
-            Some(Ok(secret)) => self.crash_secret = Some(secret),
-            Some(Err(error)) => {
+            Ok(secret) => self.crash_secret = Some(secret),
+            Err(error) => {
                 let text = format!("peers will notice a crash of this instance later: {error}");
                 self.log.program(Level::Warning, &text);
             }
-            None => {}
         }
+        self.use_crash_secret(context);
+    }
+
+    /// Gives the secret to the endpoint, if the configuration allows that.
+    fn use_crash_secret(&self, context: &mut EndpointContext) {
+        let secret = self.crash_secret.clone().filter(|_| self.has_quick_crash_detection);
+        context.with(|endpoint, _| endpoint.set_crash_secret(secret));
     }
 
     /// Replaces the active configuration.
     fn apply(&mut self, loaded: LoadedConfig, context: &mut EndpointContext) -> Result<(), String> {
         self.keyring = Arc::new(loaded.keyring);
         context.set_credentials(self.keyring.clone());
-        let Charon { retransmission, quick_crash_detection } = loaded.charon;
-        let secret = self.crash_secret.clone().filter(|_| quick_crash_detection);
-        context.with(|endpoint, _| {
-            endpoint.set_retransmission(retransmission);
-            endpoint.set_crash_secret(secret);
-        });
+        self.has_quick_crash_detection = loaded.charon.quick_crash_detection;
+        context.with(|endpoint, _| endpoint.set_retransmission(loaded.charon.retransmission));
+        self.use_crash_secret(context);
         let (connections, pools) = (loaded.connections, loaded.pools);
         self.history.reconfigure(&connections);
         context

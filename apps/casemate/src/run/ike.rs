@@ -10,13 +10,13 @@ use crate::output;
 use crate::status::InstanceIdentity;
 use crate::swanctl;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
-use casemate_crypto::{Providers, SecretBytes};
+use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_ike::config::Connection;
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
-use casemate_linux::{EngineParts, Error, Scheduling, crash_secret};
+use casemate_linux::{EngineParts, Scheduling};
 use casemate_sa::Instant;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -59,10 +59,6 @@ impl IkeConfig {
         // A running instance gets its policies from the endpoint, after the plan.
         let policies = if args.dry_run { initial_policies(&loaded)? } else { InitialPolicies::default() };
         let (endpoint, key_log) = endpoint_with_key_log(start)?;
-        let crash_secret = match &instance.resources {
-            Some(resources) => Some(crash_secret::load(&resources.instance, &mut start.rng)),
-            None => None,
-        };
         Ok(Prepared {
             instance,
             endpoint,
@@ -80,7 +76,7 @@ impl IkeConfig {
                 former_protected,
             },
             identity: InstanceIdentity::of_config(args, source.path(), HashMap::new()),
-            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, crash_secret })),
+            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
         })
     }
 }
@@ -107,8 +103,6 @@ pub(super) struct IkeState {
     pub(super) source: ConfigSource,
     pub(super) loaded: LoadedConfig,
     pub(super) key_log: Option<KeyLog>,
-    /// Secret of quick crash detection; `None` in a dry run.
-    pub(super) crash_secret: Option<Result<SecretBytes, Error>>,
 }
 
 impl IkeState {

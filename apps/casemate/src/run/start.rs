@@ -192,6 +192,7 @@ fn run_instance(
     let mut controller = RunController::new(control, identity.with_mark(numbers.mark), log, manager);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
+        controller.load_crash_secret(&files, engine.endpoint_context());
     }
     controller.report_ready(&format!(
         "casemate: {summary}; interface {} with MTU {tun_mtu}; mark and table {}",
@@ -273,7 +274,7 @@ pub(super) struct ClaimedInstance {
 /// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
 /// changes that refer to the interface.
 pub(super) struct InstanceResources {
-    pub(super) instance: Instance,
+    instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
 }

@@ -23,6 +23,8 @@ use core::time::Duration;
 const SENT_PER_SECOND: u32 = 100;
 /// Received messages per second that are processed, and at once. Each may search all IKE SAs.
 const RECEIVED_PER_SECOND: u32 = 50;
+/// ESP and AH packets per second, and at once, for which connections are searched.
+const PACKETS_PER_SECOND: u32 = 500;
 /// Shortest time between two messages about ESP and AH packets to the same address.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of addresses whose last message is remembered.
@@ -33,6 +35,7 @@ const MAX_REPORTED: usize = 64;
 pub(crate) struct UnprotectedLimits {
     sent: RateLimiter,
     received: RateLimiter,
+    packets: RateLimiter,
     /// Last messages about ESP and AH packets, the oldest first.
     reported: VecDeque<(IpAddr, Instant)>,
 }
@@ -42,6 +45,7 @@ impl Default for UnprotectedLimits {
         Self {
             sent: RateLimiter::new(SENT_PER_SECOND, SENT_PER_SECOND),
             received: RateLimiter::new(RECEIVED_PER_SECOND, RECEIVED_PER_SECOND),
+            packets: RateLimiter::new(PACKETS_PER_SECOND, PACKETS_PER_SECOND),
             reported: VecDeque::new(),
         }
     }
@@ -81,12 +85,14 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) {
-        let (local, remote) = (path.local.ip(), path.remote.ip());
+        let (local, remote, now) = (path.local.ip(), path.remote.ip(), context.now);
+        if !self.shared.unprotected.packets.allow(now) {
+            return;
+        }
         let is_accepted = self.shared.connections.iter().any(|connection| {
             connection.local_addrs.iter().any(|pattern| pattern.matches(local, context.routes))
                 && connection.remote_addrs.iter().any(|pattern| pattern.matches(remote, context.routes))
         });
-        let now = context.now;
         if !is_accepted || !self.shared.unprotected.allow_report(remote, now) || self.has_ike_sa_with(remote)
         {
             return;
@@ -120,7 +126,9 @@ impl Ike {
             return;
         }
         // A request on a successor may overtake the response that creates the successor here.
-        if self.sas.values().any(|sa| spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
+        // From an IKE SA that is being set up, the peer learns more than from a report.
+        let is_ours = |sa: &IkeSa| sa.common.path.remote.ip() == path.remote.ip() && sa.is_connecting();
+        if self.sas.values().any(|sa| is_ours(sa) || spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
             return;
         }
         let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };

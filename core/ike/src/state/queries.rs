@@ -101,6 +101,11 @@ impl IkeSa {
         self.is_half_open() || self.accepts_child_requests()
     }
 
+    /// Whether the IKE SA is being set up.
+    pub(crate) const fn is_connecting(&self) -> bool {
+        matches!(self.state, State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_))
+    }
+
     /// Whether the IKE SA that this one is being rekeyed to will have this SPI.
     pub(crate) fn reserves_spi(&self, spi: IkeSpi) -> bool {
         let State::Established(state) = &self.state else { return false };

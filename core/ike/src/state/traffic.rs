@@ -68,8 +68,9 @@ pub(super) struct TrafficWatch {
     is_forgotten: bool,
     /// The peer seems to have reported that it does not know the SPIs, since the last authentic message.
     is_reported: bool,
-    /// Traffic or a hint suggests that the peer has forgotten the IKE SA. Ends with an authentic message.
-    is_suspect: bool,
+    /// When traffic or a hint last suggested that the peer has forgotten the IKE SA; `None` after an
+    /// authentic message or packet.
+    suspected_at: Option<Instant>,
 }
 
 impl TrafficWatch {
@@ -83,7 +84,7 @@ impl TrafficWatch {
             hints_ignored_until: Instant::ZERO,
             is_forgotten: false,
             is_reported: false,
-            is_suspect: false,
+            suspected_at: None,
         }
     }
 
@@ -91,7 +92,12 @@ impl TrafficWatch {
     pub(super) const fn note_message(&mut self, now: Instant) {
         self.message_at = now;
         self.unanswered_since = None;
-        self.is_suspect = false;
+        self.trust();
+    }
+
+    /// The peer knows the IKE SA.
+    const fn trust(&mut self) {
+        self.suspected_at = None;
         self.is_reported = false;
     }
 
@@ -164,7 +170,7 @@ impl Established {
 
     /// Checks the liveness of the peer, unless an outstanding request does.
     fn suspect(&mut self, now: Instant) {
-        self.traffic.is_suspect = true;
+        self.traffic.suspected_at = Some(now);
         if !self.channel.window.has_outstanding() {
             self.check_liveness(now);
         }
@@ -172,7 +178,10 @@ impl Established {
 
     /// Starts a new IKE SA beside one whose peer is suspected of having forgotten it and does not respond: a
     /// peer that has restarted responds to IKE_SA_INIT only.
-    pub(super) fn replace_if_forgotten(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+    pub(super) fn replace_if_forgotten(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        if self.last_inbound(step) > self.traffic.suspected_at {
+            self.traffic.trust();
+        }
         if self.seems_forgotten() && self.is_in_use() {
             step.effect(Effect::ReplaceForgotten(common.id));
         }
@@ -184,7 +193,7 @@ impl Established {
         let needed =
             if self.traffic.is_reported { RETRANSMISSIONS_AFTER_REPORT } else { RETRANSMISSIONS_IN_SILENCE };
         let is_silent = self.channel.window.retransmissions() >= needed;
-        self.is_forgotten() || (self.traffic.is_suspect && is_silent)
+        self.is_forgotten() || (self.traffic.suspected_at.is_some() && is_silent)
     }
 
     /// Whether the peer has proved or reported that it has forgotten the IKE SA.
