@@ -51,7 +51,7 @@ impl Datapath {
         let headers = syn.at.saturating_add(tcp::HEADER_LEN);
         let fits = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
         let limit = chain.and_then(|chain| self.sad.outbound_ref(chain.inner)?.max_mss);
-        let max_mss = [fits, limit].into_iter().flatten().min();
+        let max_mss = fits.map(|mss| limit.map_or(mss, |limit| mss.min(limit)));
         if let (Some(segment), Some(max_mss @ 1..)) = (packet.get_mut(syn.at..), max_mss) {
             tcp::clamp_mss(segment, max_mss);
         }
