@@ -28,6 +28,7 @@ pub mod run;
 pub mod stack;
 pub mod status;
 pub mod swanctl;
+pub mod vici;
 pub mod xfrm;
 
 use clap::{ArgMatches, FromArgMatches};
