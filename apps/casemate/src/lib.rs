@@ -29,6 +29,7 @@ pub mod stack;
 pub mod status;
 pub mod swanctl;
 pub mod vici;
+mod wakeup;
 pub mod xfrm;
 
 use clap::{ArgMatches, FromArgMatches};

@@ -266,6 +266,11 @@ impl Ike {
         self.sas.values().map(IkeSa::status)
     }
 
+    /// Status of an IKE SA; `None` if it does not exist.
+    pub fn status_of(&self, id: IkeSaId) -> Option<IkeStatus> {
+        self.sas.get(id).map(IkeSa::status)
+    }
+
     /// Applies `act` to an IKE SA and runs the effects.
     fn update_sa(
         &mut self,

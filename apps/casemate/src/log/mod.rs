@@ -12,6 +12,7 @@ use crate::printable;
 use casemate_wire::invariant::OrBroken;
 use rate_limit::{LogCategory, RateLimits};
 use std::collections::VecDeque;
+use std::mem;
 use std::time::Instant;
 
 /// Maximum number of lines kept in each of the three groups.
@@ -35,12 +36,24 @@ pub(crate) struct Log {
     standard_error: Output,
     followers: Vec<Reply>,
     limits: RateLimits,
+    /// The lines since the last [`take_observed`](Self::take_observed), if they are observed.
+    observed: Option<Vec<(LogCategory, String)>>,
 }
 
 impl Log {
     pub(crate) fn new(standard_error: Output) -> Self {
         let (kept, followers, limits) = Default::default();
-        Self { kept, written: 0, standard_error, followers, limits }
+        Self { kept, written: 0, standard_error, followers, limits, observed: None }
+    }
+
+    /// Keeps lines from now on until [`take_observed`](Self::take_observed) returns them.
+    pub(crate) fn observe(&mut self) {
+        self.observed.get_or_insert_default();
+    }
+
+    /// Returns the lines since the last call.
+    pub(crate) fn take_observed(&mut self) -> Vec<(LogCategory, String)> {
+        self.observed.as_mut().map(mem::take).unwrap_or_default()
     }
 
     /// Writes a warning during start-up to standard error only.
@@ -98,6 +111,9 @@ impl Log {
         self.written = self.written.saturating_add(1);
         kept.push_back(KeptLine { number: self.written, text: line.into() });
         self.followers.retain(|follower| follower.send(line.into()));
+        if let Some(observed) = self.observed.as_mut().filter(|observed| observed.len() < KEPT) {
+            observed.push((category, line.into()));
+        }
     }
 
     /// Sends a client all kept lines and, if `follow` is set, all later ones.

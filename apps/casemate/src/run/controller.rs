@@ -3,7 +3,7 @@
 use super::ike::IkeState;
 use super::key_log::KeyLog;
 use crate::command::{self, PendingCommand};
-use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
+use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig, ReloadKind};
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -13,14 +13,18 @@ use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
+use crate::vici::{Loaded, SessionId, ViciChannel, ViciContext, ViciRequest, ViciServer};
+use casemate_crypto::Provider;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
 use casemate_linux::{
     EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
 };
+use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The engine handler of `casemate run`.
@@ -44,7 +48,15 @@ pub(super) struct RunController {
     performance: Performance,
     reload: Option<PendingReload>,
     /// Clients that requested a reload during the one in progress; they get another one.
-    next_reload: Option<Vec<Reply>>,
+    next_reload: Option<Vec<ReloadClient>>,
+    /// Clients of vici, if there is a socket for them.
+    vici: Option<ViciServer>,
+}
+
+/// A client that waits for a reload.
+enum ReloadClient {
+    Control(Reply),
+    Vici(SessionId),
 }
 
 impl RunController {
@@ -63,7 +75,22 @@ impl RunController {
             performance: Performance::default(),
             reload: None,
             next_reload: None,
+            vici: None,
         }
+    }
+
+    /// Serves clients of vici on the socket at `path`.
+    pub(super) fn serve_vici(
+        &mut self,
+        channel: ViciChannel,
+        path: &Path,
+        threads: usize,
+        providers: &[&'static dyn Provider],
+    ) -> io::Result<()> {
+        self.log.observe();
+        let waker = self.control.waker()?;
+        self.vici = Some(ViciServer::new(channel, path.to_owned(), threads, providers, waker));
+        Ok(())
     }
 
     /// Drops privileges and reports that the instance is ready.
@@ -90,12 +117,19 @@ impl RunController {
 
     /// Replaces the active configuration.
     fn apply(&mut self, loaded: LoadedConfig, context: &mut EndpointContext) -> Result<(), String> {
-        self.keyring = Arc::new(loaded.keyring);
+        let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
         context.set_credentials(self.keyring.clone());
         let (connections, pools) = (loaded.connections, loaded.pools);
-        context
-            .with(|endpoint, context| endpoint.configure(connections, &pools, context))
-            .map_err(|error| error.to_string())
+        let configured =
+            context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
+        if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
+            vici.set_configuration(loaded.base, pools);
+        }
+        configured.map_err(|error| {
+            context.set_credentials(before.clone());
+            self.keyring = before;
+            error.to_string()
+        })
     }
 
     /// Logs the warnings of a reloaded configuration.
@@ -137,7 +171,7 @@ impl RunController {
                 return;
             }
             Request::Log { follow } => return self.log.send_to(reply, follow),
-            Request::Reload => return self.start_reload(vec![reply]),
+            Request::Reload => return self.start_reload(vec![ReloadClient::Control(reply)]),
             Request::Initiate { name, ike } => {
                 let started = handle
                     .lock()
@@ -165,19 +199,45 @@ impl RunController {
 
     /// Starts a reload. A client that asks during a reload may have changed the configuration just
     /// before, so another reload follows for all such clients.
-    fn start_reload(&mut self, clients: Vec<Reply>) {
-        let Some(source) = &self.source else {
+    fn start_reload(&mut self, clients: Vec<ReloadClient>) {
+        if self.source.is_none() {
             let why = "manual keys cannot be reloaded: restart the instance";
-            return self.reloaded(Err(why.into()), clients);
-        };
+            return self.reloaded(&Err(why.into()), clients);
+        }
         if self.reload.is_some() {
             return self.next_reload.get_or_insert_default().extend(clients);
         }
-        match self.control.waker().and_then(|waker| ConfigReload::start(source, waker)) {
-            Ok(reload) => self.reload = Some(PendingReload { reload, clients }),
+        let change = self.vici.as_mut().map(|vici| {
+            let (_, mut loaded) = vici.begin_change();
+            loaded.show_file();
+            loaded
+        });
+        let kind = ReloadKind::Files(change.clone().unwrap_or_default());
+        self.start_reading(kind, Some(clients), change);
+    }
+
+    /// Starts to build the configuration with what clients of vici have loaded.
+    fn start_change(&mut self) {
+        let Some(vici) = self.vici.as_mut().filter(|_| self.reload.is_none()) else { return };
+        let (base, loaded) = vici.begin_change();
+        self.start_reading(ReloadKind::Loaded(base, loaded.clone()), None, Some(loaded));
+    }
+
+    fn start_reading(
+        &mut self,
+        kind: ReloadKind,
+        clients: Option<Vec<ReloadClient>>,
+        change: Option<Loaded>,
+    ) {
+        let Some(source) = &self.source else { return };
+        match self.control.waker().and_then(|waker| ConfigReload::start(source, kind, waker)) {
+            Ok(reload) => self.reload = Some(PendingReload { reload, clients, change }),
             Err(error) => {
                 let why = format!("the thread that reads the configuration: {error}");
-                self.reloaded(Err(why), clients);
+                if let Some(vici) = &mut self.vici {
+                    vici.cancel_change();
+                }
+                self.reloaded(&Err(why), clients.unwrap_or_default());
             }
         }
     }
@@ -185,27 +245,83 @@ impl RunController {
     /// Applies the result of a reload if it is ready. A configuration with errors changes nothing.
     fn apply_reload(&mut self, handle: &EndpointHandle<'_>) {
         let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
-        let clients = self.reload.take().map_or_else(Vec::new, |pending| pending.clients);
+        let Some(PendingReload { clients, change, .. }) = self.reload.take() else { return };
+        let is_valid = loaded.is_ok();
         let result = loaded.and_then(|loaded| {
             self.warn(&loaded);
             self.apply(loaded, &mut handle.lock())
         });
-        self.reloaded(result, clients);
+        self.end_change(&result, clients.is_some(), is_valid, change, handle);
+        if let Some(clients) = clients {
+            self.reloaded(&result, clients);
+        }
         if let Some(clients) = self.next_reload.take() {
             self.start_reload(clients);
         }
     }
 
+    /// Reports the result of a change to clients of vici. A file with errors changes nothing of what they
+    /// have loaded.
+    fn end_change(
+        &mut self,
+        result: &Result<(), String>,
+        has_read_file: bool,
+        is_valid: bool,
+        change: Option<Loaded>,
+        handle: &EndpointHandle<'_>,
+    ) {
+        let Some((mut vici, change)) = self.vici.take().zip(change) else { return };
+        let mut context = ViciContext { handle, keyring: &self.keyring, log: &mut self.log };
+        let mut requests = Vec::new();
+        if has_read_file && !is_valid {
+            vici.cancel_change();
+        } else {
+            requests = vici.end_change(result, change, &mut context);
+        }
+        if has_read_file && result.is_ok() {
+            vici.show_file();
+        }
+        self.vici = Some(vici);
+        self.handle_vici_requests(requests);
+    }
+
     /// Logs the result of a reload and queues the responses to the clients, which are sent when the
     /// system state matches.
-    fn reloaded(&mut self, result: Result<(), String>, clients: Vec<Reply>) {
-        match &result {
+    fn reloaded(&mut self, result: &Result<(), String>, clients: Vec<ReloadClient>) {
+        match result {
             Ok(()) => self.log.record(LogCategory::Program, "the configuration was read again"),
             Err(error) => error
                 .lines()
                 .for_each(|line| self.log.record(LogCategory::Program, &format!("reload: {line}"))),
         }
-        self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
+        for client in clients {
+            match client {
+                ReloadClient::Control(reply) => self.responses.push((reply, outcome(result))),
+                ReloadClient::Vici(id) => {
+                    if let Some(vici) = &mut self.vici {
+                        vici.end_reload(id, result);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves the clients of vici.
+    fn serve_clients(&mut self, handle: &EndpointHandle<'_>) {
+        let Some(mut vici) = self.vici.take() else { return };
+        let mut context = ViciContext { handle, keyring: &self.keyring, log: &mut self.log };
+        let requests = vici.serve(&mut context);
+        self.vici = Some(vici);
+        self.handle_vici_requests(requests);
+    }
+
+    fn handle_vici_requests(&mut self, requests: Vec<ViciRequest>) {
+        for request in requests {
+            match request {
+                ViciRequest::ReloadFile(id) => self.start_reload(vec![ReloadClient::Vici(id)]),
+                ViciRequest::Apply => self.start_change(),
+            }
+        }
     }
 
     fn log_keys(&mut self, event: &Event) {
@@ -231,6 +347,7 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
+        self.serve_clients(handle);
         Ok(())
     }
 
@@ -245,12 +362,18 @@ impl EngineHandler for RunController {
             let _ = reply.send(result);
         }
         self.log.report();
+        if let Some(vici) = &mut self.vici {
+            vici.send_log(&mut self.log);
+        }
     }
 
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {
         if let Notice::Ike(event) = notice {
             self.log_keys(event);
             self.pending_commands.on_event(event);
+        }
+        if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
+            self.control.wake_loop();
         }
         self.keyring.take_refusals().iter().for_each(|line| self.log.record(LogCategory::Certificate, line));
         if let Some((kind, line)) = log_line(notice, sa) {
@@ -263,10 +386,13 @@ impl EngineHandler for RunController {
     }
 }
 
-/// A reload in progress, with the clients that wait for it.
+/// A reload or a change by clients of vici in progress, with the clients that wait for the reload.
 struct PendingReload {
     reload: ConfigReload,
-    clients: Vec<Reply>,
+    /// `None` if no file is read.
+    clients: Option<Vec<ReloadClient>>,
+    /// What clients of vici have loaded.
+    change: Option<Loaded>,
 }
 
 /// Commands in progress, with the clients that wait for them.

@@ -31,9 +31,9 @@ impl InstanceIdentity {
         Self { tun: args.tun.clone(), xfrm, config: None, counters, providers }
     }
 
-    /// For IKE.
-    pub fn of_config(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
-        let config = Some(path.display().to_string());
+    /// For IKE: the file, or the socket at which clients load the configuration.
+    pub fn of_config(args: &RunArgs, path: Option<&Path>, providers: HashMap<SaId, String>) -> Self {
+        let config = path.map(|path| path.display().to_string());
         Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers }
     }
 }

@@ -1,6 +1,53 @@
 //! vici, the interface through which programs manage strongSwan, for the clients that exist for it.
 //!
-//! `message` and `packet` are the formats.
+//! `message` and `packet` are the formats. `session` and `service` run in the control thread: they read
+//! packets and write packets. `server` runs in the event loop: it knows the clients and their events, and
+//! passes commands on to `commands`. `loaded` is the part of the configuration that clients have loaded;
+//! `convert` turns their messages into the sections that a file would have. `sas`, `queries` and
+//! `algorithms` write what clients show.
 
+mod algorithms;
+mod commands;
+mod convert;
+mod counters;
+mod events;
+mod loaded;
 pub mod message;
+mod names;
 pub mod packet;
+mod queries;
+mod sas;
+mod server;
+mod service;
+mod session;
+
+pub(crate) use loaded::{Contents, Loaded, LoadedEnvironment};
+pub(crate) use server::{ChangeResult, ViciContext, ViciRequest, ViciServer};
+pub(crate) use service::{ViciChannel, ViciService};
+pub(crate) use session::SessionId;
+
+use casemate_linux::{Error, unix_socket};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// The path at which clients look for charon.
+pub const DEFAULT_SOCKET: &str = "/run/charon.vici";
+
+/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that
+/// nobody serves is replaced.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, Error> {
+    let name = || path.display().to_string();
+    if let Ok(stream) = UnixStream::connect(path) {
+        let who = unix_socket::peer_program(&stream).map_or_else(|_| String::new(), |who| format!(" ({who})"));
+        return Err(Error::other(
+            name(),
+            format!("another program serves this socket{who}: stop it, or use another path with --vici"),
+        ));
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) => {
+            Err(Error::other(name(), "this is not a socket: another path was expected"))
+        }
+        _ => unix_socket::listen(path).map_err(|error| Error::new(name(), error)),
+    }
+}
