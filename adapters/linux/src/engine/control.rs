@@ -136,7 +136,7 @@ impl EventLoop {
                 lost = lost.saturating_add(1);
             }
         }
-        let has_former_traffic = self.system.has_former_traffic();
+        let has_former_traffic = self.system.has_former_traffic() && !self.keeps_former_traffic;
         let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
         drop(context);
         if lost > 0 {

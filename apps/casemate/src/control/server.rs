@@ -101,7 +101,8 @@ impl ControlServer {
         let (wake, waker) = pair().map_err(failed)?;
         let (response_ready, response_waker) = pair().map_err(failed)?;
         let response_waker = Arc::new(response_waker);
-        let (vici, vici_channel) = vici.map(|listener| ViciService::new(listener, response_waker.clone())).unzip();
+        let (vici, vici_channel) =
+            vici.map(|listener| ViciService::new(listener, response_waker.clone())).unzip();
         let (to_loop, requests) = channel();
         let (responses, from_loop) = channel();
         let (end, server_waker) =

@@ -108,11 +108,7 @@ impl KeyFileReader<'_> {
     }
 
     /// The objects in a file, in PEM or DER.
-    fn items(
-        &self,
-        path: &Path,
-        read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, String>,
-    ) -> Vec<Vec<u8>> {
+    fn items(&self, path: &Path, read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, String>) -> Vec<Vec<u8>> {
         let Some(bytes) = self.read(path) else { return Vec::new() };
         read(&bytes).unwrap_or_else(|fault| {
             self.wrong(path, fault);
@@ -202,7 +198,9 @@ impl KeyFileReader<'_> {
                 Some(cert) => own.0.push(cert),
                 // A peer's certificate has no private key here; a certificate that a connection signs
                 // with must have one.
-                None if named.contains(&path) && !config.allows_missing_keys => self.wrong(&path, "no private key belongs to it"),
+                None if named.contains(&path) && !config.allows_missing_keys => {
+                    self.wrong(&path, "no private key belongs to it")
+                }
                 None => {}
             }
         }
@@ -265,9 +263,8 @@ fn objects_of(
 
 /// The private key in a file, in PEM or DER.
 pub(crate) fn private_key_of(bytes: &[u8]) -> Result<PrivateKey, String> {
-    let parse = |der: &[u8]| {
-        PrivateKey::from_der(der, KeyLimits::default()).map_err(|fault| fault.to_string())
-    };
+    let parse =
+        |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default()).map_err(|fault| fault.to_string());
     if is_der(bytes) {
         return parse(bytes);
     }

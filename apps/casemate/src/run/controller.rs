@@ -14,8 +14,8 @@ use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
 use crate::vici::{Loaded, SessionId, ViciChannel, ViciContext, ViciRequest, ViciServer};
-use casemate_crypto::Provider;
 use casemate::Notice;
+use casemate_crypto::Provider;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
 use casemate_linux::{
@@ -120,8 +120,7 @@ impl RunController {
         let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
         context.set_credentials(self.keyring.clone());
         let (connections, pools) = (loaded.connections, loaded.pools);
-        let configured =
-            context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
+        let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
         if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
             vici.set_configuration(loaded.base, pools);
         }

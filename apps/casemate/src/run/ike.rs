@@ -74,7 +74,11 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref()), HashMap::new()),
+            identity: InstanceIdentity::of_config(
+                args,
+                source.path().or(args.vici.as_deref()),
+                HashMap::new(),
+            ),
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
         })
     }

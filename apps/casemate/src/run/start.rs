@@ -162,6 +162,7 @@ fn run_instance(
         credentials: Arc::new(Keyring::empty()),
         ike_enabled: false,
         limits: LIMITS,
+        keeps_former_traffic: args.vici.is_some(),
         tun,
         scheduling: None,
         performance: Performance::default(),

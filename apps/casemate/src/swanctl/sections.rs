@@ -38,7 +38,12 @@ impl Sections {
     }
 
     /// Sets the value of a key. Values of lists are separated by commas.
-    pub fn set(&mut self, section: SectionHandle, name: &str, value: Zeroizing<String>) -> Result<(), String> {
+    pub fn set(
+        &mut self,
+        section: SectionHandle,
+        name: &str,
+        value: Zeroizing<String>,
+    ) -> Result<(), String> {
         check_name(name)?;
         if value.contains('\0') {
             return Err(format!("{name}: the text is not UTF-8: UTF-8 without zero bytes was expected"));
@@ -52,14 +57,8 @@ impl Sections {
     pub fn read(&self, known: &Known<'_>, environment: &dyn Environment) -> Result<Config, Vec<String>> {
         let problems = Problems::default();
         let resolver = Resolver::new(&self.tree);
-        let config = Config::read_sections(
-            Path::new(""),
-            &self.tree,
-            &resolver.root(),
-            known,
-            environment,
-            &problems,
-        );
+        let config =
+            Config::read_sections(Path::new(""), &self.tree, &resolver.root(), known, environment, &problems);
         let errors: Vec<String> = problems.take_errors().into_iter().map(|problem| problem.text).collect();
         if !errors.is_empty() {
             return Err(errors);
@@ -71,7 +70,10 @@ impl Sections {
 /// Refuses names that a file cannot contain.
 fn check_name(name: &str) -> Result<(), String> {
     if name.contains('.') {
-        return Err(format!("{}: a name contains a `.`: another character was expected", name.escape_debug()));
+        return Err(format!(
+            "{}: a name contains a `.`: another character was expected",
+            name.escape_debug()
+        ));
     }
     match name.chars().find(|letter| letter.is_ascii_control() || " ,:{}=\"#".contains(*letter)) {
         Some(odd) => Err(format!(

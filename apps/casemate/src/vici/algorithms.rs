@@ -1,9 +1,7 @@
 //! strongSwan's names of algorithms, which clients show and compare.
 
 use super::message::MessageWriter;
-use casemate_crypto::{
-    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg,
-};
+use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::{ChildSuite, ChildTransform, IkeSuite, SkSuite};
 
 /// A name, and the key length in bits where strongSwan states it.

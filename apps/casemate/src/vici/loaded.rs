@@ -264,7 +264,9 @@ mod tests {
     }
 
     fn connection(name: &str, port: u16) -> String {
-        format!("connections {{\n{name} {{\nremote_addrs = 192.0.2.1\nremote_port = {port}\nremote {{\nauth = psk\n}}\nlocal {{\nauth = psk\n}}\n}}\n}}\n")
+        format!(
+            "connections {{\n{name} {{\nremote_addrs = 192.0.2.1\nremote_port = {port}\nremote {{\nauth = psk\n}}\nlocal {{\nauth = psk\n}}\n}}\n}}\n"
+        )
     }
 
     fn names(loaded: &Loaded, file: &Config) -> Vec<(String, u16)> {

@@ -306,7 +306,8 @@ mod tests {
     /// The example of strongSwan's README.md, "Encoding example".
     #[test]
     fn the_example_of_the_specification() {
-        let bytes = b"\x03\x04key1\0\x06value1\x01\x08section1\x01\x0bsub-section\x03\x04key2\0\x06value2\x02\
+        let bytes =
+            b"\x03\x04key1\0\x06value1\x01\x08section1\x01\x0bsub-section\x03\x04key2\0\x06value2\x02\
                       \x04\x05list1\x05\0\x05item1\x05\0\x05item2\x06\x02";
         let written = MessageWriter::message(|message| {
             message.value("key1", "value1");

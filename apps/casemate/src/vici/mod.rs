@@ -22,7 +22,7 @@ mod service;
 mod session;
 
 pub(crate) use loaded::{Contents, Loaded, LoadedEnvironment};
-pub(crate) use server::{ChangeResult, ViciContext, ViciRequest, ViciServer};
+pub(crate) use server::{ViciContext, ViciRequest, ViciServer};
 pub(crate) use service::{ViciChannel, ViciService};
 pub(crate) use session::SessionId;
 
@@ -38,7 +38,8 @@ pub const DEFAULT_SOCKET: &str = "/run/charon.vici";
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, Error> {
     let name = || path.display().to_string();
     if let Ok(stream) = UnixStream::connect(path) {
-        let who = unix_socket::peer_program(&stream).map_or_else(|_| String::new(), |who| format!(" ({who})"));
+        let who =
+            unix_socket::peer_program(&stream).map_or_else(|_| String::new(), |who| format!(" ({who})"));
         return Err(Error::other(
             name(),
             format!("another program serves this socket{who}: stop it, or use another path with --vici"),

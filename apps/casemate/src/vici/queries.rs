@@ -185,7 +185,9 @@ fn template(template: &TrafficSelectorTemplate) -> String {
 fn address(pattern: &AddrPattern) -> String {
     match pattern {
         AddrPattern::Any => "%any".to_owned(),
-        AddrPattern::Range(range) => pattern.single().map_or_else(|| range.to_string(), |one| one.to_string()),
+        AddrPattern::Range(range) => {
+            pattern.single().map_or_else(|| range.to_string(), |one| one.to_string())
+        }
     }
 }
 
@@ -308,7 +310,8 @@ fn utc(seconds: u64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (mut days, mut year) = (seconds / 86_400, 1970_u64);
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let len = |year| if is_leap(year) { 366 } else { 365 };
     while days >= len(year) {
         days = days.saturating_sub(len(year));
@@ -344,7 +347,10 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
-        assert_eq!([1, 90, 150, 7_200, 200_000].map(running), ["1 second", "90 seconds", "2 minutes", "2 hours", "2 days"]);
+        assert_eq!(
+            [1, 90, 150, 7_200, 200_000].map(running),
+            ["1 second", "90 seconds", "2 minutes", "2 hours", "2 days"]
+        );
     }
 
     #[test]

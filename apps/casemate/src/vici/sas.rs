@@ -59,13 +59,12 @@ impl SaView {
             let sas = endpoint.datapath().sas().filter(|sa| wanted_ids.contains_key(&sa.id));
             sas.map(|sa| (sa.id, sa)).collect::<HashMap<_, _>>()
         };
-        let mut by_child: HashMap<ChildId, [Option<SaStatus>; 2]> = ids
-            .into_iter()
-            .map(|(child, ids)| (child, ids.map(|id| sas.get(&id?).cloned())))
-            .collect();
+        let mut by_child: HashMap<ChildId, [Option<SaStatus>; 2]> =
+            ids.into_iter().map(|(child, ids)| (child, ids.map(|id| sas.get(&id?).cloned()))).collect();
         let view = |status: IkeStatus| {
             let children = status.children.iter();
-            let traffic = children.filter_map(|child| Some((child.id, by_child.remove(&child.id)?))).collect();
+            let traffic =
+                children.filter_map(|child| Some((child.id, by_child.remove(&child.id)?))).collect();
             let local_id = local_id(&status, keyring);
             Self { status, local_id, traffic, at: context.now() }
         };
@@ -164,9 +163,10 @@ impl SaView {
         message.value("spi-in", format!("{:08x}", child.spi_in.get()));
         message.value("spi-out", format!("{:08x}", child.spi_out.get()));
         algorithms::write_child(&child.suite, message);
-        for (sa, [bytes, packets, used]) in
-            [(inbound, ["bytes-in", "packets-in", "use-in"]), (outbound, ["bytes-out", "packets-out", "use-out"])]
-        {
+        for (sa, [bytes, packets, used]) in [
+            (inbound, ["bytes-in", "packets-in", "use-in"]),
+            (outbound, ["bytes-out", "packets-out", "use-out"]),
+        ] {
             message.display(bytes, sa.map_or(0, |sa| sa.meter.bytes));
             message.display(packets, sa.map_or(0, |sa| sa.meter.packets));
             let last_used = sa.and_then(|sa| sa.meter.last_used);

@@ -7,8 +7,8 @@
 //! effect.
 
 use super::commands::{self, Outcome, RunningCommand};
-use super::events::{self, Event};
 use super::counters::EventCounters;
+use super::events::{self, Event};
 use super::loaded::{Loaded, LoadedEnvironment};
 use super::message::{MessageWriter, Section};
 use super::names::Names;
@@ -19,13 +19,13 @@ use super::service::{ViciChannel, ViciClient, ViciInput, ViciOutput};
 use super::session::SessionId;
 use crate::config_source::FileConfig;
 use crate::keyring::{self, Keyring};
-use crate::log::rate_limit::LogCategory;
 use crate::log::Log;
+use crate::log::rate_limit::LogCategory;
 use crate::swanctl::Environment;
 use crate::wakeup::Waker;
 use casemate_crypto::Provider;
-use casemate_ike::config::Pool;
 use casemate_ike::IkeSaId;
+use casemate_ike::config::Pool;
 use casemate_linux::EndpointHandle;
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -240,7 +240,9 @@ impl ViciServer {
                     self.clients.insert(handle.id, Client { handle, events: BTreeSet::new() });
                 }
                 ViciInput::Closed(id) => self.close(id, context),
-                ViciInput::Packet(id, ClientPacket::Register(name)) => self.register(id, &name, true, context),
+                ViciInput::Packet(id, ClientPacket::Register(name)) => {
+                    self.register(id, &name, true, context)
+                }
                 ViciInput::Packet(id, ClientPacket::Unregister(name)) => {
                     self.register(id, &name, false, context);
                 }
@@ -453,7 +455,8 @@ impl ViciServer {
             _ => None,
         };
         self.counters.count(event, rekeyed);
-        let is_needed = !self.running.is_empty() || events::ABOUT_SAS.iter().any(|name| self.has_listener(name));
+        let is_needed =
+            !self.running.is_empty() || events::ABOUT_SAS.iter().any(|name| self.has_listener(name));
         if !is_needed || matches!(event, Event::Keys(_)) || self.events.len() >= MAX_EVENTS {
             return false;
         }

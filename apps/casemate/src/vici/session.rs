@@ -163,9 +163,7 @@ impl ViciSession {
                 self.received.push(bytes.get(..len).or_broken_default("no more is read than fits"));
                 Ok(())
             }
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
-            {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(())
             }
             Err(error) => Err(error),

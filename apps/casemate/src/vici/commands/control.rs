@@ -146,9 +146,10 @@ pub(super) fn initiate(
             (ike.to_owned(), format!("IKE_SA '{ike}'"))
         }
     };
-    let started = context.handle.lock().with(|endpoint, context| {
-        PendingCommand::initiate(&name, child.is_none(), endpoint, context)
-    });
+    let started = context
+        .handle
+        .lock()
+        .with(|endpoint, context| PendingCommand::initiate(&name, child.is_none(), endpoint, context));
     match started {
         Ok(pending) => RunningCommand::start(pending, Kind::Initiate(what), wait, request),
         Err(error) => Outcome::Response(failure(&format!("establishing {what} failed: {error}"))),
@@ -175,23 +176,26 @@ impl Selected {
     /// Finds SAs by `child`, `ike`, `child-id` and `ike-id`. With a child, the IKE SAs only limit the search.
     fn find(request: &Section, endpoint: &Endpoint) -> Result<Self, String> {
         let keys = ["child", "child-id", "ike", "ike-id"];
-        let [child, child_id, ike, ike_id] = keys.map(|key| request.text(key).filter(|text| !text.is_empty()));
+        let [child, child_id, ike, ike_id] =
+            keys.map(|key| request.text(key).filter(|text| !text.is_empty()));
         if [child, child_id, ike, ike_id].iter().all(Option::is_none) {
             return Err("missing terminate selector".into());
         }
         let is_it = |wanted: Option<&str>, value: &str| wanted.is_none_or(|wanted| wanted == value);
-        let sas = endpoint.ike().status().filter(|sa| {
-            is_it(ike, &sa.connection.name) && is_it(ike_id, &sa.id.to_string())
-        });
+        let sas = endpoint
+            .ike()
+            .status()
+            .filter(|sa| is_it(ike, &sa.connection.name) && is_it(ike_id, &sa.id.to_string()));
         let mut selected = Self { ikes: Vec::new(), children: Vec::new() };
         for sa in sas {
             if child.is_none() && child_id.is_none() {
                 selected.ikes.push(sa.id);
                 continue;
             }
-            let children = sa.children.iter().filter(|one| {
-                is_it(child, &one.child.name) && is_it(child_id, &one.id.to_string())
-            });
+            let children = sa
+                .children
+                .iter()
+                .filter(|one| is_it(child, &one.child.name) && is_it(child_id, &one.id.to_string()));
             selected.children.extend(children.map(|child| child.id));
         }
         Ok(selected)
@@ -223,9 +227,8 @@ pub(super) fn terminate(
         return Outcome::Response(none_found("terminate", true));
     }
     let matches = selected.count();
-    let pending = locked.with(|endpoint, context| {
-        PendingCommand::close(selected.ikes, selected.children, endpoint, context)
-    });
+    let pending = locked
+        .with(|endpoint, context| PendingCommand::close(selected.ikes, selected.children, endpoint, context));
     RunningCommand::start(pending, Kind::Terminate(matches), wait, request)
 }
 
@@ -257,12 +260,7 @@ pub(super) fn rekey(
 }
 
 /// IKE SAs are not redirected (RFC 5685).
-pub(super) fn redirect(
-    _: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn redirect(_: &mut ViciServer, _: &Section, _: Context<'_, '_, '_>, _: SendEvent<'_>) -> Outcome {
     Outcome::Response(failure("redirecting IKE SAs is not implemented"))
 }
 

@@ -15,7 +15,12 @@ fn response(fill: impl FnOnce(&mut MessageWriter)) -> Outcome {
     Outcome::Response(MessageWriter::message(fill))
 }
 
-pub(super) fn version(server: &mut ViciServer, _: &Section, _: Context<'_, '_, '_>, _: SendEvent<'_>) -> Outcome {
+pub(super) fn version(
+    server: &mut ViciServer,
+    _: &Section,
+    _: Context<'_, '_, '_>,
+    _: SendEvent<'_>,
+) -> Outcome {
     response(|message| server.program.write_version(message))
 }
 
@@ -87,7 +92,12 @@ pub(super) fn authorities(
 
 /// Identifiers of the private keys that clients have loaded, not those of files: `swanctl --load-creds`
 /// unloads those that it does not find.
-pub(super) fn keys(server: &mut ViciServer, _: &Section, _: Context<'_, '_, '_>, _: SendEvent<'_>) -> Outcome {
+pub(super) fn keys(
+    server: &mut ViciServer,
+    _: &Section,
+    _: Context<'_, '_, '_>,
+    _: SendEvent<'_>,
+) -> Outcome {
     response(|message| message.list("keys", server.loaded.private_keys.keys()))
 }
 

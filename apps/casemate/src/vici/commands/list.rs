@@ -28,9 +28,10 @@ pub(super) fn sas(
     let has_child = |sa: &IkeStatus| {
         let is_wanted = request.text("child").is_some() || request.text("child-id").is_some();
         !is_wanted
-            || sa.children.iter().any(|child| {
-                is_it("child", &child.child.name) && is_it("child-id", &child.id.to_string())
-            })
+            || sa
+                .children
+                .iter()
+                .any(|child| is_it("child", &child.child.name) && is_it("child-id", &child.id.to_string()))
     };
     let views = SaView::take(&context.handle.lock(), context.keyring, |sa| {
         is_it("ike", &sa.connection.name) && is_it("ike-id", &sa.id.to_string()) && has_child(sa)
@@ -80,7 +81,8 @@ pub(super) fn certificates(
     context: Context<'_, '_, '_>,
     send: SendEvent<'_>,
 ) -> Outcome {
-    let is_any = |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
+    let is_any =
+        |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
     for ListedCert { der, is_authority, has_key } in context.keyring.certificates() {
         let flag = if *is_authority { "CA" } else { "NONE" };
         let name = || subject(der).and_then(dn_to_text);

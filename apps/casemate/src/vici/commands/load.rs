@@ -54,7 +54,9 @@ fn load_connection(
     context: Context<'_, '_, '_>,
 ) -> Result<Vec<u8>, String> {
     for (config, objects) in read_each("connections", server, message, context)? {
-        let Some(name) = config.connections.first().map(|connection| connection.name.clone()) else { continue };
+        let Some(name) = config.connections.first().map(|connection| connection.name.clone()) else {
+            continue;
+        };
         let loaded = LoadedConnection { config, objects };
         server.loaded.connections.loaded.insert(&name, Arc::new(loaded));
     }
@@ -156,21 +158,33 @@ fn required<'m>(message: &'m Section, name: &str) -> Result<&'m str, String> {
     value.ok_or_else(|| format!("{name}: a value was expected"))
 }
 
-fn unload_connection(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
+fn unload_connection(
+    server: &mut ViciServer,
+    message: &Section,
+    _: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
     let name = required(message, "name")?;
     let is_in_file = server.base.config().connections.iter().any(|connection| connection.name == name);
     let is_unloaded = server.loaded.connections.unload(name, is_in_file);
     unloaded(is_unloaded, &format!("connection '{name}' not found for unloading"))
 }
 
-fn unload_pool(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
+fn unload_pool(
+    server: &mut ViciServer,
+    message: &Section,
+    _: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
     let name = required(message, "name")?;
     let is_in_file = server.base.config().pools.iter().any(|pool| pool.name == name);
     let is_unloaded = server.loaded.pools.unload(name, is_in_file);
     unloaded(is_unloaded, &format!("pool '{name}' not found"))
 }
 
-fn unload_authority(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
+fn unload_authority(
+    server: &mut ViciServer,
+    message: &Section,
+    _: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
     let name = required(message, "name")?;
     let is_in_file = server.base.config().authorities.iter().any(|authority| authority.name == name);
     let is_unloaded = server.loaded.authorities.unload(name, is_in_file);
@@ -221,7 +235,11 @@ fn hex_secret(data: &Bytes) -> Bytes {
     text
 }
 
-fn unload_shared(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
+fn unload_shared(
+    server: &mut ViciServer,
+    message: &Section,
+    _: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
     let id = required(message, "id")?;
     let is_unloaded = server.loaded.shared_keys.remove(id);
     unloaded(is_unloaded, &format!("shared key '{id}' not found"))
@@ -239,7 +257,9 @@ fn load_certificate(
     let purpose = match (kind.as_str(), flag.as_str()) {
         ("X509", "NONE") => CertificateUse::EndEntity,
         ("X509", "CA") => CertificateUse::Authority,
-        ("X509", "AA" | "OCSP") | ("X509_AC", _) => return Err("attribute certificates are not implemented".into()),
+        ("X509", "AA" | "OCSP") | ("X509_AC", _) => {
+            return Err("attribute certificates are not implemented".into());
+        }
         ("X509_CRL", _) => CertificateUse::Crl,
         _ => return Err(format!("type: {}: X509 or X509_CRL was expected", kind.escape_debug())),
     };
@@ -309,7 +329,11 @@ fn unload_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>
     unloaded(is_unloaded, &format!("private key '{id}' not found"))
 }
 
-fn clear_credentials(server: &mut ViciServer, _: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
+fn clear_credentials(
+    server: &mut ViciServer,
+    _: &Section,
+    _: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
     server.loaded.clear_credentials();
     Ok(success())
 }
