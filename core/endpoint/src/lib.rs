@@ -33,6 +33,7 @@ pub use connection_keys::{
 pub use control_plane::bypass_control_plane;
 pub use endpoint::{Endpoint, NamedSas};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};
+pub use policy::FIRST_REQID;
 
 /// An endpoint may move to another thread, for example behind a lock.
 const _: () = {

@@ -5,7 +5,7 @@ use super::sas::{Children, SaView};
 use super::server::{ViciContext, ViciServer};
 use crate::log::rate_limit::LogCategory;
 pub(super) use casemate_ike::Event;
-use casemate_ike::{ChildId, ChildUp, DownReason, IkeSaId, Path};
+use casemate_ike::{ChildId, ChildState, ChildUp, DownReason, IkeSaId, IkeState, Path};
 
 /// The names of all events. The `list-` events and `control-log` belong to commands.
 pub(super) const NAMES: [&str; 13] = [
@@ -28,6 +28,22 @@ pub(super) const NAMES: [&str; 13] = [
 pub(super) const ABOUT_SAS: [&str; 6] =
     ["ike-updown", "ike-rekey", "ike-update", "child-updown", "child-rekey", "alert"];
 
+/// Puts events in charon's order: an IKE SA is up before its first Child SA.
+pub(super) fn sort(events: &mut [Event]) {
+    for place in 1..events.len() {
+        let Some((Event::IkeUp { ike, .. }, before)) = events.get(..=place).and_then(<[Event]>::split_last)
+        else {
+            continue;
+        };
+        let is_child = |event: &Event| matches!(event, Event::ChildUp(up) if up.ike == *ike);
+        if let Some(first) = before.iter().position(is_child)
+            && let Some(part) = events.get_mut(first..=place)
+        {
+            part.rotate_right(1);
+        }
+    }
+}
+
 /// Sends what an event of IKE means to the clients that are registered for it.
 pub(super) fn send(server: &mut ViciServer, event: &Event, context: &ViciContext<'_, '_>) {
     if !ABOUT_SAS.iter().any(|name| server.has_listener(name)) {
@@ -48,7 +64,8 @@ pub(super) fn send(server: &mut ViciServer, event: &Event, context: &ViciContext
             server.seen.insert(*new, view);
         }
         Event::IkeDown { ike, reason, .. } => {
-            let Some(view) = server.seen.remove(ike) else { return };
+            let Some(mut view) = server.seen.remove(ike) else { return };
+            view.status.state = IkeState::Closing;
             if let Some(kind) = alert(*reason) {
                 server.raise("alert", &alert_message(kind, &view));
             }
@@ -88,6 +105,8 @@ fn child_up(server: &mut ViciServer, up: &ChildUp, view: Option<SaView>) {
 fn child_down(server: &mut ViciServer, id: ChildId, reason: DownReason) {
     let has_child = |view: &&mut SaView| view.status.children.iter().any(|child| child.id == id);
     let Some(view) = server.seen.values_mut().find(has_child) else { return };
+    let child = view.status.children.iter_mut().find(|child| child.id == id);
+    child.into_iter().for_each(|child| child.state = ChildState::Closing);
     let message = updown(false, view, Children::Only(id));
     view.status.children.retain(|child| child.id != id);
     if reason != DownReason::Replaced {

@@ -75,6 +75,12 @@ fn write_child(child: &ChildConfig, message: &mut MessageWriter) {
 fn write_shunt(shunt: &Shunt, message: &mut MessageWriter) {
     message.section(&shunt.name, |section| {
         section.value("mode", shunt_mode(shunt));
+        for name in ["rekey_time", "rekey_bytes", "rekey_packets"] {
+            section.value(name, "0");
+        }
+        for name in ["dpd_action", "close_action"] {
+            section.value(name, "none");
+        }
         write_templates(&shunt.local_ts, &shunt.remote_ts, section);
     });
 }

@@ -5,7 +5,7 @@
 use super::algorithms;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
-use casemate::Endpoint;
+use casemate::{Endpoint, FIRST_REQID};
 use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::config::Identity;
 use casemate_ike::{
@@ -14,7 +14,6 @@ use casemate_ike::{
 use casemate_linux::EndpointContext;
 use casemate_sa::{Instant, Protocol};
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// An IKE SA with the state of its Child SAs in the data path, at one moment.
 #[derive(Debug, Clone)]
@@ -155,7 +154,7 @@ impl SaView {
         let any = inbound.or(outbound);
         message.value("name", &child.child.name);
         message.display("uniqueid", child.id);
-        message.display("reqid", any.map_or(0, |sa| sa.reqid));
+        message.display("reqid", any.map_or(0, |sa| shown_reqid(sa.reqid)));
         message.value("state", child_state(child.state));
         message.value("mode", child.mode.to_string().to_uppercase());
         message.value("protocol", if child.protocol == Protocol::Ah { "AH" } else { "ESP" });
@@ -173,11 +172,7 @@ impl SaView {
             message.optional(used, last_used.map(|at| self.at.since(at).as_secs()));
         }
         message.optional("rekey-time", child.rekey_at.map(|at| self.until(at)));
-        let life = any.and_then(|sa| {
-            let end: Duration = sa.meter.lifetime().hard.since_added?;
-            Some(end.saturating_sub(self.at.since(sa.meter.added)).as_secs())
-        });
-        message.optional("life-time", life);
+        message.optional("life-time", child.expires_at.map(|at| self.until(at)));
         message.display("install-time", any.map_or(0, |sa| self.at.since(sa.meter.added).as_secs()));
         write_traffic(&child.local, &child.remote, message);
     }
@@ -186,6 +181,11 @@ impl SaView {
     fn until(&self, at: Instant) -> u64 {
         at.since(self.at).as_secs()
     }
+}
+
+/// The number of a reqid that was assigned here, from 1, as charon counts; or a configured reqid.
+fn shown_reqid(reqid: u32) -> u32 {
+    reqid.checked_sub(FIRST_REQID).filter(|number| *number > 0).unwrap_or(reqid)
 }
 
 /// Writes the traffic selectors of both sides.

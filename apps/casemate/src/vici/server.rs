@@ -465,7 +465,9 @@ impl ViciServer {
     }
 
     fn send_events(&mut self, context: &ViciContext<'_, '_>) {
-        for event in mem::take(&mut self.events) {
+        let mut events = mem::take(&mut self.events);
+        events::sort(&mut events);
+        for event in events {
             events::send(self, &event, context);
             let mut ended = Vec::new();
             self.running.retain_mut(|(id, command)| {
