@@ -363,6 +363,7 @@ impl EngineHandler for RunController {
         self.log.report();
         if let Some(vici) = &mut self.vici {
             vici.send_log(&mut self.log);
+            vici.on_reconciled();
         }
     }
 

@@ -109,6 +109,8 @@ pub(crate) struct ViciServer {
     /// such events.
     pub(super) seen: HashMap<IkeSaId, SaView>,
     changes: Changes,
+    /// Responses that are sent when routes and packet filter match the last change; `None` if they do.
+    held: Option<Vec<(SessionId, Vec<u8>)>>,
     pub(super) loaded: Loaded,
     /// What had taken effect last, to which a change that fails returns.
     in_effect: Loaded,
@@ -143,6 +145,7 @@ impl ViciServer {
             events: Vec::new(),
             seen: HashMap::new(),
             changes: Changes::default(),
+            held: None,
             loaded: Loaded::default(),
             in_effect: Loaded::default(),
             base: Arc::default(),
@@ -186,6 +189,7 @@ impl ViciServer {
             Ok(()) => {
                 self.changes.applied = number;
                 self.in_effect = loaded;
+                self.held.get_or_insert_default();
             }
             Err(error) => {
                 // Nothing of the change is in effect, so it is forgotten, and so is what followed.
@@ -423,8 +427,18 @@ impl ViciServer {
         }
     }
 
-    fn respond(&self, id: SessionId, response: Vec<u8>) {
-        self.send(id, ServerPacket::Response(response));
+    fn respond(&mut self, id: SessionId, response: Vec<u8>) {
+        match &mut self.held {
+            Some(held) => held.push((id, response)),
+            None => self.send(id, ServerPacket::Response(response)),
+        }
+    }
+
+    /// Routes and packet filter match the configuration: sends the responses that waited for that.
+    pub(crate) fn on_reconciled(&mut self) {
+        for (id, response) in self.held.take().unwrap_or_default() {
+            self.send(id, ServerPacket::Response(response));
+        }
     }
 
     fn send(&self, id: SessionId, packet: ServerPacket) {
