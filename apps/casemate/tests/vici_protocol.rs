@@ -128,7 +128,8 @@ fn traffic_is_blocked_when_its_trap_is_loaded_and_after_a_crash() {
     let Some(net) = TestNet::build("vici_trap") else { return };
     let running = net.left.run_vici(&[]);
     let (socket, inner) = (net.left.file("vici"), Side::Right.inner(true));
-    net.left.stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2"]);
+    net.left.stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "src", "10.1.0.1"]);
+    net.right.stdout_of("ip", &["route", "add", "10.1.0.0/16", "via", "192.0.2.1"]);
     assert!(net.left.pings(inner, 8), "clear text passes before a connection is loaded");
     let mut client = Client::connect(&socket);
     client.succeed("load-conn", |message| connection(message, "home", "10.2.0.0/16", "trap"));

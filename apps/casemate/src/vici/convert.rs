@@ -11,13 +11,16 @@ use zeroize::Zeroizing;
 const OBJECT_KEYS: [&str; 4] = ["certs", "cacerts", "pubkeys", "cacert"];
 
 /// The sections of a message, and the certificates in it.
-pub(super) struct Converted {
-    pub(super) sections: Sections,
+pub struct Converted {
+    /// The sections.
+    pub sections: Sections,
+    /// Certificates by the paths that the sections have for them.
     pub(super) objects: Objects,
 }
 
-/// Converts a message whose elements belong into the top-level section `kind`.
-pub(super) fn convert(
+/// Converts a message whose elements belong into the top-level section `kind`. An error names the element
+/// that a file could not contain.
+pub fn convert(
     kind: &str,
     message: &Section,
     providers: &[&'static dyn Provider],

@@ -8,7 +8,7 @@
 
 mod algorithms;
 mod commands;
-mod convert;
+pub mod convert;
 mod counters;
 mod events;
 mod loaded;
