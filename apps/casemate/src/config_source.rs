@@ -1,12 +1,12 @@
 //! Where a configuration comes from: its path, loading it with all keys and certificates, and reloading
 //! it in the background.
 
+use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
 use crate::swanctl::{Config, ConfigError, Environment, FilesRead, RecordingEnvironment};
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
-use crate::wakeup::Waker;
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Performance, Scheduling, sandbox};

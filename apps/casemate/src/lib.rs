@@ -29,7 +29,6 @@ pub mod stack;
 pub mod status;
 pub mod swanctl;
 pub mod vici;
-mod wakeup;
 pub mod xfrm;
 
 use clap::{ArgMatches, FromArgMatches};

@@ -7,13 +7,12 @@
 use super::Request;
 use super::session::{ClientSession, SharedState};
 use crate::vici::{ViciChannel, ViciService};
-use crate::wakeup::{Waker, clear, pair, signal};
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
 use casemate_wire::invariant::OrBroken;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -78,6 +77,33 @@ enum Response {
     Line(u64, String),
     /// The end of the response to a client.
     End(u64),
+}
+
+/// Wakes a thread when dropped.
+pub(crate) struct Waker(pub(crate) UnixStream);
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        signal(&self.0);
+    }
+}
+
+/// Makes the other end readable. A full buffer means that it is already.
+pub(crate) fn signal(mut waker: &UnixStream) {
+    let _ = waker.write(b"!");
+}
+
+/// Clears the wake-up; bytes that are left over cause only a spurious wake-up.
+pub(crate) fn clear(mut wake: &UnixStream) {
+    let _ = wake.read(&mut [0; 64]);
+}
+
+/// A pair of sockets that never block.
+pub(crate) fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (here, there) = UnixStream::pair()?;
+    here.set_nonblocking(true)?;
+    there.set_nonblocking(true)?;
+    Ok((here, there))
 }
 
 /// The event loop's side of the control socket.

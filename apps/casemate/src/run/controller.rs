@@ -13,25 +13,22 @@ use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
-use crate::vici::{Loaded, SessionId, ViciChannel, ViciContext, ViciRequest, ViciServer};
+use crate::vici::{Loaded, SessionId, ViciServer};
 use casemate::Notice;
-use casemate_crypto::Provider;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
 use casemate_linux::{
     EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
 };
-use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::Arc;
 
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
-    control: ControlServer,
+    pub(super) control: ControlServer,
     identity: InstanceIdentity,
-    log: Log,
+    pub(super) log: Log,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     responses: Vec<(Reply, String)>,
@@ -41,20 +38,20 @@ pub(super) struct RunController {
     /// The files of the configuration at start.
     start_files: FilesRead,
     /// Keys of the current configuration.
-    keyring: Arc<Keyring>,
+    pub(super) keyring: Arc<Keyring>,
     /// The scheduler configuration at start, which a reload cannot change.
     scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
     performance: Performance,
-    reload: Option<PendingReload>,
+    pub(super) reload: Option<PendingReload>,
     /// Clients that requested a reload during the one in progress; they get another one.
     next_reload: Option<Vec<ReloadClient>>,
     /// Clients of vici, if there is a socket for them.
-    vici: Option<ViciServer>,
+    pub(super) vici: Option<ViciServer>,
 }
 
 /// A client that waits for a reload.
-enum ReloadClient {
+pub(super) enum ReloadClient {
     Control(Reply),
     Vici(SessionId),
 }
@@ -77,20 +74,6 @@ impl RunController {
             next_reload: None,
             vici: None,
         }
-    }
-
-    /// Serves clients of vici on the socket at `path`.
-    pub(super) fn serve_vici(
-        &mut self,
-        channel: ViciChannel,
-        path: &Path,
-        threads: usize,
-        providers: &[&'static dyn Provider],
-    ) -> io::Result<()> {
-        self.log.observe();
-        let waker = self.control.waker()?;
-        self.vici = Some(ViciServer::new(channel, path.to_owned(), threads, providers, waker));
-        Ok(())
     }
 
     /// Drops privileges and reports that the instance is ready.
@@ -198,7 +181,7 @@ impl RunController {
 
     /// Starts a reload. A client that asks during a reload may have changed the configuration just
     /// before, so another reload follows for all such clients.
-    fn start_reload(&mut self, clients: Vec<ReloadClient>) {
+    pub(super) fn start_reload(&mut self, clients: Vec<ReloadClient>) {
         if self.source.is_none() {
             let why = "manual keys cannot be reloaded: restart the instance";
             return self.reloaded(&Err(why.into()), clients);
@@ -215,14 +198,7 @@ impl RunController {
         self.start_reading(kind, Some(clients), change);
     }
 
-    /// Starts to build the configuration with what clients of vici have loaded.
-    fn start_change(&mut self) {
-        let Some(vici) = self.vici.as_mut().filter(|_| self.reload.is_none()) else { return };
-        let (base, loaded) = vici.begin_change();
-        self.start_reading(ReloadKind::Loaded(base, loaded.clone()), None, Some(loaded));
-    }
-
-    fn start_reading(
+    pub(super) fn start_reading(
         &mut self,
         kind: ReloadKind,
         clients: Option<Vec<ReloadClient>>,
@@ -259,31 +235,6 @@ impl RunController {
         }
     }
 
-    /// Reports the result of a change to clients of vici. A file with errors changes nothing of what they
-    /// have loaded.
-    fn end_change(
-        &mut self,
-        result: &Result<(), String>,
-        has_read_file: bool,
-        is_valid: bool,
-        change: Option<Loaded>,
-        handle: &EndpointHandle<'_>,
-    ) {
-        let Some((mut vici, change)) = self.vici.take().zip(change) else { return };
-        let mut context = ViciContext { handle, keyring: &self.keyring, log: &mut self.log };
-        let mut requests = Vec::new();
-        if has_read_file && !is_valid {
-            vici.cancel_change();
-        } else {
-            requests = vici.end_change(result, change, &mut context);
-        }
-        if has_read_file && result.is_ok() {
-            vici.show_file();
-        }
-        self.vici = Some(vici);
-        self.handle_vici_requests(requests);
-    }
-
     /// Logs the result of a reload and queues the responses to the clients, which are sent when the
     /// system state matches.
     fn reloaded(&mut self, result: &Result<(), String>, clients: Vec<ReloadClient>) {
@@ -301,24 +252,6 @@ impl RunController {
                         vici.end_reload(id, result);
                     }
                 }
-            }
-        }
-    }
-
-    /// Serves the clients of vici.
-    fn serve_clients(&mut self, handle: &EndpointHandle<'_>) {
-        let Some(mut vici) = self.vici.take() else { return };
-        let mut context = ViciContext { handle, keyring: &self.keyring, log: &mut self.log };
-        let requests = vici.serve(&mut context);
-        self.vici = Some(vici);
-        self.handle_vici_requests(requests);
-    }
-
-    fn handle_vici_requests(&mut self, requests: Vec<ViciRequest>) {
-        for request in requests {
-            match request {
-                ViciRequest::ReloadFile(id) => self.start_reload(vec![ReloadClient::Vici(id)]),
-                ViciRequest::Apply => self.start_change(),
             }
         }
     }
@@ -387,7 +320,7 @@ impl EngineHandler for RunController {
 }
 
 /// A reload or a change by clients of vici in progress, with the clients that wait for the reload.
-struct PendingReload {
+pub(super) struct PendingReload {
     reload: ConfigReload,
     /// `None` if no file is read.
     clients: Option<Vec<ReloadClient>>,

@@ -13,10 +13,11 @@ mod ike;
 mod key_log;
 mod manual;
 mod start;
+mod vici;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::vici;
+use crate::vici::DEFAULT_SOCKET;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, CleanUp, Leftovers};
 use casemate_linux::{nft, sandbox};
@@ -52,7 +53,7 @@ pub struct RunArgs {
     /// Serve clients of strongSwan's interface vici, such as swanctl, on this Unix socket. Without --config,
     /// they load the whole configuration.
     #[arg(long, value_name = "SOCKET", conflicts_with = "xfrm", num_args = 0..=1)]
-    #[arg(default_missing_value = vici::DEFAULT_SOCKET)]
+    #[arg(default_missing_value = DEFAULT_SOCKET)]
     pub vici: Option<PathBuf>,
     /// Manual keys instead of IKE: states and policies as lines of ip-xfrm(8)
     #[arg(long, value_name = "FILE")]

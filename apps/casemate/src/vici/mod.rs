@@ -2,11 +2,12 @@
 //!
 //! `message` and `packet` are the formats. `session` and `service` run in the control thread: they read
 //! packets and write packets. `server` runs in the event loop: it knows the clients and their events, and
-//! passes commands on to `commands`. `loaded` is the part of the configuration that clients have loaded;
+//! passes commands on to `commands`; `changes` determines when a change takes effect. `loaded` is the part of the configuration that clients have loaded;
 //! `convert` turns their messages into the sections that a file would have. `sas`, `queries` and
 //! `algorithms` write what clients show.
 
 mod algorithms;
+mod changes;
 mod commands;
 pub mod convert;
 mod counters;
@@ -33,8 +34,8 @@ use std::path::Path;
 /// The path at which clients look for charon.
 pub const DEFAULT_SOCKET: &str = "/run/charon.vici";
 
-/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that
-/// nobody serves is replaced.
+/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that no
+/// program serves is replaced.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, Error> {
     let name = || path.display().to_string();
     if let Ok(stream) = UnixStream::connect(path) {
@@ -50,5 +51,25 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Error> {
             Err(Error::other(name(), "this is not a socket: another path was expected"))
         }
         _ => unix_socket::listen(path).map_err(|error| Error::new(name(), error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_test_support::TempDir;
+
+    #[test]
+    fn a_socket_is_replaced_if_no_program_serves_it() {
+        let scratch = TempDir::new("vici").unwrap();
+        let path = scratch.file("socket");
+        let listener = listen(&path).unwrap();
+        let error = listen(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(listener);
+        assert!(path.exists() && listen(&path).is_ok());
+        let file = scratch.file("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(listen(&file).is_err() && file.exists());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A section is read once to find its names and again when they are resolved.
 
+use crate::control::Waker;
 use crate::swanctl::{Environment, SystemEnvironment};
-use crate::wakeup::Waker;
 use casemate_linux::sandbox;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,8 +5,7 @@
 
 use super::packet::{ClientPacket, ServerPacket};
 use super::session::{SessionId, SharedState, ViciSession};
-use crate::control::Ready;
-use crate::wakeup::signal;
+use crate::control::{Ready, signal};
 use casemate_linux::unix_socket::{self, PollFd};
 use std::io;
 use std::os::fd::AsFd;
