@@ -9,7 +9,7 @@ use crate::children::{Children, SaWriter};
 use crate::host::{DatapathHost, SpiTable};
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
@@ -91,9 +91,12 @@ impl Endpoint {
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
+        let by_name: BTreeMap<&str, &Arc<Connection>> =
+            before.iter().map(|connection| (connection.name.as_str(), connection)).collect();
         // Unchanged children are not initiated again, even if they are down.
         let is_unchanged = |connection: &Connection, child: &ChildConfig| {
-            let known = before.iter().find(|old| old.differs_in_children_only(connection));
+            let known = by_name.get(connection.name.as_str());
+            let known = known.filter(|old| old.differs_in_children_only(connection));
             known.is_some_and(|old| old.children.iter().any(|old| **old == *child))
         };
         let mut to_initiate = Vec::new();

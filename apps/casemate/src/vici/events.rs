@@ -7,8 +7,9 @@ use crate::log::rate_limit::LogCategory;
 pub(super) use casemate_ike::Event;
 use casemate_ike::{ChildId, ChildState, ChildUp, DownReason, IkeSaId, IkeState, Path};
 
-/// The names of all events. The `list-` events and `control-log` belong to commands.
-pub(super) const NAMES: [&str; 13] = [
+/// The names of all events. The `list-` events and `control-log` belong to commands. Three are not
+/// strongSwan's: FRR's nhrpd requires them, and Alpine Linux adds them to charon.
+pub(super) const NAMES: [&str; 16] = [
     "log",
     "control-log",
     "list-sa",
@@ -22,11 +23,30 @@ pub(super) const NAMES: [&str; 13] = [
     "child-updown",
     "child-rekey",
     "alert",
+    CHILD_INSTALLED,
+    CHILD_REKEYED,
+    CHILD_DESTROYING,
 ];
 
+/// A Child SA has been installed, also as the successor of another one.
+const CHILD_INSTALLED: &str = "child-state-installed";
+/// Another Child SA has replaced this one.
+const CHILD_REKEYED: &str = "child-state-rekeyed";
+/// A Child SA has ended, also because another one has replaced it.
+const CHILD_DESTROYING: &str = "child-state-destroying";
+
 /// The events about SAs.
-pub(super) const ABOUT_SAS: [&str; 6] =
-    ["ike-updown", "ike-rekey", "ike-update", "child-updown", "child-rekey", "alert"];
+pub(super) const ABOUT_SAS: [&str; 9] = [
+    "ike-updown",
+    "ike-rekey",
+    "ike-update",
+    "child-updown",
+    "child-rekey",
+    "alert",
+    CHILD_INSTALLED,
+    CHILD_REKEYED,
+    CHILD_DESTROYING,
+];
 
 /// Puts events in charon's order: an IKE SA is up before its first Child SA.
 pub(super) fn sort(events: &mut [Event]) {
@@ -86,6 +106,7 @@ pub(super) fn send(server: &mut ViciServer, event: &Event, context: &ViciContext
 
 fn child_up(server: &mut ViciServer, up: &ChildUp, view: Option<SaView>) {
     let Some(view) = view else { return };
+    server.raise(CHILD_INSTALLED, &updown(true, &view, Children::Only(up.id)));
     match up.replaces {
         None => server.raise("child-updown", &updown(true, &view, Children::Only(up.id))),
         Some(old) => {
@@ -97,6 +118,7 @@ fn child_up(server: &mut ViciServer, up: &ChildUp, view: Option<SaView>) {
                 });
             });
             server.raise("child-rekey", &message);
+            server.raise(CHILD_REKEYED, &updown(true, &view, Children::Only(old)));
         }
     }
     server.seen.insert(up.ike, view);
@@ -109,6 +131,7 @@ fn child_down(server: &mut ViciServer, id: ChildId, reason: DownReason) {
     child.into_iter().for_each(|child| child.state = ChildState::Closing);
     let message = updown(false, view, Children::Only(id));
     view.status.children.retain(|child| child.id != id);
+    server.raise(CHILD_DESTROYING, &message);
     if reason != DownReason::Replaced {
         server.raise("child-updown", &message);
     }
