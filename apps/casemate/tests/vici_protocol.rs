@@ -6,6 +6,7 @@ mod testnet;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod vici_client;
 
+use casemate_app::vici::message::Section;
 use casemate_test_support::TestRng;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use testnet::{Side, TestNet};
 use vici_client::{
     COMMAND, CONFIRM, Client, EVENT, REGISTER, RESPONSE, UNKNOWN_COMMAND, UNKNOWN_EVENT, UNREGISTER,
-    connection, packet,
+    connection, packet, peer_connection,
 };
 
 #[test]
@@ -158,6 +159,109 @@ fn a_socket_in_use_is_reported_with_its_program() {
     let error = String::from_utf8_lossy(&third.stderr).into_owned();
     assert!(error.contains("this is not a socket"), "{error}");
     assert_eq!(std::fs::read(&socket).unwrap(), b"a file");
+}
+
+/// What FRR's nhrpd does: three events of charon in Alpine Linux, the list of SAs, and an initiation without
+/// waiting.
+#[test]
+fn child_states_are_reported_as_nhrpd_requires() {
+    let Some(net) = TestNet::build("vici_nhrpd") else { return };
+    let _running = [net.left.run_vici(&[]), net.right.run_vici(&[])];
+    let mut right = Client::connect(&net.right.file("vici"));
+    let mut left = Client::connect(&net.left.file("vici"));
+    for (client, is_mirrored) in [(&mut left, false), (&mut right, true)] {
+        client.succeed("load-conn", |message| peer_connection(message, is_mirrored));
+        client.succeed("load-shared", |message| {
+            message.value("type", "IKE");
+            message.value("data", "a secret of more than 16 bytes");
+        });
+    }
+    for event in ["child-state-installed", "child-state-rekeyed", "child-state-destroying", "list-sa"] {
+        left.register(event);
+    }
+    left.send(COMMAND, "list-sas", &[]);
+    assert_eq!(left.receive().unwrap().kind, RESPONSE);
+    left.succeed("initiate", |message| {
+        for (key, value) in [("child", "net"), ("timeout", "-1"), ("async", "1"), ("init-limits", "0")] {
+            message.value(key, value);
+        }
+        message.value("my-host", "192.0.2.1");
+        message.value("other-host", "192.0.2.2");
+    });
+    let child = |event: &Section| {
+        let sa = event.sections().next().unwrap().1;
+        assert_eq!(sa.text("remote-host"), Some("192.0.2.2"));
+        let children = sa.sections().find(|(name, _)| *name == "child-sas").unwrap().1;
+        let child = children.sections().next().unwrap().1;
+        ["uniqueid", "state"].map(|key| child.text(key).unwrap_or("-").to_owned())
+    };
+    assert_eq!(child(&left.event("child-state-installed")), ["1", "INSTALLED"]);
+    left.succeed("rekey", |message| message.value("child", "net"));
+    assert_eq!(child(&left.event("child-state-installed")), ["2", "INSTALLED"]);
+    assert_eq!(child(&left.event("child-state-rekeyed"))[0], "1");
+    assert_eq!(child(&left.event("child-state-destroying")), ["1", "DELETING"]);
+    left.succeed("terminate", |message| message.value("child-id", "2"));
+}
+
+/// A loaded connection replaces that of the file, an unloaded one is missing, and both end with the next
+/// reading of the file.
+#[test]
+fn the_file_and_loaded_sections_are_one_configuration() {
+    let Some(net) = TestNet::build("vici_file") else { return };
+    let file = net.left.file("swanctl.conf");
+    let connection_of_file = |name: &str| {
+        format!(
+            "connections {{\n{name} {{\nremote_addrs = 192.0.2.2\nlocal {{\nauth = psk\n}}\nremote {{\nauth = psk\n}}\nchildren {{\nnet {{\nremote_ts = 10.2.0.0/16\n}}\n}}\n}}\n}}\n"
+        )
+    };
+    std::fs::write(&file, [connection_of_file("one"), connection_of_file("two")].concat()).unwrap();
+    let _running = net.left.run_vici(&["--config", file.to_str().unwrap()]);
+    let mut client = Client::connect(&net.left.file("vici"));
+    let names = |client: &mut Client| {
+        let listed = client.command("get-conns", |_| {}).message;
+        let name = |bytes: &casemate_app::vici::message::Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        listed.list("conns").iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&mut client), ["one", "two"]);
+    client.succeed("unload-conn", |message| message.value("name", "one"));
+    client.succeed("load-conn", |message| connection(message, "three", "10.3.0.0/16", "none"));
+    assert_eq!(names(&mut client), ["two", "three"]);
+    std::fs::write(&file, "connections {\n").unwrap();
+    let failed = client.command("reload-settings", |_| {}).message;
+    assert!(
+        failed.text("errmsg").unwrap().contains("swanctl.conf:1: the section is never closed"),
+        "{failed:?}"
+    );
+    assert_eq!(names(&mut client), ["two", "three"], "a file with errors changes nothing");
+    std::fs::write(&file, connection_of_file("one")).unwrap();
+    client.succeed("reload-settings", |_| {});
+    assert_eq!(names(&mut client), ["one", "three"]);
+    let reloaded = net.left.casemate(&["reload"]);
+    assert!(reloaded.status.success());
+    assert_eq!(names(&mut client), ["one", "three"], "what was loaded stays");
+}
+
+#[test]
+fn host_names_of_loaded_connections_are_resolved() {
+    let Some(net) = TestNet::build("vici_names") else { return };
+    let _running = net.left.run_vici(&[]);
+    let mut client = Client::connect(&net.left.file("vici"));
+    let mut load = |name: &str| {
+        client.command("load-conn", |message| {
+            message.section("home", |section| section.list("remote_addrs", [name]));
+        })
+    };
+    assert_eq!(load("localhost").message.text("success"), Some("yes"));
+    let refused = load("no-such-host.invalid").message;
+    let error = refused.text("errmsg").unwrap();
+    assert!(
+        error.contains("connections.home.remote_addrs: `no-such-host.invalid`: resolving the host failed"),
+        "{error}"
+    );
+    client.register("list-conn");
+    client.send(COMMAND, "list-conns", &[]);
+    let listed = client.event("list-conn");
+    assert!(!listed.sections().next().unwrap().1.list("remote_addrs").is_empty());
 }
 
 /// Thousands of connections are loaded one by one, without and with a change of each one.

@@ -103,6 +103,29 @@ pub(crate) fn packet(kind: u8, name: &str, message: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], &body].concat()
 }
 
+/// Writes the connection `home` between the two hosts, with the child `net`.
+pub(crate) fn peer_connection(message: &mut MessageWriter, is_mirrored: bool) {
+    let ends =
+        [("192.0.2.1", "left.example.org", "10.1.0.0/16"), ("192.0.2.2", "right.example.org", "10.2.0.0/16")];
+    let [own, peer] = if is_mirrored { [ends[1], ends[0]] } else { ends };
+    message.section("home", |section| {
+        section.list("local_addrs", [own.0]);
+        section.list("remote_addrs", [peer.0]);
+        for (side, id) in [("local", own.1), ("remote", peer.1)] {
+            section.section(side, |section| {
+                section.value("auth", "psk");
+                section.value("id", id);
+            });
+        }
+        section.section("children", |children| {
+            children.section("net", |child| {
+                child.list("local_ts", [own.2]);
+                child.list("remote_ts", [peer.2]);
+            });
+        });
+    });
+}
+
 /// Writes a connection with a pre-shared key between 192.0.2.1 and 192.0.2.2, whose child is a trap for the
 /// traffic to `remote_ts` or starts at once.
 pub(crate) fn connection(message: &mut MessageWriter, name: &str, remote_ts: &str, start_action: &str) {
