@@ -156,7 +156,7 @@ fn swanctl_shows_the_configuration_and_the_program() {
             &["--list-pols"],
             &["home/net, TUNNEL", "10.2.0.0/16", "home/bypass, PASS", "10.1.0.0/24[tcp/80-90]"],
         ),
-        (&["--list-pools"], &["guests", "10.3.0.1", "0 / 0 / 254"]),
+        (&["--list-pools"], &["guests", "10.3.0.0", "0 / 0 / 254"]),
         (&["--stats"], &["uptime: ", "IKE_SAs: 0 total, 0 half-open", "loaded plugins: "]),
         (&["--version", "--daemon"], &["casemate (Linux"]),
         (&["--list-algs"], &["AES_GCM_16", "PRF_HMAC_SHA2_256", "CURVE_25519"]),

@@ -8,8 +8,9 @@
 use super::commands;
 use super::loaded::Loaded;
 use super::message::Section;
-use super::server::{ViciContext, ViciRequest, ViciServer};
+use super::server::ViciServer;
 use super::session::SessionId;
+use super::{ChangeResult, ViciContext, ViciRequest};
 use crate::config_source::FileConfig;
 use crate::control::Waker;
 use crate::log::rate_limit::LogCategory;
@@ -51,9 +52,6 @@ pub(super) struct Changes {
     /// How long the last change took to take effect.
     pub(super) cost: Duration,
 }
-
-/// The result of building and applying a change.
-pub(crate) type ChangeResult = Result<(), String>;
 
 impl ViciServer {
     /// What clients have loaded, and the part of the file to join it with.

@@ -1,8 +1,9 @@
 //! The events that clients register for.
 
+use super::ViciContext;
 use super::message::MessageWriter;
 use super::sas::{Children, SaView};
-use super::server::{ViciContext, ViciServer};
+use super::server::ViciServer;
 use crate::log::rate_limit::LogCategory;
 pub(super) use casemate_ike::Event;
 use casemate_ike::{ChildId, ChildState, ChildUp, DownReason, IkeSaId, IkeState, Path};

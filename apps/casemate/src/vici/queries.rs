@@ -3,6 +3,7 @@
 //! The keys, their order and the notation of values are those of charon.
 
 use super::message::MessageWriter;
+use super::sas::selector;
 use crate::keyring::Keyring;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, LocalMethod, Pool, RemoteMethod,
@@ -10,7 +11,7 @@ use casemate_ike::config::{
 };
 use casemate_ike::{Credentials, IkeState, IkeStatus, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::AddrRange;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// Writes a `list-conn` event.
@@ -142,7 +143,7 @@ pub(super) fn write_pool(pool: &Pool, sas: &[IkeStatus], with_leases: bool, mess
         .filter(|(addr, _)| pool.addrs.contains(*addr))
         .collect();
     message.section(&pool.name, |section| {
-        section.display("base", pool.addrs.first());
+        section.display("base", pool_base(&pool.addrs));
         section.display("size", pool_size(&pool.addrs));
         section.display("online", leases.len());
         section.display("offline", 0);
@@ -158,6 +159,16 @@ pub(super) fn write_pool(pool: &Pool, sas: &[IkeStatus], with_leases: bool, mess
             });
         }
     });
+}
+
+/// The first address, or the address of the subnet whose hosts are the pool, as in the configuration.
+fn pool_base(addrs: &AddrRange) -> IpAddr {
+    let (IpAddr::V4(first), IpAddr::V4(last)) = (addrs.first(), addrs.last()) else { return addrs.first() };
+    let around = first.to_bits().checked_sub(1).zip(last.to_bits().checked_add(1));
+    let subnet = around.and_then(|(first, last)| {
+        AddrRange::new(Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into()).ok()
+    });
+    subnet.filter(|subnet| subnet.prefix_len().is_some()).map_or(first.into(), |subnet| subnet.first())
 }
 
 /// Number of addresses; 2^128 - 1 stands for more.
@@ -181,7 +192,7 @@ fn write_templates(
 /// `dynamic` and a protocol, or the selector.
 fn template(template: &TrafficSelectorTemplate) -> String {
     let TrafficSelectorTemplate { addrs, proto, ports } = *template;
-    let text = |addrs| TrafficSelector { addrs, proto, ports }.to_string();
+    let text = |addrs| selector(&TrafficSelector { addrs, proto, ports });
     match addrs {
         Some(addrs) => text(addrs),
         None => text(AddrRange::ANY_V4).replacen(&AddrRange::ANY_V4.to_string(), "dynamic", 1),
@@ -364,6 +375,22 @@ mod tests {
         for text in ["dynamic", "dynamic[tcp/80]", "10.1.0.0/16", "10.1.0.0/24[tcp/80-90]", "fd00::/64"] {
             let parsed = casemate_strongswan::parse_traffic_selector(text).unwrap();
             assert_eq!(template(&parsed), text);
+        }
+        let range = casemate_strongswan::parse_traffic_selector("10.1.0.1-10.1.0.6[udp]").unwrap();
+        assert_eq!(template(&range), "10.1.0.1..10.1.0.6[udp]");
+    }
+
+    /// `base` and `size` of charon 5.9.8 for these values of `addrs`.
+    #[test]
+    fn pools_begin_with_their_subnet() {
+        for (first, last, base, size) in [
+            ("10.3.0.1", "10.3.0.254", "10.3.0.0", 254),
+            ("10.3.0.1", "10.3.0.14", "10.3.0.0", 14),
+            ("10.3.0.10", "10.3.0.19", "10.3.0.10", 10),
+            ("0.0.0.0", "255.255.255.255", "0.0.0.0", 1 << 32),
+        ] {
+            let range = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+            assert_eq!((pool_base(&range).to_string(), pool_size(&range)), (base.to_owned(), size));
         }
     }
 }

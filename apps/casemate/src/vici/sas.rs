@@ -189,13 +189,18 @@ fn shown_reqid(reqid: u32) -> u32 {
 }
 
 /// Writes the traffic selectors of both sides.
-pub(super) fn write_traffic(
-    local: &[TrafficSelector],
-    remote: &[TrafficSelector],
-    message: &mut MessageWriter,
-) {
-    message.list("local-ts", local.iter().map(ToString::to_string));
-    message.list("remote-ts", remote.iter().map(ToString::to_string));
+fn write_traffic(local: &[TrafficSelector], remote: &[TrafficSelector], message: &mut MessageWriter) {
+    message.list("local-ts", local.iter().map(selector));
+    message.list("remote-ts", remote.iter().map(selector));
+}
+
+/// A traffic selector as charon writes it: a range that is not a prefix has two dots.
+pub(super) fn selector(selector: &TrafficSelector) -> String {
+    let (text, addrs) = (selector.to_string(), &selector.addrs);
+    match addrs.prefix_len() {
+        Some(_) => text,
+        None => text.replacen(&addrs.to_string(), &format!("{}..{}", addrs.first(), addrs.last()), 1),
+    }
 }
 
 fn sa_ids(endpoint: &Endpoint, child: ChildId) -> [Option<SaId>; 2] {

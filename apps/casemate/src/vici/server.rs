@@ -12,15 +12,15 @@ use super::queries::Program;
 use super::sas::SaView;
 use super::service::{ViciChannel, ViciClient, ViciInput, ViciOutput};
 use super::session::SessionId;
+use super::{ViciContext, ViciRequest};
 use crate::config_source::FileConfig;
 use crate::control::Waker;
-use crate::keyring::{self, Keyring};
+use crate::keyring;
 use crate::log::Log;
 use crate::swanctl::Environment;
 use casemate_crypto::Provider;
 use casemate_ike::IkeSaId;
 use casemate_ike::config::Pool;
-use casemate_linux::EndpointHandle;
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::path::PathBuf;
@@ -29,25 +29,6 @@ use std::time::Instant;
 
 /// Maximum number of events that wait for the event loop's next turn. Further ones are dropped.
 const MAX_EVENTS: usize = 65_536;
-
-/// What commands and events need of the instance.
-pub(crate) struct ViciContext<'a, 'h> {
-    /// The endpoint.
-    pub(crate) handle: &'a EndpointHandle<'h>,
-    /// Keys of the current configuration.
-    pub(crate) keyring: &'a Keyring,
-    /// The log.
-    pub(crate) log: &'a mut Log,
-}
-
-/// What the controller has to do.
-#[derive(Debug)]
-pub(crate) enum ViciRequest {
-    /// Read the file again, and respond to this client.
-    ReloadFile(SessionId),
-    /// Build and apply what clients have loaded.
-    Apply,
-}
 
 /// A client, and the names of the events that it is registered for.
 struct Client {

@@ -2,8 +2,9 @@
 
 use super::{Outcome, SendEvent, failure, success};
 use crate::command::PendingCommand;
+use crate::vici::ViciContext;
 use crate::vici::message::{MessageWriter, Section};
-use crate::vici::server::{ViciContext, ViciServer};
+use crate::vici::server::ViciServer;
 use casemate::Endpoint;
 use casemate_ike::{ChildId, Event, IkeSaId};
 use std::time::{Duration, Instant};

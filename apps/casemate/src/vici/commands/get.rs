@@ -2,10 +2,11 @@
 
 use super::load::UNNAMED;
 use super::{Outcome, SendEvent, success};
+use crate::vici::ViciContext;
 use crate::vici::algorithms;
 use crate::vici::message::{MessageWriter, Section};
 use crate::vici::queries;
-use crate::vici::server::{ViciContext, ViciServer};
+use crate::vici::server::ViciServer;
 use casemate_ike::IkeStatus;
 use casemate_sa::Instant;
 

@@ -2,10 +2,11 @@
 
 use super::{Outcome, SendEvent};
 use crate::keyring::ListedCert;
+use crate::vici::ViciContext;
 use crate::vici::message::{MessageWriter, Section};
 use crate::vici::queries::{self, PolicyFilter};
 use crate::vici::sas::{Children, SaView};
-use crate::vici::server::{ViciContext, ViciServer, empty};
+use crate::vici::server::{ViciServer, empty};
 use casemate_ike::IkeStatus;
 use casemate_ike::config::Connection;
 use casemate_pki::{dn_to_text, subject};

@@ -7,12 +7,13 @@ use super::success;
 use crate::keyring::{self, Keyring};
 use crate::log::rate_limit::LogCategory;
 use crate::swanctl::{Config, Known, SharedKey};
+use crate::vici::ViciContext;
 use crate::vici::convert::{Converted, convert, hex, object_id};
 use crate::vici::loaded::{
     CertificateUse, Contents, LoadedAuthority, LoadedConnection, LoadedEnvironment, Objects, object_path,
 };
 use crate::vici::message::{Bytes, Element, MessageWriter, Section};
-use crate::vici::server::{ViciContext, ViciServer};
+use crate::vici::server::ViciServer;
 use casemate_crypto::der::{Reader, SEQUENCE};
 use casemate_crypto::{HashAlg, Providers, PublicKey};
 use casemate_pki::{StoreLimits, TrustStore, subject};

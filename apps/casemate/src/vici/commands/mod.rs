@@ -9,8 +9,9 @@ mod get;
 mod list;
 mod load;
 
+use super::ViciContext;
 use super::message::{MessageWriter, Section};
-use super::server::{ViciContext, ViciServer};
+use super::server::ViciServer;
 pub(super) use control::RunningCommand;
 
 /// How a command goes on.
