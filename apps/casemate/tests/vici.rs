@@ -104,6 +104,13 @@ fn swanctl_loads_lists_initiates_rekeys_and_terminates() {
     wait_for(&net.left, "sa-log", &["IKE SA [1] was replaced by [2]"]);
     assert!(left.output(&["--list-sas", "--raw"]).contains("uniqueid=2 version=2 state=ESTABLISHED"));
     let counters = left.output(&["--counters"]);
+    for exchange in ["ike-init", "ike-auth"] {
+        for (way, count) in [("in-req", 0), ("in-resp", 1), ("out-req", 1), ("out-resp", 0)] {
+            let name = format!("{exchange}-{way}");
+            let line = counters.lines().find(|line| line.trim_start().starts_with(&name)).unwrap();
+            assert!(line.ends_with(&format!(": {count}")), "{line}");
+        }
+    }
     assert!(has_in_order(&counters, &["ike-rekey-init", ": 1", "child-rekey", ": 1"]), "{counters}");
     let terminated = left.output(&["--terminate", "--child", "net", "--raw"]);
     assert!(terminated.contains("success=yes matches=1 terminated=1"), "{terminated}");

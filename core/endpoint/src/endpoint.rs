@@ -7,6 +7,7 @@ mod trap_routes;
 use crate::Notice;
 use crate::children::{Children, SaWriter};
 use crate::host::{DatapathHost, SpiTable};
+use crate::message_counters::MessageCounters;
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -33,6 +34,7 @@ pub struct Endpoint {
     pub(crate) spis: SpiTable,
     notices: VecDeque<Notice>,
     reqids: Reqids,
+    messages: MessageCounters,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
     /// When traps next update their local addresses.
@@ -55,6 +57,7 @@ impl Endpoint {
             spis,
             notices: VecDeque::new(),
             reqids: Reqids::default(),
+            messages: MessageCounters::default(),
             lost_events: 0,
             next_addr_check: None,
             last_addr_update: None,
@@ -74,6 +77,11 @@ impl Endpoint {
     /// The IKE engine.
     pub const fn ike(&self) -> &Ike {
         &self.ike
+    }
+
+    /// Numbers of IKE messages since the start.
+    pub const fn message_counters(&self) -> &MessageCounters {
+        &self.messages
     }
 
     /// Whether keys of IKE SAs are reported as events.
@@ -130,6 +138,7 @@ impl Endpoint {
 
     /// Processes an IKE message without the non-ESP marker.
     pub fn receive_ike(&mut self, message: &mut [u8], path: Path, context: &mut Context<'_>) {
+        self.messages.received.count(message);
         self.with_ike(|ike, host| ike.receive(message, path, host, context));
         self.handle_timeouts(context);
     }
@@ -355,7 +364,9 @@ impl Endpoint {
 
     /// The next IKE datagram to send.
     pub fn next_transmit(&mut self) -> Option<Transmit> {
-        self.ike.next_transmit()
+        let transmit = self.ike.next_transmit()?;
+        self.messages.sent.count(&transmit.message);
+        Some(transmit)
     }
 
     /// The next notice.

@@ -19,6 +19,7 @@ mod connection_keys;
 mod control_plane;
 mod endpoint;
 mod host;
+mod message_counters;
 mod notice;
 pub mod path;
 mod policy;
@@ -32,6 +33,7 @@ pub use connection_keys::{
 };
 pub use control_plane::bypass_control_plane;
 pub use endpoint::{Endpoint, NamedSas};
+pub use message_counters::{ExchangeCounters, MessageCount, MessageCounters};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};
 pub use policy::FIRST_REQID;
 

@@ -117,12 +117,15 @@ pub(super) fn shared_keys(
 pub(super) fn counters(
     server: &mut ViciServer,
     request: &Section,
-    _: Context<'_, '_, '_>,
+    context: Context<'_, '_, '_>,
     _: SendEvent<'_>,
 ) -> Outcome {
     let name = request.text("name").filter(|name| !name.is_empty());
+    let messages = *context.handle.lock().endpoint().message_counters();
     response(|message| {
-        message.section("counters", |section| server.counters.write(name, request.is_true("all"), section));
+        message.section("counters", |section| {
+            server.counters.write(name, request.is_true("all"), &messages, section);
+        });
         message.value("success", "yes");
     })
 }
@@ -130,10 +133,11 @@ pub(super) fn counters(
 pub(super) fn reset_counters(
     server: &mut ViciServer,
     request: &Section,
-    _: Context<'_, '_, '_>,
+    context: Context<'_, '_, '_>,
     _: SendEvent<'_>,
 ) -> Outcome {
     let name = request.text("name").filter(|name| !name.is_empty());
-    server.counters.reset(name, request.is_true("all"));
+    let messages = *context.handle.lock().endpoint().message_counters();
+    server.counters.reset(name, request.is_true("all"), &messages);
     Outcome::Response(success())
 }
