@@ -5,8 +5,8 @@
 use super::algorithms;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
-use casemate::{Endpoint, FIRST_REQID};
-use casemate_datapath::{SaId, SaStatus};
+use casemate::FIRST_REQID;
+use casemate_datapath::SaStatus;
 use casemate_ike::config::Identity;
 use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, TrafficSelector,
@@ -43,36 +43,26 @@ impl SaView {
         keyring: &Keyring,
         is_wanted: impl Fn(&IkeStatus) -> bool,
     ) -> Vec<Self> {
-        let endpoint = context.endpoint();
-        let wanted: Vec<IkeStatus> = endpoint.ike().status().filter(is_wanted).collect();
-        let ids: Vec<(ChildId, [Option<SaId>; 2])> = wanted
-            .iter()
-            .flat_map(|status| &status.children)
-            .map(|child| (child.id, sa_ids(endpoint, child.id)))
-            .collect();
-        let wanted_ids: HashMap<SaId, ()> =
-            ids.iter().flat_map(|(_, ids)| ids.iter().flatten().map(|id| (*id, ()))).collect();
-        let sas = if wanted_ids.is_empty() {
-            HashMap::new()
-        } else {
-            let sas = endpoint.datapath().sas().filter(|sa| wanted_ids.contains_key(&sa.id));
-            sas.map(|sa| (sa.id, sa)).collect::<HashMap<_, _>>()
-        };
-        let mut by_child: HashMap<ChildId, [Option<SaStatus>; 2]> =
-            ids.into_iter().map(|(child, ids)| (child, ids.map(|id| sas.get(&id?).cloned()))).collect();
-        let view = |status: IkeStatus| {
-            let children = status.children.iter();
-            let traffic =
-                children.filter_map(|child| Some((child.id, by_child.remove(&child.id)?))).collect();
-            let local_id = local_id(&status, keyring);
-            Self { status, local_id, traffic, at: context.now() }
-        };
-        wanted.into_iter().map(view).collect()
+        let wanted = context.endpoint().ike().status().filter(is_wanted);
+        wanted.map(|status| Self::new(status, context, keyring)).collect()
     }
 
     /// The IKE SA with this identifier.
     pub(super) fn of(context: &EndpointContext, keyring: &Keyring, id: IkeSaId) -> Option<Self> {
-        Self::take(context, keyring, |status| status.id == id).pop()
+        let status = context.endpoint().ike().status_of(id)?;
+        Some(Self::new(status, context, keyring))
+    }
+
+    fn new(status: IkeStatus, context: &EndpointContext, keyring: &Keyring) -> Self {
+        let endpoint = context.endpoint();
+        let of_child = |child: &ChildStatus| {
+            let sas = endpoint.sas_of(child.id);
+            let ids = [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)];
+            (child.id, ids.map(|id| endpoint.datapath().sa(id?)))
+        };
+        let traffic = status.children.iter().map(of_child).collect();
+        let local_id = local_id(&status, keyring);
+        Self { status, local_id, traffic, at: context.now() }
     }
 
     /// Writes a section with the name of the connection.
@@ -201,11 +191,6 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
         Some(_) => text,
         None => text.replacen(&addrs.to_string(), &format!("{}..{}", addrs.first(), addrs.last()), 1),
     }
-}
-
-fn sa_ids(endpoint: &Endpoint, child: ChildId) -> [Option<SaId>; 2] {
-    let sas = endpoint.sas_of(child);
-    [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)]
 }
 
 /// Our identity: the configured one, or else the subject of our certificate, or else our address.
