@@ -6,7 +6,7 @@ mod testnet;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod vici_client;
 
-use casemate_app::vici::message::Section;
+use casemate_app::vici::message::{MessageWriter, Section};
 use casemate_test_support::TestRng;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -106,11 +106,7 @@ fn waiting_for_a_silent_peer_ends_after_the_timeout_and_shows_the_log() {
     assert_eq!((name, sa.text("state"), sa.text("remote-id")), ("home", Some("CONNECTING"), Some("%any")));
     assert_eq!(client.receive().unwrap().kind, RESPONSE);
     client.register("control-log");
-    client.send(
-        COMMAND,
-        "terminate",
-        &casemate_app::vici::message::MessageWriter::message(|message| message.value("ike", "home")),
-    );
+    client.send(COMMAND, "terminate", &MessageWriter::message(|message| message.value("ike", "home")));
     let line = client.event("control-log");
     assert!(line.text("msg").unwrap().contains("home"), "{:?}", line.text("msg"));
     let ended = loop {
@@ -239,6 +235,43 @@ fn the_file_and_loaded_sections_are_one_configuration() {
     let reloaded = net.left.casemate(&["reload"]);
     assert!(reloaded.status.success());
     assert_eq!(names(&mut client), ["one", "three"], "what was loaded stays");
+}
+
+/// A change that is refused as a whole, because the SPD has no room for it, leaves what was loaded before.
+#[test]
+fn a_change_that_cannot_be_applied_is_refused_and_forgotten() {
+    let Some(net) = TestNet::build("vici_full") else { return };
+    let _running = net.left.run_vici(&[]);
+    let mut client = Client::connect(&net.left.file("vici"));
+    client.succeed("load-conn", |message| connection(message, "small", "10.2.0.0/16", "trap"));
+    let many = |side: u8| (0..=255).map(move |number| format!("10.{side}.{number}.0/24"));
+    let refused = client.command("load-conn", |message| {
+        message.section("large", |section| {
+            section.list("remote_addrs", ["192.0.2.2"]);
+            section.section("children", |children| {
+                children.section("net", |child| {
+                    child.list("local_ts", many(1).chain(many(3)));
+                    child.list("remote_ts", many(2).chain(many(4)));
+                    child.value("start_action", "trap");
+                });
+            });
+        });
+    });
+    assert!(refused.message.text("errmsg").unwrap().contains("full"), "{:?}", refused.message.text("errmsg"));
+    let policies = |client: &mut Client| {
+        client.send(
+            COMMAND,
+            "list-policies",
+            &MessageWriter::message(|message| message.value("trap", "yes")),
+        );
+        let listed = client.event("list-policy");
+        assert_eq!(client.receive().unwrap().kind, RESPONSE, "there is one policy");
+        listed.sections().next().unwrap().0.to_owned()
+    };
+    client.register("list-policy");
+    assert_eq!(policies(&mut client), "small/net");
+    client.succeed("load-conn", |message| connection(message, "small", "10.9.0.0/16", "trap"));
+    assert_eq!(policies(&mut client), "small/net");
 }
 
 #[test]
