@@ -35,7 +35,29 @@ pub struct MessageCounters {
     pub sent: ExchangeCounters,
 }
 
+impl MessageCount {
+    /// The messages since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            responses: self.responses.saturating_sub(earlier.responses),
+        }
+    }
+}
+
 impl ExchangeCounters {
+    /// The messages since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            init: self.init.since(earlier.init),
+            auth: self.auth.since(earlier.auth),
+            create_child: self.create_child.since(earlier.create_child),
+            informational: self.informational.since(earlier.informational),
+        }
+    }
+
     /// Counts a message if it has a whole header.
     pub(crate) fn count(&mut self, message: &[u8]) {
         let Ok(header) = Header::parse(message) else { return };
@@ -71,5 +93,7 @@ mod tests {
         assert_eq!(counters.init, count(1, 2));
         assert_eq!((counters.auth, counters.create_child), (count(1, 0), count(0, 1)));
         assert_eq!(counters.informational, count(1, 0));
+        let earlier = ExchangeCounters { init: count(1, 1), ..ExchangeCounters::default() };
+        assert_eq!(counters.since(earlier), ExchangeCounters { init: count(0, 1), ..counters });
     }
 }

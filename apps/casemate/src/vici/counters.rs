@@ -3,7 +3,7 @@
 //! IKE messages are counted for the whole instance only, not for each connection.
 
 use super::message::MessageWriter;
-use casemate::{ExchangeCounters, MessageCount, MessageCounters};
+use casemate::MessageCounters;
 use casemate_ike::Event;
 use casemate_ike::config::Connection;
 use std::collections::BTreeMap;
@@ -85,23 +85,19 @@ impl EventCounters {
         }
     }
 
+    /// Writes the numbers of messages since the last reset.
     fn write_messages(&self, messages: &MessageCounters, section: &mut MessageWriter) {
-        let exchanges = |counters: &ExchangeCounters| {
-            [
-                ("ike-init", counters.init),
-                ("ike-auth", counters.auth),
-                ("create-child", counters.create_child),
-                ("info", counters.informational),
-            ]
-        };
-        let MessageCounters { received, sent } = self.messages_at_reset;
-        let before = exchanges(&received).into_iter().zip(exchanges(&sent));
-        let now = exchanges(&messages.received).into_iter().zip(exchanges(&messages.sent));
-        for (((name, received), (_, sent)), ((_, received_before), (_, sent_before))) in now.zip(before) {
-            for (way, now, before) in [("in", received, received_before), ("out", sent, sent_before)] {
-                let MessageCount { requests, responses } = now;
-                section.display(&format!("{name}-{way}-req"), requests.saturating_sub(before.requests));
-                section.display(&format!("{name}-{way}-resp"), responses.saturating_sub(before.responses));
+        let received = messages.received.since(self.messages_at_reset.received);
+        let sent = messages.sent.since(self.messages_at_reset.sent);
+        for (name, received, sent) in [
+            ("ike-init", received.init, sent.init),
+            ("ike-auth", received.auth, sent.auth),
+            ("create-child", received.create_child, sent.create_child),
+            ("info", received.informational, sent.informational),
+        ] {
+            for (way, count) in [("in", received), ("out", sent)] {
+                section.display(&format!("{name}-{way}-req"), count.requests);
+                section.display(&format!("{name}-{way}-resp"), count.responses);
             }
         }
     }
