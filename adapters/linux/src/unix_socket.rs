@@ -53,12 +53,19 @@ pub fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 
 /// Checks that the process at the other end runs as root or as this user.
 pub fn check_peer(stream: &UnixStream) -> io::Result<()> {
-    let user = sys::peer_user(stream.as_fd())?;
+    let user = sys::peer_process(stream.as_fd())?.user;
     if private_file::is_trusted(user) {
         return Ok(());
     }
     let reason = format!("the process at the other end runs as user {user}: root or this user was expected");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}
+
+/// Name and number of the program at the other end. For a connected client, the program that listens.
+pub fn peer_program(stream: &UnixStream) -> io::Result<String> {
+    let pid = sys::peer_process(stream.as_fd())?.pid;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"))?;
+    Ok(format!("{}, pid {pid}", name.trim().escape_debug()))
 }
 
 /// A descriptor, what to wait for on it, and the result. The end of the connection is always reported.

@@ -69,14 +69,32 @@ impl PendingCommand {
             ));
         }
         // The name of a connection selects its IKE SAs, which take their Child SAs with them.
-        for ike in &named.ikes {
+        let children = if named.ikes.is_empty() { named.children } else { Vec::new() };
+        Ok(Self::close(named.ikes, children, endpoint, context))
+    }
+
+    /// Closes these SAs.
+    pub fn close(
+        ikes: Vec<IkeSaId>,
+        children: Vec<ChildId>,
+        endpoint: &mut Endpoint,
+        context: &mut Context<'_>,
+    ) -> Self {
+        for ike in &ikes {
             endpoint.terminate(*ike, context);
         }
-        for child in named.children.iter().filter(|_| named.ikes.is_empty()) {
+        for child in &children {
             endpoint.terminate_child(*child, context);
         }
-        let children = if named.ikes.is_empty() { named.children } else { Vec::new() };
-        Ok(Self::Down { ikes: named.ikes, children })
+        Self::Down { ikes, children }
+    }
+
+    /// Number of SAs that are left to wait for.
+    pub fn remaining(&self) -> usize {
+        match self {
+            Self::Up { children, ike, .. } => children.len().saturating_add((*ike).into()),
+            Self::Down { ikes, children } => ikes.len().saturating_add(children.len()),
+        }
     }
 
     /// Whether nothing is left to wait for.

@@ -5,7 +5,8 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Charon, Config, FilesRead, RecordingEnvironment};
+use crate::swanctl::{Charon, Config, Environment, FilesRead, RecordingEnvironment};
+use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Performance, Scheduling, sandbox};
@@ -22,8 +23,18 @@ const DEFAULTS: [&str; 2] = ["/etc/casemate/swanctl.conf", "/etc/swanctl/swanctl
 
 /// The location of a configuration, and the crypto providers for its keys.
 pub struct ConfigSource {
-    path: PathBuf,
+    /// `None` if there is no file, and clients of vici load everything.
+    path: Option<PathBuf>,
     providers: Vec<&'static dyn Provider>,
+    /// Whether the files are kept in memory, for changes by clients of vici.
+    keeps_files: bool,
+}
+
+/// The configuration of the file without what clients of vici have loaded, and the contents of all files.
+#[derive(Default)]
+pub(crate) struct FileConfig {
+    config: Config,
+    contents: Contents,
 }
 
 /// A configuration with all its keys and certificates.
@@ -44,6 +55,8 @@ pub struct LoadedConfig {
     pub warnings: Vec<String>,
     /// The files that it was read from.
     pub files: FilesRead,
+    /// The part of the file, if the source keeps it.
+    pub(crate) base: Option<Arc<FileConfig>>,
 }
 
 impl ConfigSource {
@@ -58,12 +71,17 @@ impl ConfigSource {
                 ))
             })?,
         };
-        Ok(Self { path, providers: providers::all() })
+        Ok(Self { path: Some(path), providers: providers::all(), keeps_files: false })
     }
 
-    /// The path of the configuration file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// For an instance that clients of vici configure: the given file, or no file.
+    pub(crate) fn for_vici(named: Option<&PathBuf>) -> Self {
+        Self { path: named.cloned(), providers: providers::all(), keeps_files: true }
+    }
+
+    /// The path of the configuration file, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The crypto providers in order of preference.
@@ -73,34 +91,87 @@ impl ConfigSource {
 
     /// Reads the file and all files that it names. Returns the whole configuration or all errors.
     pub fn load(&self) -> Result<LoadedConfig, Failure> {
-        let environment = RecordingEnvironment::default();
-        let config = Config::load(&self.path, &environment).map_err(Failure::bad_input)?;
-        let keyring = Keyring::load(&config, &self.providers, &environment).map_err(|errors| {
-            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Failure::bad_input(lines.join("\n"))
-        })?;
+        let environment = RecordingEnvironment::new(self.keeps_files);
+        let config = match &self.path {
+            None => Config::default(),
+            Some(path) => Config::load(path, &environment).map_err(Failure::bad_input)?,
+        };
+        let keyring = self.keyring(&config, &environment)?;
         let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
         let exposed = with_keys.filter_map(|path| key_file_warning(path));
         let mut warnings: Vec<String> =
             config.warnings.iter().map(ToString::to_string).chain(exposed).collect();
-        warnings.extend(keyring.warnings(&config.connections));
-        if config.connections.is_empty() {
+        warnings.extend(keyring.warnings(config.connections.iter().map(|connection| &**connection)));
+        // Clients of vici may load connections later.
+        if let (Some(path), true, false) = (&self.path, config.connections.is_empty(), self.keeps_files) {
             warnings.push(format!(
                 "{}: no traffic is protected: a section in `connections` was expected",
-                self.path.display()
+                path.display()
             ));
         }
-        Ok(LoadedConfig {
-            warnings,
-            connections: config.connections.into_iter().map(Arc::new).collect(),
+        let (files, contents) = environment.into_files();
+        let base = self.keeps_files.then(|| Arc::new(FileConfig { config: config.clone(), contents }));
+        Ok(LoadedConfig { warnings, files, base, ..LoadedConfig::new(config, keyring) })
+    }
+
+    /// Like [`load`](Self::load), with the part that clients of vici have loaded.
+    fn load_with(&self, loaded: &Loaded) -> Result<LoadedConfig, Failure> {
+        let of_file = self.load()?;
+        let Some(base) = of_file.base else { return Ok(of_file) };
+        let LoadedConfig { warnings, files, .. } = of_file;
+        Ok(LoadedConfig { warnings, files, ..self.merge(&base, loaded)? })
+    }
+
+    /// Joins a part that was read before with what clients of vici have loaded. Reads no file.
+    fn merge(&self, base: &Arc<FileConfig>, loaded: &Loaded) -> Result<LoadedConfig, Failure> {
+        let config = loaded.merge(&base.config);
+        let keyring = self.keyring(&config, &LoadedEnvironment::new(loaded, &base.contents))?;
+        Ok(LoadedConfig { base: Some(base.clone()), ..LoadedConfig::new(config, keyring) })
+    }
+
+    fn keyring(&self, config: &Config, environment: &dyn Environment) -> Result<Keyring, Failure> {
+        Keyring::load(config, &self.providers, environment).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Failure::bad_input(lines.join("\n"))
+        })
+    }
+}
+
+impl LoadedConfig {
+    /// Without warnings and without a record of files.
+    fn new(config: Config, keyring: Keyring) -> Self {
+        Self {
+            connections: config.connections,
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,
             charon: config.charon,
             performance: config.performance,
-            files: environment.into_files(),
-        })
+            warnings: Vec::new(),
+            files: FilesRead::default(),
+            base: None,
+        }
     }
+}
+
+impl FileConfig {
+    /// Contents of all files.
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// The configuration of the file.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+/// What a reload does.
+pub(crate) enum ReloadKind {
+    /// Reads all files again, and joins them with what clients of vici have loaded.
+    Files(Loaded),
+    /// Joins what was read before with what clients of vici have loaded.
+    Loaded(Arc<FileConfig>, Loaded),
 }
 
 /// A reload in progress.
@@ -109,7 +180,7 @@ pub(crate) struct ConfigReload(Receiver<Result<LoadedConfig, String>>);
 impl ConfigReload {
     /// Starts reading the configuration; `waker` wakes the event loop when the result is ready. Fails if
     /// the system has no thread.
-    pub(crate) fn start(source: &Arc<ConfigSource>, waker: Waker) -> io::Result<Self> {
+    pub(crate) fn start(source: &Arc<ConfigSource>, kind: ReloadKind, waker: Waker) -> io::Result<Self> {
         let (sender, result) = channel();
         let source = source.clone();
         let work = move || {
@@ -117,7 +188,13 @@ impl ConfigReload {
             let _waker = waker;
             let sender = sender;
             let loaded = sandbox::drop_capabilities().map_err(|error| error.to_string());
-            let loaded = loaded.and_then(|()| source.load().map_err(|failure| failure.reason().to_owned()));
+            let loaded = loaded.and_then(|()| {
+                let loaded = match kind {
+                    ReloadKind::Files(loaded) => source.load_with(&loaded),
+                    ReloadKind::Loaded(base, loaded) => source.merge(&base, &loaded),
+                };
+                loaded.map_err(|failure| failure.reason().to_owned())
+            });
             // At the end of the program there is no receiver.
             let _ = sender.send(loaded);
         };

@@ -29,6 +29,7 @@ pub mod run;
 pub mod stack;
 pub mod status;
 pub mod swanctl;
+pub mod vici;
 pub mod why;
 pub mod xfrm;
 

@@ -213,6 +213,17 @@ impl Datapath {
         out.chain(self.sad.iter_inbound().map(|(id, sa)| SaStatus::from_inbound(id, sa)))
     }
 
+    /// State of an SA; `None` if it does not exist.
+    pub fn sa(&self, id: SaId) -> Option<SaStatus> {
+        if self.sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        match id.direction() {
+            Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| SaStatus::from_outbound(id, sa)),
+            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| SaStatus::from_inbound(id, sa)),
+        }
+    }
+
     /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.
     /// Without a call there is no limit. Returns `false` if the SA does not exist.
     pub fn set_durable(&mut self, id: SaId, last: u64) -> bool {

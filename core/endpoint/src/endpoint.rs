@@ -8,9 +8,10 @@ mod unknown_spi;
 use crate::Notice;
 use crate::children::{Children, SaWriter};
 use crate::host::{DatapathHost, SpiTable};
+use crate::message_counters::MessageCounters;
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -37,6 +38,7 @@ pub struct Endpoint {
     notices: VecDeque<Notice>,
     named_peers: NamedPeers,
     reqids: Reqids,
+    messages: MessageCounters,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
     /// When traps next update their local addresses.
@@ -60,6 +62,7 @@ impl Endpoint {
             notices: VecDeque::new(),
             named_peers: NamedPeers::new(),
             reqids: Reqids::default(),
+            messages: MessageCounters::default(),
             lost_events: 0,
             next_addr_check: None,
             last_addr_update: None,
@@ -79,6 +82,11 @@ impl Endpoint {
     /// The IKE engine.
     pub const fn ike(&self) -> &Ike {
         &self.ike
+    }
+
+    /// Numbers of IKE messages since the start.
+    pub const fn message_counters(&self) -> &MessageCounters {
+        &self.messages
     }
 
     /// Whether keys of IKE SAs are reported as events.
@@ -111,9 +119,12 @@ impl Endpoint {
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
+        let by_name: BTreeMap<&str, &Arc<Connection>> =
+            before.iter().map(|connection| (connection.name.as_str(), connection)).collect();
         // Unchanged children are not initiated again, even if they are down.
         let is_unchanged = |connection: &Connection, child: &ChildConfig| {
-            let known = before.iter().find(|old| old.differs_in_children_only(connection));
+            let known = by_name.get(connection.name.as_str());
+            let known = known.filter(|old| old.differs_in_children_only(connection));
             known.is_some_and(|old| old.children.iter().any(|old| **old == *child))
         };
         let mut to_initiate = Vec::new();
@@ -148,6 +159,7 @@ impl Endpoint {
 
     /// Processes an IKE message without the non-ESP marker.
     pub fn receive_ike(&mut self, message: &mut [u8], path: Path, context: &mut Context<'_>) {
+        self.messages.received.count(message);
         self.with_ike(|ike, host| ike.receive(message, path, host, context));
         self.handle_timeouts(context);
     }
@@ -378,7 +390,9 @@ impl Endpoint {
 
     /// The next IKE datagram to send.
     pub fn next_transmit(&mut self) -> Option<Transmit> {
-        self.ike.next_transmit()
+        let transmit = self.ike.next_transmit()?;
+        self.messages.sent.count(&transmit.message);
+        Some(transmit)
     }
 
     /// The next notice.

@@ -20,6 +20,7 @@ mod control_plane;
 mod endpoint;
 mod held;
 mod host;
+mod message_counters;
 mod notice;
 pub mod path;
 mod policy;
@@ -34,7 +35,9 @@ pub use connection_keys::{
 pub use control_plane::bypass_control_plane;
 pub use endpoint::{Endpoint, NamedSas};
 pub use held::{HeldPacket, HeldPackets};
+pub use message_counters::{ExchangeCounters, MessageCount, MessageCounters};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};
+pub use policy::FIRST_REQID;
 
 /// An endpoint may move to another thread, for example behind a lock.
 const _: () = {

@@ -136,7 +136,7 @@ pub(crate) fn protect(template: Template) -> Action {
 }
 
 /// First generated reqid. Lower values are for administrators.
-const FIRST: u32 = 0x4000_0000;
+pub const FIRST_REQID: u32 = 0x4000_0000;
 
 /// Generator of reqids.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ pub(crate) struct Reqids(u32);
 
 impl Default for Reqids {
     fn default() -> Self {
-        Self(FIRST)
+        Self(FIRST_REQID)
     }
 }
 
@@ -152,7 +152,7 @@ impl Reqids {
     /// A reqid that no SA has.
     pub(crate) fn next(&mut self) -> u32 {
         // Wraps after billions of Child SAs; the first of them ended long ago.
-        self.0 = self.0.checked_add(1).unwrap_or(FIRST);
+        self.0 = self.0.checked_add(1).unwrap_or(FIRST_REQID);
         self.0
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus,
     Retransmission, Transmit, UnconfiguredSas,
 };
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -109,9 +109,11 @@ impl Ike {
     /// under the new connection. Returns the SAs that are no longer configured; the caller closes them.
     pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) -> UnconfiguredSas {
         let mut unconfigured = UnconfiguredSas::default();
+        let by_name: BTreeMap<&str, &Arc<Connection>> =
+            connections.iter().map(|connection| (connection.name.as_str(), connection)).collect();
         for sa in self.sas.values_mut() {
-            let connection =
-                connections.iter().find(|new| new.differs_in_children_only(&sa.common.connection));
+            let same_name = by_name.get(sa.common.connection.name.as_str()).copied();
+            let connection = same_name.filter(|new| new.differs_in_children_only(&sa.common.connection));
             match connection {
                 Some(connection) => {
                     unconfigured.children.extend(sa.reconfigure(connection));
@@ -214,6 +216,11 @@ impl Ike {
     /// Status of every IKE SA, oldest first.
     pub fn status(&self) -> impl Iterator<Item = IkeStatus> + '_ {
         self.sas.values().map(IkeSa::status)
+    }
+
+    /// Status of an IKE SA; `None` if it does not exist.
+    pub fn status_of(&self, id: IkeSaId) -> Option<IkeStatus> {
+        self.sas.get(id).map(IkeSa::status)
     }
 
     /// Applies `act` to an IKE SA and runs the effects.

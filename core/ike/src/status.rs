@@ -173,6 +173,8 @@ pub struct ChildStatus {
     pub rohc: Option<AgreedRohc>,
     /// Time of the next rekeying; `None` if there is none.
     pub rekey_at: Option<Instant>,
+    /// Time at which the Child SA ends unless it is replaced; `None` if there is none.
+    pub expires_at: Option<Instant>,
     /// State.
     pub state: ChildState,
 }

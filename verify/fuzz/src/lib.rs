@@ -65,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     apps::capture::TARGET,
     apps::ike::TARGET,
     apps::swanctl::TARGET,
+    apps::vici::TARGET,
     stack::TARGET,
 ];
 

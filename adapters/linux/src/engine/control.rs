@@ -141,7 +141,7 @@ impl EventLoop {
             }
         }
         let has_new_sa = notices.iter().any(held::adds_outbound_sa);
-        let has_former_traffic = self.system.has_former_traffic();
+        let has_former_traffic = self.system.has_former_traffic() && !self.keeps_former_traffic;
         let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
         drop(context);
         if has_new_sa {

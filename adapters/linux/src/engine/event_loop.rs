@@ -54,6 +54,8 @@ pub(super) struct EventLoop {
     pub(super) pending_notices: PendingNotices,
     /// DISCARD policies for the protected traffic of a former run.
     pub(super) discard_policies: DiscardPolicies,
+    /// Whether that traffic stays blocked, whatever is configured.
+    pub(super) keeps_former_traffic: bool,
 }
 
 impl EventLoop {

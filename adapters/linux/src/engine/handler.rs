@@ -115,6 +115,9 @@ pub struct EngineParts {
     pub ike_enabled: bool,
     /// Sizes of the reassembly buffers.
     pub limits: Limits,
+    /// Whether the protected traffic of a former run stays blocked until this run ends, whatever is
+    /// configured, because programs load the configuration in parts.
+    pub keeps_former_traffic: bool,
     /// The TUN interface.
     pub tun: Tun,
     /// Scheduler for packets that wait for protection; without one they keep their order.

@@ -109,7 +109,15 @@ impl Engine {
         let writer = parts.tun.writer()?;
         let worker_count = parts.threads.get().saturating_sub(1);
         let EngineParts { endpoint, clock, rng, providers, credentials, tun, system, mark, .. } = parts;
-        let EngineParts { ike_enabled, manual_sas, dummy_traffic, counters, signals, .. } = parts;
+        let EngineParts {
+            ike_enabled,
+            manual_sas,
+            dummy_traffic,
+            counters,
+            signals,
+            keeps_former_traffic,
+            ..
+        } = parts;
         let ike = if ike_enabled { Some(IkePorts::open(mark)?) } else { None };
         let ike_senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
         let event_loop = EventLoop {
@@ -129,6 +137,7 @@ impl Engine {
             ike_outbox: Vec::new(),
             pending_notices: PendingNotices::default(),
             discard_policies: DiscardPolicies::default(),
+            keeps_former_traffic,
         };
         let shared = Shared::new(SharedParts {
             rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,

@@ -60,6 +60,7 @@ fn parts(directory: &Path) -> EngineParts {
         performance: Performance::default(),
         system,
         mark: numbers.mark,
+        keeps_former_traffic: false,
         manual_sas: Vec::new(),
         dummy_traffic: None,
         counters: None,

@@ -100,8 +100,16 @@ pub(crate) fn poll(descriptors: &mut [PollFd<'_>], timeout: Duration) -> io::Res
     Ok(())
 }
 
-/// The effective user ID of the process at the other end of a Unix socket, as of its connect or listen.
-pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+/// The process at the other end of a Unix socket, as of its connect or listen.
+pub(crate) struct PeerProcess {
+    /// Effective user ID.
+    pub(crate) user: u32,
+    /// Process ID; 0 in another PID namespace.
+    pub(crate) pid: i32,
+}
+
+/// Returns the process at the other end of a Unix socket.
+pub(crate) fn peer_process(fd: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = mem::size_of::<libc::ucred>() as u32;
     // SAFETY: the pointers are to one ucred and to its size, which the kernel does not exceed.
@@ -114,7 +122,7 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
             &mut len,
         )
     })?;
-    Ok(who.uid)
+    Ok(PeerProcess { user: who.uid, pid: who.pid })
 }
 
 /// Number of the network namespace in which a socket was opened (SO_NETNS_COOKIE). The kernel never uses it

@@ -6,6 +6,7 @@
 
 use super::Request;
 use super::session::{ClientSession, SharedState};
+use crate::vici::{ViciChannel, ViciService};
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
 use casemate_linux::sandbox;
@@ -78,8 +79,8 @@ enum Response {
     End(u64),
 }
 
-/// Wakes the event loop when dropped.
-pub(crate) struct Waker(UnixStream);
+/// Wakes a thread when dropped.
+pub(crate) struct Waker(pub(crate) UnixStream);
 
 impl Drop for Waker {
     fn drop(&mut self) {
@@ -88,8 +89,21 @@ impl Drop for Waker {
 }
 
 /// Makes the other end readable. A full buffer means that it is already.
-fn signal(mut waker: &UnixStream) {
+pub(crate) fn signal(mut waker: &UnixStream) {
     let _ = waker.write(b"!");
+}
+
+/// Clears the wake-up; bytes that are left over cause only a spurious wake-up.
+pub(crate) fn clear(mut wake: &UnixStream) {
+    let _ = wake.read(&mut [0; 64]);
+}
+
+/// A pair of sockets that never block.
+pub(crate) fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (here, there) = UnixStream::pair()?;
+    here.set_nonblocking(true)?;
+    there.set_nonblocking(true)?;
+    Ok((here, there))
 }
 
 /// The event loop's side of the control socket.
@@ -101,14 +115,20 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Opens the socket and starts the control thread. The lock of the journal guarantees that no other
-    /// process uses the path.
-    pub(crate) fn open(instance: &Instance) -> Result<Self, Error> {
+    /// Opens the socket and starts the control thread, which also serves the clients of `vici`, if there is
+    /// a listener for them. The lock of the journal guarantees that no other process uses the path.
+    pub(crate) fn open(
+        instance: &Instance,
+        vici: Option<UnixListener>,
+    ) -> Result<(Self, Option<ViciChannel>), Error> {
         let path = instance.control_socket();
         let failed = |error| Error::new(path.display().to_string(), error);
         let listener = unix_socket::listen(&path).map_err(failed)?;
         let (wake, waker) = pair().map_err(failed)?;
         let (response_ready, response_waker) = pair().map_err(failed)?;
+        let response_waker = Arc::new(response_waker);
+        let (vici, vici_channel) =
+            vici.map(|listener| ViciService::new(listener, response_waker.clone())).unzip();
         let (to_loop, requests) = channel();
         let (responses, from_loop) = channel();
         let (end, server_waker) =
@@ -120,7 +140,8 @@ impl ControlServer {
             from_loop,
             response_ready,
             responses,
-            response_waker: Arc::new(response_waker),
+            response_waker,
+            vici,
             clients: Vec::new(),
             next_client: 0,
             paused_until: Instant::now(),
@@ -134,7 +155,7 @@ impl ControlServer {
             sandbox::drop_capabilities().map(|()| server.run())
         };
         thread.spawn(work).map_err(failed)?;
-        Ok(Self { wake, waker, requests, path })
+        Ok((Self { wake, waker, requests, path }, vici_channel))
     }
 
     /// Readable when there is a request.
@@ -145,6 +166,11 @@ impl ControlServer {
     /// A handle that wakes the event loop like a request.
     pub(crate) fn waker(&self) -> io::Result<Waker> {
         self.waker.try_clone().map(Waker)
+    }
+
+    /// Makes [`wake`](Self::wake) readable.
+    pub(crate) fn wake_loop(&self) {
+        signal(&self.waker);
     }
 
     /// Returns the pending requests, or an error if the control thread has ended, which only a panic can
@@ -174,18 +200,6 @@ impl Drop for ControlServer {
     }
 }
 
-fn pair() -> io::Result<(UnixStream, UnixStream)> {
-    let (here, there) = UnixStream::pair()?;
-    here.set_nonblocking(true)?;
-    there.set_nonblocking(true)?;
-    Ok((here, there))
-}
-
-/// Clears the wake-up; bytes that are left over cause only a spurious wake-up.
-fn clear(mut wake: &UnixStream) {
-    let _ = wake.read(&mut [0; 64]);
-}
-
 /// State of the control thread.
 struct ControlThread {
     listener: UnixListener,
@@ -196,6 +210,7 @@ struct ControlThread {
     /// For replies, which make `response_ready` readable.
     responses: Sender<Response>,
     response_waker: Arc<UnixStream>,
+    vici: Option<ViciService>,
     /// In order of arrival.
     clients: Vec<ClientSession>,
     next_client: u64,
@@ -216,6 +231,9 @@ impl ControlThread {
             self.queue_responses(now);
             self.pass_requests(now);
             self.clients.retain(|client| !client.is_closed());
+            if self.vici.as_mut().is_some_and(|vici| vici.serve(&events.vici, now)) {
+                signal(&self.waker);
+            }
             if events.has_connections {
                 self.accept(now);
             }
@@ -232,8 +250,11 @@ impl ControlThread {
             PollFd::new(self.response_ready.as_fd(), true, false),
         ];
         polled.extend(self.clients.iter().map(ClientSession::polled));
+        polled.extend(self.vici.iter().flat_map(|vici| vici.polled(now)));
         let pause = is_paused.then_some(self.paused_until);
-        let due = self.clients.iter().filter_map(ClientSession::deadline).chain(pause).min();
+        let clients = self.clients.iter().filter_map(ClientSession::deadline);
+        let vici = self.vici.as_ref().and_then(|vici| vici.deadline(now));
+        let due = clients.chain(vici).chain(pause).min();
         let timeout = due.map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
         if unix_socket::poll(&mut polled, timeout).is_err() {
             // poll(2) fails only for lack of memory, which may be temporary.
@@ -247,7 +268,8 @@ impl ControlThread {
         Some(ControlEvents {
             has_connections: ready.next().or_report(POLLED)?.readable,
             has_responses: ready.next().or_report(POLLED)?.readable,
-            clients: ready.collect(),
+            clients: ready.by_ref().take(self.clients.len()).collect(),
+            vici: ready.collect(),
         })
     }
 
@@ -322,13 +344,15 @@ struct ControlEvents {
     has_responses: bool,
     /// In the order of the clients.
     clients: Vec<Ready>,
+    /// The listener of vici and its clients.
+    vici: Vec<Ready>,
 }
 
 /// Readiness of a client's socket.
-pub(super) struct Ready {
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) gone: bool,
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) gone: bool,
 }
 
 #[cfg(test)]

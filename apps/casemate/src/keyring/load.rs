@@ -1,7 +1,7 @@
 //! Loads certificate and key files.
 
 use super::verifier::PeerVerifier;
-use super::{Keyring, OwnCert, OwnCerts};
+use super::{Keyring, ListedCert, OwnCert, OwnCerts};
 use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
@@ -63,7 +63,9 @@ pub(super) fn load(
     let verifiers =
         config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
     let verifiers = verifiers.collect();
-    let own = reader.own(config, &cas, &list);
+    let (own, mut listed) = reader.own(config, &cas, &list);
+    let of_ca = |der: &Vec<u8>| ListedCert { der: der.clone(), is_authority: true, has_key: false };
+    listed.extend(cas.iter().map(of_ca));
     let errors = reader.errors.into_inner();
     if !errors.is_empty() {
         return Err(errors);
@@ -73,6 +75,7 @@ pub(super) fn load(
         own,
         own_rules: config.own_signatures.clone(),
         verifiers,
+        listed,
         refusals: Mutex::default(),
     })
 }
@@ -87,7 +90,7 @@ impl KeyFileReader<'_> {
     }
 
     fn read(&self, path: &Path) -> Option<Zeroizing<Vec<u8>>> {
-        let len = std::fs::metadata(path).map(|metadata| metadata.len());
+        let len = self.environment.len(path);
         let is_too_large = |len| len > MAX_FILE;
         match len.and_then(|len| {
             if is_too_large(len) { Ok(Zeroizing::default()) } else { self.environment.read(path) }
@@ -105,15 +108,8 @@ impl KeyFileReader<'_> {
     }
 
     /// The objects in a file, in PEM or DER.
-    fn items(
-        &self,
-        path: &Path,
-        read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, pem::PemFault>,
-    ) -> Vec<Vec<u8>> {
+    fn items(&self, path: &Path, read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, String>) -> Vec<Vec<u8>> {
         let Some(bytes) = self.read(path) else { return Vec::new() };
-        if is_der(&bytes) {
-            return vec![bytes.to_vec()];
-        }
         read(&bytes).unwrap_or_else(|fault| {
             self.wrong(path, fault);
             Vec::new()
@@ -121,11 +117,11 @@ impl KeyFileReader<'_> {
     }
 
     fn certificates(&self, path: &Path) -> Vec<Vec<u8>> {
-        self.items(path, pem::certificates)
+        self.items(path, certificates_of)
     }
 
     fn crls(&self, path: &Path) -> Vec<Vec<u8>> {
-        self.items(path, pem::crls)
+        self.items(path, crls_of)
     }
 
     /// Makes the verifier of the peers of a connection.
@@ -166,8 +162,14 @@ impl KeyFileReader<'_> {
         PeerVerifier { conditions: conditions.clone(), store, authorities, pinned }
     }
 
-    /// Loads the local certificates, each with its private key.
-    fn own(&self, config: &Config, cas: &[Vec<u8>], providers: &Providers<'_>) -> OwnCerts {
+    /// Loads the local certificates, each with its private key. Also returns all certificates that were
+    /// read, of peers, too.
+    fn own(
+        &self,
+        config: &Config,
+        cas: &[Vec<u8>],
+        providers: &Providers<'_>,
+    ) -> (OwnCerts, Vec<ListedCert>) {
         let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
             casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
             casemate_ike::config::LocalMethod::SharedKey => None,
@@ -185,20 +187,24 @@ impl KeyFileReader<'_> {
         for path in &config.folders.private_keys {
             keys.extend(self.private_key(path).map(|key| (path.clone(), key)));
         }
-        let mut own = OwnCerts::default();
+        let (mut own, mut listed) = (OwnCerts::default(), Vec::new());
         for path in paths {
             let certs = self.certificates(&path);
             let Some((leaf, rest)) = certs.split_first() else { continue };
             let issuers = Issuers::find(leaf, rest, cas, providers);
-            match self.join(&path, leaf, issuers, &keys, providers) {
+            let joined = self.join(&path, leaf, issuers, &keys, providers);
+            listed.push(ListedCert { der: leaf.clone(), is_authority: false, has_key: joined.is_some() });
+            match joined {
                 Some(cert) => own.0.push(cert),
                 // A peer's certificate has no private key here; a certificate that a connection signs
                 // with must have one.
-                None if named.contains(&path) => self.wrong(&path, "no private key belongs to it"),
+                None if named.contains(&path) && !config.allows_missing_keys => {
+                    self.wrong(&path, "no private key belongs to it")
+                }
                 None => {}
             }
         }
-        own
+        (own, listed)
     }
 
     /// Pairs a certificate with its private key and the chain above it.
@@ -234,15 +240,35 @@ impl KeyFileReader<'_> {
 
     fn private_key(&self, path: &Path) -> Option<PrivateKey> {
         let bytes = self.read(path)?;
-        let parsed = if is_der(&bytes) {
-            PrivateKey::from_der(&bytes, KeyLimits::default()).map_err(|fault| fault.to_string())
-        } else {
-            pem::private_key(&bytes).map_err(|fault| fault.to_string()).and_then(|der| {
-                PrivateKey::from_der(der.expose(), KeyLimits::default()).map_err(|fault| fault.to_string())
-            })
-        };
-        parsed.map_err(|why| self.wrong(path, why)).ok()
+        private_key_of(&bytes).map_err(|why| self.wrong(path, why)).ok()
     }
+}
+
+/// The certificates in a file, in PEM or DER.
+pub(crate) fn certificates_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    objects_of(bytes, pem::certificates)
+}
+
+/// The CRLs in a file, in PEM or DER.
+pub(crate) fn crls_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    objects_of(bytes, pem::crls)
+}
+
+fn objects_of(
+    bytes: &[u8],
+    read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, pem::PemFault>,
+) -> Result<Vec<Vec<u8>>, String> {
+    if is_der(bytes) { Ok(vec![bytes.to_vec()]) } else { read(bytes).map_err(|fault| fault.to_string()) }
+}
+
+/// The private key in a file, in PEM or DER.
+pub(crate) fn private_key_of(bytes: &[u8]) -> Result<PrivateKey, String> {
+    let parse =
+        |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default()).map_err(|fault| fault.to_string());
+    if is_der(bytes) {
+        return parse(bytes);
+    }
+    pem::private_key(bytes).map_err(|fault| fault.to_string()).and_then(|der| parse(der.expose()))
 }
 
 /// Whether a file is DER, which begins with a sequence; PEM is text.

@@ -14,6 +14,7 @@ use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
 pub use load::KeyFileError;
+pub(crate) use load::{certificates_of, crls_of, private_key_of};
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,8 +26,19 @@ pub struct Keyring {
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
+    /// All certificates, for clients that show them.
+    listed: Vec<ListedCert>,
     /// Refused peers, for the log.
     refusals: Mutex<Vec<RefusedPeer>>,
+}
+
+/// A certificate, and what it is for.
+pub(crate) struct ListedCert {
+    pub(crate) der: Vec<u8>,
+    /// Whether it is that of a trusted CA.
+    pub(crate) is_authority: bool,
+    /// Whether its private key is known.
+    pub(crate) has_key: bool,
 }
 
 /// A peer whose certificate or signature was refused.
@@ -66,6 +78,7 @@ impl Keyring {
             own: OwnCerts::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
+            listed: Vec::new(),
             refusals: Mutex::default(),
         }
     }
@@ -79,6 +92,11 @@ impl Keyring {
     /// cannot leave half of one.
     fn refusals(&self) -> MutexGuard<'_, Vec<RefusedPeer>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The certificates: our own, those of peers, and those of trusted CAs.
+    pub(crate) fn certificates(&self) -> &[ListedCert] {
+        &self.listed
     }
 
     fn verify(&self, connection: &Connection) -> Option<&PeerVerifier> {

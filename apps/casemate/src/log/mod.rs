@@ -23,6 +23,7 @@ use rate_limit::{LogCategory, RateLimits};
 pub use sink::LogFormat;
 pub(crate) use sink::Sink;
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Instant, SystemTime};
 
 /// Maximum number of lines kept in each of the three groups.
@@ -64,12 +65,24 @@ pub(crate) struct Log {
     filter: LevelFilter,
     followers: Vec<Reply>,
     limits: RateLimits,
+    /// The lines since the last [`take_observed`](Self::take_observed), if they are observed.
+    observed: Option<Vec<(LogCategory, String)>>,
 }
 
 impl Log {
     pub(crate) fn new(sink: Sink, filter: LevelFilter) -> Self {
         let (kept, followers, limits) = Default::default();
-        Self { kept, written: 0, sink, filter, followers, limits }
+        Self { kept, written: 0, sink, filter, followers, limits, observed: None }
+    }
+
+    /// Keeps lines from now on until [`take_observed`](Self::take_observed) returns them.
+    pub(crate) fn observe(&mut self) {
+        self.observed.get_or_insert_default();
+    }
+
+    /// Returns the lines since the last call.
+    pub(crate) fn take_observed(&mut self) -> Vec<(LogCategory, String)> {
+        self.observed.as_mut().map(mem::take).unwrap_or_default()
     }
 
     /// Writes a warning during start-up to standard error only.
@@ -124,6 +137,9 @@ impl Log {
             let line = format!("{} {}: {line}", sink::timestamp(at), message.level);
             self.keep(message.category, &line);
             self.followers.retain(|follower| follower.send(line.clone()));
+            if let Some(observed) = self.observed.as_mut().filter(|observed| observed.len() < KEPT) {
+                observed.push((message.category, line));
+            }
         }
     }
 

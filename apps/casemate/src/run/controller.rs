@@ -2,8 +2,9 @@
 
 use super::ike::IkeState;
 use super::key_log::KeyLog;
+use super::reload::{PendingReload, ReloadClient};
 use crate::command::{self, PendingCommand};
-use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
+use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::history::History;
@@ -16,6 +17,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
+use crate::vici::ViciServer;
 use crate::why;
 use casemate::Notice;
 use casemate_crypto::SecretBytes;
@@ -34,42 +36,44 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Status of the service, as `systemctl status` shows it.
-const READY: &str = "ready; `casemate status` shows SAs and policies";
+pub(super) const READY: &str = "ready; `casemate status` shows SAs and policies";
 /// Status after a reload that changed nothing.
-const RELOAD_FAILED: &str =
+pub(super) const RELOAD_FAILED: &str =
     "ready; the last reload failed and changed nothing: `casemate log` shows the errors";
 
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
-    control: ControlServer,
+    pub(super) control: ControlServer,
     identity: InstanceIdentity,
-    log: Log,
-    manager: ServiceManager,
+    pub(super) log: Log,
+    pub(super) manager: ServiceManager,
     /// What happened to each connection lately.
     history: History,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
-    responses: Vec<(Reply, String)>,
+    pub(super) responses: Vec<(Reply, String)>,
     key_log: Option<KeyLog>,
     /// Source of the configuration; `None` with manual keys.
-    source: Option<Arc<ConfigSource>>,
+    pub(super) source: Option<Arc<ConfigSource>>,
     /// The files of the configuration at start.
-    start_files: FilesRead,
+    pub(super) start_files: FilesRead,
     /// Keys of the current configuration.
-    keyring: Arc<Keyring>,
+    pub(super) keyring: Arc<Keyring>,
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
     /// Whether the configuration allows quick crash detection.
     has_quick_crash_detection: bool,
     /// The scheduler configuration at start, which a reload cannot change.
-    scheduling: Option<Scheduling>,
+    pub(super) scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
-    performance: Performance,
-    reload: Option<PendingReload>,
+    pub(super) performance: Performance,
+    pub(super) reload: Option<PendingReload>,
     /// The status after a reload that the service manager has not got yet.
-    reload_status: Option<&'static str>,
+    pub(super) reload_status: Option<&'static str>,
     /// Clients that requested a reload during the one in progress; they get another one.
-    next_reload: Option<Vec<Reply>>,
+    pub(super) next_reload: Option<Vec<ReloadClient>>,
+    /// Clients of vici, if there is a socket for them.
+    pub(super) vici: Option<ViciServer>,
 }
 
 impl RunController {
@@ -98,6 +102,7 @@ impl RunController {
             reload: None,
             reload_status: None,
             next_reload: None,
+            vici: None,
         }
     }
 
@@ -118,7 +123,7 @@ impl RunController {
     }
 
     /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
-    fn check_sent(&mut self, sent: io::Result<()>) {
+    pub(super) fn check_sent(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
             self.log.program(Level::Warning, &format!("NOTIFY_SOCKET: {error}"));
         }
@@ -158,44 +163,28 @@ impl RunController {
     }
 
     /// Replaces the active configuration.
-    fn apply(&mut self, loaded: LoadedConfig, context: &mut EndpointContext) -> Result<(), String> {
-        self.keyring = Arc::new(loaded.keyring);
+    pub(super) fn apply(
+        &mut self,
+        loaded: LoadedConfig,
+        context: &mut EndpointContext,
+    ) -> Result<(), String> {
+        let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
         context.set_credentials(self.keyring.clone());
         self.has_quick_crash_detection = loaded.charon.quick_crash_detection;
         context.with(|endpoint, _| endpoint.set_retransmission(loaded.charon.retransmission));
         self.use_crash_secret(context);
         let (connections, pools) = (loaded.connections, loaded.pools);
         self.history.reconfigure(&connections);
-        context
-            .with(|endpoint, context| endpoint.configure(connections, &pools, context))
-            .map_err(|error| error.to_string())
-    }
-
-    /// Logs the warnings of a reloaded configuration.
-    fn warn(&mut self, loaded: &LoadedConfig) {
-        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
-        if loaded.scheduling != self.scheduling {
-            // The queues of the TUN interface depend on the scheduler and cannot change at run time.
-            self.log
-                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
+        let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
+        if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
+            vici.set_configuration(loaded.base, pools);
         }
-        if loaded.performance != self.performance {
-            self.log.program(
-                Level::Warning,
-                "performance: the changes take effect when the instance is restarted",
-            );
-        }
+        configured.map_err(|error| {
+            context.set_credentials(before.clone());
+            self.keyring = before;
+            error.to_string()
+        })
     }
-
-    /// Warns if the files of the configuration cannot be read with the remaining privileges.
-    fn check_file_access(&mut self) {
-        let errors = mem::take(&mut self.start_files).unreadable();
-        if !errors.is_empty() {
-            let what = "a reload will fail, because the instance can no longer read files of other users:";
-            self.log.program(Level::Warning, &format!("{what} {}", errors.join("\n")));
-        }
-    }
-
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
         let result = match request {
             Request::Status => {
@@ -209,7 +198,7 @@ impl RunController {
                 return;
             }
             Request::Log { follow } => return self.log.send_to(reply, follow),
-            Request::Reload => return self.start_reload(vec![reply]),
+            Request::Reload => return self.start_reload(vec![ReloadClient::Control(reply)]),
             Request::Initiate { name, ike } => {
                 let started = handle
                     .lock()
@@ -234,56 +223,6 @@ impl RunController {
         };
         let _ = reply.send(outcome(&result));
     }
-
-    /// Starts a reload. A client that asks during a reload may have changed the configuration just
-    /// before, so another reload follows for all such clients.
-    fn start_reload(&mut self, clients: Vec<Reply>) {
-        let Some(source) = &self.source else {
-            let why = "manual keys cannot be reloaded: restart the instance";
-            return self.reloaded(Err(why.into()), clients);
-        };
-        if self.reload.is_some() {
-            return self.next_reload.get_or_insert_default().extend(clients);
-        }
-        let sent = self.manager.reloading();
-        let started = self.control.waker().and_then(|waker| ConfigReload::start(source, waker));
-        self.check_sent(sent);
-        match started {
-            Ok(reload) => self.reload = Some(PendingReload { reload, clients }),
-            Err(error) => {
-                let why = format!("the thread that reads the configuration: {error}");
-                self.reloaded(Err(why), clients);
-            }
-        }
-    }
-
-    /// Applies the result of a reload if it is ready. A configuration with errors changes nothing.
-    fn apply_reload(&mut self, handle: &EndpointHandle<'_>) {
-        let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
-        let clients = self.reload.take().map_or_else(Vec::new, |pending| pending.clients);
-        let result = loaded.and_then(|loaded| {
-            self.warn(&loaded);
-            self.apply(loaded, &mut handle.lock())
-        });
-        self.reloaded(result, clients);
-        if let Some(clients) = self.next_reload.take() {
-            self.start_reload(clients);
-        }
-    }
-
-    /// Logs the result of a reload and queues the responses to the clients, which are sent when the
-    /// system state matches.
-    fn reloaded(&mut self, result: Result<(), String>, clients: Vec<Reply>) {
-        match &result {
-            Ok(()) => self.log.program(Level::Info, "the configuration was read again"),
-            Err(error) => {
-                error.lines().for_each(|line| self.log.program(Level::Error, &format!("reload: {line}")));
-            }
-        }
-        self.reload_status = Some(if result.is_ok() { READY } else { RELOAD_FAILED });
-        self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
-    }
-
     fn log_keys(&mut self, event: &Event) {
         let Some(key_log) = &mut self.key_log else { return };
         let saved = match event {
@@ -308,6 +247,7 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
+        self.serve_clients(handle);
         Ok(())
     }
 
@@ -332,12 +272,19 @@ impl EngineHandler for RunController {
             let _ = reply.send(result);
         }
         self.log.report();
+        if let Some(vici) = &mut self.vici {
+            vici.send_log(&mut self.log);
+            vici.on_reconciled();
+        }
     }
 
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {
         if let Notice::Ike(event) = notice {
             self.log_keys(event);
             self.pending_commands.on_event(event);
+        }
+        if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
+            self.control.wake_loop();
         }
         let mut refusals = self.keyring.take_refusals();
         if let Some(mut message) = notice::message(notice, sa) {
@@ -357,13 +304,6 @@ impl EngineHandler for RunController {
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
-
-/// A reload in progress, with the clients that wait for it.
-struct PendingReload {
-    reload: ConfigReload,
-    clients: Vec<Reply>,
-}
-
 /// Commands in progress, with the clients that wait for them.
 #[derive(Default)]
 struct PendingCommands(Vec<(PendingCommand, Reply)>);

@@ -1,5 +1,6 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
+use super::RunArgs;
 use super::description;
 use super::key_log::KeyLog;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
@@ -20,7 +21,6 @@ use casemate_linux::{EngineParts, Scheduling};
 use casemate_sa::Instant;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The MTU of most links, and that of the TUN interface, which leaves room for the largest overhead of
@@ -35,9 +35,12 @@ pub(super) struct IkeConfig {
 }
 
 impl IkeConfig {
-    /// Reads all files. Without a path, uses a default path.
-    pub(super) fn load(path: Option<&PathBuf>) -> Result<Self, Failure> {
-        let source = ConfigSource::new(path)?;
+    /// Reads all files. Without a path, uses a default path, or with vici no file.
+    pub(super) fn load(args: &RunArgs) -> Result<Self, Failure> {
+        let source = match args.vici {
+            Some(_) => ConfigSource::for_vici(args.config.as_ref()),
+            None => ConfigSource::new(args.config.as_ref())?,
+        };
         let loaded = source.load()?;
         Ok(Self { source, loaded })
     }
@@ -75,7 +78,11 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: InstanceIdentity::of_config(args, source.path(), HashMap::new()),
+            identity: InstanceIdentity::of_config(
+                args,
+                source.path().or(args.vici.as_deref()),
+                HashMap::new(),
+            ),
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
         })
     }

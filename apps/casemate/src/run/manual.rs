@@ -252,6 +252,7 @@ mod tests {
     fn args(counters: Option<&str>) -> RunArgs {
         RunArgs {
             config: None,
+            vici: None,
             xfrm: Some(PathBuf::from("a.xfrm")),
             save_keys: None,
             counters: counters.map(PathBuf::from),

@@ -13,11 +13,14 @@ mod description;
 mod ike;
 mod key_log;
 mod manual;
+mod reload;
 mod start;
+mod vici;
 
 use crate::failure::Failure;
 use crate::log::LogOptions;
 use crate::output;
+use crate::vici::DEFAULT_SOCKET;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, CleanUp, Leftovers};
 use casemate_linux::{nft, sandbox};
@@ -31,6 +34,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   casemate run                                      /etc/casemate/swanctl.conf or /etc/swanctl/swanctl.conf
   casemate run --config gw/swanctl.conf --dry-run   load all certificates and keys, change nothing
+  casemate run --vici                               swanctl and other programs load the configuration
   casemate run --xfrm tunnel.xfrm --dry-run         show routes, rules and sockets, change nothing
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters --dummy-packets 20
@@ -49,6 +53,11 @@ pub struct RunArgs {
     /// /etc/swanctl/swanctl.conf]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["xfrm", "counters", "dummy_packets"])]
     pub config: Option<PathBuf>,
+    /// Serve clients of strongSwan's interface vici, such as swanctl, on this Unix socket. Without --config,
+    /// they load the whole configuration.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "xfrm", num_args = 0..=1)]
+    #[arg(default_missing_value = DEFAULT_SOCKET)]
+    pub vici: Option<PathBuf>,
     /// Manual keys instead of IKE: states and policies as lines of ip-xfrm(8)
     #[arg(long, value_name = "FILE")]
     pub xfrm: Option<PathBuf>,

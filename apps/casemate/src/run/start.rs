@@ -11,6 +11,7 @@ use crate::keyring::Keyring;
 use crate::log::{Log, LogOptions, Sink};
 use crate::output;
 use crate::status::InstanceIdentity;
+use crate::vici::{self, ViciChannel};
 use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
@@ -28,6 +29,7 @@ use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox};
 use casemate_sa::Limits;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -49,7 +51,7 @@ impl RunMode {
     pub(super) fn load(args: &RunArgs) -> Result<Self, Failure> {
         match &args.xfrm {
             Some(path) => ManualKeys::load(path).map(Self::Manual),
-            None => Ok(Self::Ike(Box::new(IkeConfig::load(args.config.as_ref())?))),
+            None => Ok(Self::Ike(Box::new(IkeConfig::load(args)?))),
         }
     }
 
@@ -158,7 +160,7 @@ fn run_instance(
         prepared;
     let numbers = instance.numbers;
     let files = resources.instance.clone();
-    let SystemParts { system, tun, control } = apply(plan, resources, netlink)?;
+    let SystemParts { system, tun, control, vici } = apply(plan, resources, netlink, args.vici.as_deref())?;
     let mut parts = EngineParts {
         endpoint,
         clock,
@@ -167,6 +169,7 @@ fn run_instance(
         credentials: Arc::new(Keyring::empty()),
         ike_enabled: false,
         limits: LIMITS,
+        keeps_former_traffic: args.vici.is_some(),
         tun,
         scheduling: None,
         performance: Performance::default(),
@@ -188,8 +191,12 @@ fn run_instance(
             Some(state)
         }
     };
+    let providers = parts.providers.clone();
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     let mut controller = RunController::new(control, identity.with_mark(numbers.mark), log, manager);
+    if let (Some(channel), Some(path)) = (vici, &args.vici) {
+        controller.serve_vici(channel, path, args.threads().get(), &providers);
+    }
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
         controller.load_crash_secret(&files, engine.endpoint_context());
@@ -210,15 +217,22 @@ struct SystemParts {
     system: SystemState,
     tun: Tun,
     control: ControlServer,
+    vici: Option<ViciChannel>,
 }
 
-/// Applies the plan, the guard first, and opens the control socket.
-fn apply(plan: Plan, mut resources: InstanceResources, mut netlink: Netlink) -> Result<SystemParts, Failure> {
+/// Applies the plan, the guard first, and opens the control socket and that of vici.
+fn apply(
+    plan: Plan,
+    mut resources: InstanceResources,
+    mut netlink: Netlink,
+    vici: Option<&Path>,
+) -> Result<SystemParts, Failure> {
     plan.apply(&mut resources.journal, &resources.tun, &mut netlink).map_err(Failure::failed)?;
-    let control = ControlServer::open(&resources.instance).map_err(Failure::failed)?;
+    let vici = vici.map(vici::listen).transpose().map_err(Failure::failed)?;
+    let (control, vici) = ControlServer::open(&resources.instance, vici).map_err(Failure::failed)?;
     let InstanceResources { journal, tun, .. } = resources;
     let system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
-    Ok(SystemParts { system, tun, control })
+    Ok(SystemParts { system, tun, control, vici })
 }
 
 /// Ends a run. After an error, or if another run follows, the guard stays in place.

@@ -36,9 +36,9 @@ impl InstanceIdentity {
         Self { tun: args.tun.clone(), xfrm, config: None, counters, providers, mark: 0 }
     }
 
-    /// For IKE.
-    pub fn of_config(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
-        let config = Some(path.display().to_string());
+    /// For IKE: the file, or `None` if clients load the configuration.
+    pub fn of_config(args: &RunArgs, path: Option<&Path>, providers: HashMap<SaId, String>) -> Self {
+        let config = path.map(|path| path.display().to_string());
         Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers, mark: 0 }
     }
 

@@ -10,7 +10,7 @@ use super::problem::{Location, Problem, Problems};
 use super::syntax;
 use super::tree::{SectionId, Tree};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,11 @@ const MAX_BYTES: usize = 16 << 20;
 pub trait Environment {
     /// Reads a whole file.
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>>;
+
+    /// Length of a file in bytes.
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        std::fs::metadata(path).map(|metadata| metadata.len())
+    }
 
     /// Returns the files in `directory` that a pattern of glob(3) matches, sorted by name. An absolute
     /// pattern ignores `directory`. A malformed pattern is an error.
@@ -87,24 +92,37 @@ impl FilesRead {
 }
 
 /// The file system of this machine. Records which files are read.
-#[derive(Debug, Default)]
-pub struct RecordingEnvironment(RefCell<FilesRead>);
+#[derive(Default)]
+pub struct RecordingEnvironment {
+    record: RefCell<FilesRead>,
+    /// Contents of the files, if they are kept.
+    contents: Option<RefCell<BTreeMap<PathBuf, Zeroizing<Vec<u8>>>>>,
+}
 
 impl RecordingEnvironment {
-    /// Returns the record.
-    pub fn into_files(self) -> FilesRead {
-        self.0.into_inner()
+    /// Keeps the contents of the files, too, if `keeps_contents` is set.
+    pub fn new(keeps_contents: bool) -> Self {
+        Self { record: RefCell::default(), contents: keeps_contents.then(RefCell::default) }
+    }
+
+    /// Returns the record, and the contents of the files by path.
+    pub fn into_files(self) -> (FilesRead, BTreeMap<PathBuf, Zeroizing<Vec<u8>>>) {
+        (self.record.into_inner(), self.contents.map(RefCell::into_inner).unwrap_or_default())
     }
 }
 
 impl Environment for RecordingEnvironment {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-        self.0.borrow_mut().files.insert(path.to_owned());
-        SystemEnvironment.read(path)
+        self.record.borrow_mut().files.insert(path.to_owned());
+        let read = SystemEnvironment.read(path)?;
+        if let Some(contents) = &self.contents {
+            contents.borrow_mut().insert(path.to_owned(), read.clone());
+        }
+        Ok(read)
     }
 
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
-        self.0.borrow_mut().patterns.insert((directory.to_owned(), pattern.to_owned()));
+        self.record.borrow_mut().patterns.insert((directory.to_owned(), pattern.to_owned()));
         SystemEnvironment.matching(directory, pattern)
     }
 }

@@ -22,6 +22,7 @@ mod rohc;
 mod scheduler;
 mod schema;
 mod secret;
+mod sections;
 mod signature;
 mod suggestion;
 mod syntax;
@@ -38,6 +39,7 @@ pub use pool::Authority;
 use problem::Problems;
 pub use problem::{ConfigError, Location, Problem};
 pub use secret::{Passphrase, SharedKey};
+pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
@@ -48,15 +50,25 @@ use resolved::{Resolved, Resolver};
 use schema::{Keys, Rule, Schema};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
 use value::truth;
 
+/// What the rest of a configuration defines, when a part of it is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'k> {
+    /// Names of pools.
+    pub pools: &'k [String],
+    /// Whether there is a scheduler.
+    pub has_scheduler: bool,
+}
+
 /// A whole configuration.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// Connections, in the order of the file.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<Arc<Connection>>,
     /// Signatures that each connection makes, in the same order.
     pub own_signatures: Vec<OwnSignature>,
     /// Requirements of each connection on the certificates of its peers, in the same order.
@@ -77,6 +89,9 @@ pub struct Config {
     pub performance: Performance,
     /// Files with certificates and keys.
     pub folders: Folders,
+    /// Whether the private keys of certificates that connections name may be missing, because they are
+    /// loaded later.
+    pub allows_missing_keys: bool,
     /// Configuration files that contain secrets.
     pub secret_files: BTreeSet<PathBuf>,
     /// Warnings, in the order of files and lines.
@@ -125,6 +140,23 @@ impl Config {
         problems: &Problems,
     ) -> Self {
         let directory = path.parent().unwrap_or(Path::new(""));
+        let known = Known { pools: &[], has_scheduler: false };
+        let mut config = Self::read_sections(directory, tree, root, &known, problems);
+        if let Some(start) = root.location() {
+            config.folders = Folders::list(directory, environment, start, problems);
+        }
+        config
+    }
+
+    /// Reads everything but the folders beside the file. `known` is what other parts of the configuration
+    /// define.
+    fn read_sections(
+        directory: &Path,
+        tree: &Tree,
+        root: &Resolved<'_, '_>,
+        known: &Known<'_>,
+        problems: &Problems,
+    ) -> Self {
         check_top_level(tree, root, problems);
         let mut config = Self::default();
         let sections = root.sections();
@@ -137,13 +169,13 @@ impl Config {
             config.pools.extend(pool::read(&section, problems));
         }
         // Includes pools with errors, so that a reference to one is not reported as a second error.
-        let pools: Vec<String> =
-            subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect();
-        let has_scheduler = config.scheduling.is_some();
+        let own = subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect::<Vec<_>>();
+        let pools: Vec<String> = own.into_iter().chain(known.pools.iter().cloned()).collect();
+        let has_scheduler = config.scheduling.is_some() || known.has_scheduler;
         let context = Context { directory, pools: &pools, has_scheduler, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
-            config.connections.push(read.connection);
+            config.connections.push(Arc::new(read.connection));
             config.own_signatures.push(read.own);
             config.peer_conditions.push(read.conditions);
         }
@@ -153,9 +185,6 @@ impl Config {
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
             config.secret_files = secret::files(section);
-        }
-        if let Some(start) = root.location() {
-            config.folders = Folders::list(directory, environment, start, problems);
         }
         config
     }

@@ -219,6 +219,12 @@ impl Host {
         self.start(casemate().arg("run").arg("--config").arg(path))
     }
 
+    /// Starts `casemate run --vici` with more arguments and waits until it is ready. The socket is the file
+    /// `vici` of this host.
+    pub(crate) fn run_vici(&self, more: &[&str]) -> Running {
+        self.start(casemate().arg("run").arg("--vici").arg(self.file("vici")).args(more))
+    }
+
     /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
     pub(crate) fn fake_nft(&self, script: &str) -> ReplacedFile {
         let paths = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);

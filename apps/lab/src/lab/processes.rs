@@ -182,9 +182,10 @@ impl Handshakes {
     ) -> Result<Self, Failure> {
         let source = ConfigSource::new(Some(path))?;
         let loaded = source.load()?;
-        let connection = loaded.connections.first().ok_or_else(|| {
-            Failure::bad_input(format!("{}: a connection was expected", source.path().display()))
-        })?;
+        let connection = loaded
+            .connections
+            .first()
+            .ok_or_else(|| Failure::bad_input(format!("{}: a connection was expected", path.display())))?;
         let name = connection.name.clone();
         let LibraryDevice { device, interface, sockets, .. } = library;
         let ike = open_ike(&source, loaded, device_loop.now(), device, interface, sockets)?;

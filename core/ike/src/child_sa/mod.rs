@@ -160,6 +160,7 @@ impl ChildSa {
             remote,
             rohc,
             rekey_at: self.rekey_at,
+            expires_at: self.expires_at,
             state: match (self.stage, self.active) {
                 (Stage::Installed, true) => ChildState::Installed,
                 (Stage::Installed, false) => ChildState::Awaiting,

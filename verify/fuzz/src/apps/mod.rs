@@ -3,4 +3,5 @@
 pub(crate) mod capture;
 pub(crate) mod ike;
 pub(crate) mod swanctl;
+pub(crate) mod vici;
 pub(crate) mod xfrm;

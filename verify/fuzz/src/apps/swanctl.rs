@@ -45,7 +45,7 @@ fn run(bytes: &[u8]) {
             assert_eq!(config.peer_conditions.len(), config.connections.len());
             let names: HashSet<&str> = config.connections.iter().map(|one| one.name.as_str()).collect();
             assert_eq!(names.len(), config.connections.len());
-            config.connections.iter().for_each(check_connection);
+            config.connections.iter().for_each(|connection| check_connection(connection));
             assert!(config.shared_keys.iter().all(|key| !key.secret.is_empty()));
             check_problems(bytes, &files, &config.warnings);
         }

@@ -126,7 +126,7 @@ fn missing_files_and_only_those_are_unreadable() {
         assert_eq!(*environment.read(path).unwrap(), b"x");
     }
     assert_eq!(environment.matching(directory.path(), "*").unwrap().len(), 2);
-    let files = environment.into_files();
+    let (files, _) = environment.into_files();
     assert_eq!(files.unreadable(), Vec::<String>::new());
     fs::remove_file(&removed).unwrap();
     let expected = format!("{}: No such file or directory (os error 2)", removed.display());

@@ -87,7 +87,7 @@ pub(crate) fn load(file: &Path) -> (Vec<Arc<Connection>>, Keyring) {
         Config::load(file, &SystemEnvironment).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let keyring =
         Keyring::load(&config, &PROVIDERS, &SystemEnvironment).unwrap_or_else(|errors| panic!("{errors:?}"));
-    (config.connections.into_iter().map(Arc::new).collect(), keyring)
+    (config.connections, keyring)
 }
 
 impl Initiator {

@@ -96,7 +96,7 @@ pub(crate) fn from_swanctl(path: &Path, now: Instant) -> Result<Loaded, String> 
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Loaded {
-        connections: config.connections.into_iter().map(Arc::new).collect(),
+        connections: config.connections,
         pools: config.pools,
         keys: IkeConfig {
             providers: IKE_PROVIDERS.to_vec(),

@@ -1,0 +1,131 @@
+//! The part of the controller that reads the configuration again and applies it.
+
+use super::controller::{READY, RELOAD_FAILED, RunController};
+use crate::config_source::{ConfigReload, LoadedConfig, ReloadKind};
+use crate::control::{Reply, outcome};
+use crate::log::level::Level;
+use crate::vici::{Loaded, SessionId};
+use casemate_linux::EndpointHandle;
+use std::mem;
+
+/// A client that waits for a reload.
+pub(super) enum ReloadClient {
+    Control(Reply),
+    Vici(SessionId),
+}
+
+/// A reload or a change by clients of vici in progress, with the clients that wait for the reload.
+pub(super) struct PendingReload {
+    reload: ConfigReload,
+    /// `None` if no file is read.
+    clients: Option<Vec<ReloadClient>>,
+    /// What clients of vici have loaded.
+    change: Option<Loaded>,
+}
+
+impl RunController {
+    /// Logs the warnings of a reloaded configuration.
+    fn warn(&mut self, loaded: &LoadedConfig) {
+        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
+        if loaded.scheduling != self.scheduling {
+            // The queues of the TUN interface depend on the scheduler and cannot change at run time.
+            self.log
+                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
+        }
+        if loaded.performance != self.performance {
+            self.log.program(
+                Level::Warning,
+                "performance: the changes take effect when the instance is restarted",
+            );
+        }
+    }
+
+    /// Warns if the files of the configuration cannot be read with the remaining privileges.
+    pub(super) fn check_file_access(&mut self) {
+        let errors = mem::take(&mut self.start_files).unreadable();
+        if !errors.is_empty() {
+            let what = "a reload will fail, because the instance can no longer read files of other users:";
+            self.log.program(Level::Warning, &format!("{what} {}", errors.join("\n")));
+        }
+    }
+
+    /// Starts a reload. A client that asks during a reload may have changed the configuration just
+    /// before, so another reload follows for all such clients.
+    pub(super) fn start_reload(&mut self, clients: Vec<ReloadClient>) {
+        if self.source.is_none() {
+            let why = "manual keys cannot be reloaded: restart the instance";
+            return self.reloaded(&Err(why.into()), clients);
+        }
+        if self.reload.is_some() {
+            return self.next_reload.get_or_insert_default().extend(clients);
+        }
+        let sent = self.manager.reloading();
+        self.check_sent(sent);
+        let change = self.vici.as_mut().map(|vici| {
+            let (_, mut loaded) = vici.begin_change();
+            loaded.show_file();
+            loaded
+        });
+        let kind = ReloadKind::Files(change.clone().unwrap_or_default());
+        self.start_reading(kind, Some(clients), change);
+    }
+
+    pub(super) fn start_reading(
+        &mut self,
+        kind: ReloadKind,
+        clients: Option<Vec<ReloadClient>>,
+        change: Option<Loaded>,
+    ) {
+        let Some(source) = &self.source else { return };
+        match self.control.waker().and_then(|waker| ConfigReload::start(source, kind, waker)) {
+            Ok(reload) => self.reload = Some(PendingReload { reload, clients, change }),
+            Err(error) => {
+                let why = format!("the thread that reads the configuration: {error}");
+                if let Some(vici) = &mut self.vici {
+                    vici.cancel_change();
+                }
+                self.reloaded(&Err(why), clients.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Applies the result of a reload if it is ready. A configuration with errors changes nothing.
+    pub(super) fn apply_reload(&mut self, handle: &EndpointHandle<'_>) {
+        let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
+        let Some(PendingReload { clients, change, .. }) = self.reload.take() else { return };
+        let is_valid = loaded.is_ok();
+        let result = loaded.and_then(|loaded| {
+            self.warn(&loaded);
+            self.apply(loaded, &mut handle.lock())
+        });
+        self.end_change(&result, clients.is_some(), is_valid, change, handle);
+        if let Some(clients) = clients {
+            self.reloaded(&result, clients);
+        }
+        if let Some(clients) = self.next_reload.take() {
+            self.start_reload(clients);
+        }
+    }
+
+    /// Logs the result of a reload and queues the responses to the clients, which are sent when the
+    /// system state matches.
+    fn reloaded(&mut self, result: &Result<(), String>, clients: Vec<ReloadClient>) {
+        match result {
+            Ok(()) => self.log.program(Level::Info, "the configuration was read again"),
+            Err(error) => {
+                error.lines().for_each(|line| self.log.program(Level::Error, &format!("reload: {line}")));
+            }
+        }
+        self.reload_status = Some(if result.is_ok() { READY } else { RELOAD_FAILED });
+        for client in clients {
+            match client {
+                ReloadClient::Control(reply) => self.responses.push((reply, outcome(result))),
+                ReloadClient::Vici(id) => {
+                    if let Some(vici) = &mut self.vici {
+                        vici.end_reload(id, result);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Changes of the configuration by clients of vici, and when they take effect.
+//!
+//! The thread `configuration` builds a change, and the event loop applies it. While changes cost little, the
+//! response to the command that loads a section is sent when the section has taken effect. When they cost
+//! more ([`PROMPT`]), as with thousands of connections, the response is sent at once and changes are
+//! collected. All other commands wait until every change before them has taken effect.
+
+use super::commands;
+use super::loaded::Loaded;
+use super::message::Section;
+use super::server::ViciServer;
+use super::session::SessionId;
+use super::{ChangeResult, ViciContext, ViciRequest};
+use crate::config_source::FileConfig;
+use crate::log::level::Level;
+use casemate_ike::config::Pool;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// If a change took longer than this to take effect, the following changes are collected.
+const PROMPT: Duration = Duration::from_millis(20);
+/// Time after the last change in which collected changes take effect, at least.
+const COLLECT: Duration = Duration::from_millis(50);
+/// How many times longer than it takes to apply changes they are collected.
+const COLLECT_FACTOR: u32 = 5;
+
+/// A client that waits.
+pub(super) enum Waiting {
+    /// For a change to take effect; then for this response.
+    Change(u64, Vec<u8>),
+    /// For this change to take effect; then this command runs.
+    Command(u64, String, Section),
+    /// For the file to be read.
+    Reload,
+}
+
+/// Changes of the configuration, numbered in their order.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// Number of the last change.
+    pub(super) last: u64,
+    /// Number of the last change that has taken effect.
+    pub(super) applied: u64,
+    /// Number of the last change that is being applied, and the time since which it is.
+    pub(super) applying: Option<(u64, Instant)>,
+    /// Time of the last change.
+    pub(super) changed_at: Option<Instant>,
+    /// How long the last change took to take effect.
+    pub(super) cost: Duration,
+}
+
+impl ViciServer {
+    /// What clients have loaded, and the part of the file to join it with.
+    pub(crate) fn begin_change(&mut self) -> (Arc<FileConfig>, Loaded) {
+        self.changes.applying = Some((self.changes.last, Instant::now()));
+        (self.base.clone(), self.loaded.clone())
+    }
+
+    /// Ends a change that has no effect, because the file has errors.
+    pub(crate) fn cancel_change(&mut self) {
+        self.changes.applying = None;
+    }
+
+    /// Notes a configuration that is in effect.
+    pub(crate) fn set_configuration(&mut self, base: Option<Arc<FileConfig>>, pools: Vec<Pool>) {
+        self.base = base.unwrap_or_default();
+        self.pools = pools;
+    }
+
+    /// Processes the result of the change that [`begin_change`](Self::begin_change) began with `loaded`.
+    /// Responds to the clients that wait for it. Returns what the controller has to do.
+    pub(crate) fn end_change(
+        &mut self,
+        result: &ChangeResult,
+        loaded: Loaded,
+        context: &mut ViciContext<'_, '_>,
+    ) -> Vec<ViciRequest> {
+        let Some((number, since)) = self.changes.applying.take() else { return Vec::new() };
+        self.changes.cost = since.elapsed();
+        match result {
+            Ok(()) => {
+                self.changes.applied = number;
+                self.in_effect = loaded;
+                self.held.get_or_insert_default();
+            }
+            Err(error) => {
+                // Nothing of the change is in effect, so it is forgotten, and so is what followed.
+                self.loaded = self.in_effect.clone();
+                self.changes.applied = self.changes.last;
+                context.log.program(Level::Error, &format!("vici: changes were refused: {error}"));
+            }
+        }
+        let applied = self.changes.applied;
+        let mut commands = Vec::new();
+        for (id, waiting) in mem::take(&mut self.waiting) {
+            match (waiting, result) {
+                (Waiting::Change(number, _), Err(error)) if number <= applied => {
+                    self.respond(id, commands::failure(error));
+                }
+                (Waiting::Change(number, response), Ok(())) if number <= applied => {
+                    self.respond(id, response);
+                }
+                (Waiting::Command(number, name, message), _) if number <= applied => {
+                    commands.push((id, name, message));
+                }
+                (other, _) => self.waiting.push((id, other)),
+            }
+        }
+        let mut requests = Vec::new();
+        for (id, name, message) in commands {
+            requests.extend(self.run(id, &name, &message, context));
+        }
+        requests
+    }
+
+    /// The sections of the file that were unloaded are part of the configuration again.
+    pub(crate) fn show_file(&mut self) {
+        self.loaded.show_file();
+        self.in_effect.show_file();
+    }
+
+    /// Responds to a client that waits for the file to be read.
+    pub(crate) fn end_reload(&mut self, id: SessionId, result: &ChangeResult) {
+        self.waiting.retain(|(waiting, what)| *waiting != id || !matches!(what, Waiting::Reload));
+        self.respond(id, commands::result(result));
+    }
+
+    /// Whether the collected changes are to be applied now. Sets an alarm otherwise.
+    pub(super) fn next_change(&mut self) -> Option<ViciRequest> {
+        let Changes { last, applied, applying: None, changed_at, cost } = self.changes else { return None };
+        if last == applied {
+            return None;
+        }
+        let needs_change = |waiting: &Waiting| matches!(waiting, Waiting::Change(..) | Waiting::Command(..));
+        let is_awaited = self.waiting.iter().any(|(_, waiting)| needs_change(waiting));
+        let wait = COLLECT.max(cost.saturating_mul(COLLECT_FACTOR));
+        let due = changed_at.map(|changed| changed + wait);
+        match due.filter(|due| !is_awaited && *due > Instant::now()) {
+            None => Some(ViciRequest::Apply),
+            Some(due) => {
+                self.wake_at(due);
+                None
+            }
+        }
+    }
+
+    /// Runs a command that changes the configuration.
+    pub(super) fn change(
+        &mut self,
+        id: SessionId,
+        name: String,
+        message: Section,
+        context: &mut ViciContext<'_, '_>,
+    ) {
+        match commands::change(self, &name, &message, context) {
+            Err(error) => self.respond(id, commands::failure(&error)),
+            Ok(response) => {
+                self.changes.last = self.changes.last.saturating_add(1);
+                self.changes.changed_at = Some(Instant::now());
+                if self.changes.cost <= PROMPT {
+                    self.waiting.push((id, Waiting::Change(self.changes.last, response)));
+                } else {
+                    self.respond(id, response);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Commands that stream events.
+
+use super::{Outcome, SendEvent};
+use crate::keyring::ListedCert;
+use crate::vici::ViciContext;
+use crate::vici::message::{MessageWriter, Section};
+use crate::vici::queries::{self, PolicyFilter};
+use crate::vici::sas::{Children, SaView};
+use crate::vici::server::{ViciServer, empty};
+use casemate_ike::IkeStatus;
+use casemate_ike::config::Connection;
+use casemate_pki::{dn_to_text, subject};
+use std::sync::Arc;
+
+type Context<'c, 'a, 'h> = &'c mut ViciContext<'a, 'h>;
+
+fn configured(context: &ViciContext<'_, '_>) -> Vec<Arc<Connection>> {
+    context.handle.lock().endpoint().ike().connections().to_vec()
+}
+
+/// `ike` and `child` select by name, `ike-id` and `child-id` by identifier.
+pub(super) fn sas(
+    _: &mut ViciServer,
+    request: &Section,
+    context: Context<'_, '_, '_>,
+    send: SendEvent<'_>,
+) -> Outcome {
+    let is_it = |key: &str, value: &str| request.text(key).is_none_or(|wanted| wanted == value);
+    let has_child = |sa: &IkeStatus| {
+        let is_wanted = request.text("child").is_some() || request.text("child-id").is_some();
+        !is_wanted
+            || sa
+                .children
+                .iter()
+                .any(|child| is_it("child", &child.child.name) && is_it("child-id", &child.id.to_string()))
+    };
+    let views = SaView::take(&context.handle.lock(), context.keyring, |sa| {
+        is_it("ike", &sa.connection.name) && is_it("ike-id", &sa.id.to_string()) && has_child(sa)
+    });
+    for view in views {
+        send("list-sa", MessageWriter::message(|message| view.write(Children::All, message)));
+    }
+    Outcome::Response(empty())
+}
+
+pub(super) fn connections(
+    _: &mut ViciServer,
+    request: &Section,
+    context: Context<'_, '_, '_>,
+    send: SendEvent<'_>,
+) -> Outcome {
+    let is_wanted = |name: &str| request.text("ike").is_none_or(|wanted| wanted == name);
+    for connection in configured(context).iter().filter(|connection| is_wanted(&connection.name)) {
+        let write =
+            |message: &mut MessageWriter| queries::write_connection(connection, context.keyring, message);
+        send("list-conn", MessageWriter::message(write));
+    }
+    Outcome::Response(empty())
+}
+
+pub(super) fn policies(
+    _: &mut ViciServer,
+    request: &Section,
+    context: Context<'_, '_, '_>,
+    send: SendEvent<'_>,
+) -> Outcome {
+    let filter = PolicyFilter {
+        drop: request.is_true("drop"),
+        pass: request.is_true("pass"),
+        trap: request.is_true("trap"),
+        child: request.text("child"),
+        ike: request.text("ike"),
+    };
+    queries::write_policies(&configured(context), filter, |message| send("list-policy", message));
+    Outcome::Response(empty())
+}
+
+/// Certificates of this host, trusted CA certificates and CRLs.
+pub(super) fn certificates(
+    _: &mut ViciServer,
+    request: &Section,
+    context: Context<'_, '_, '_>,
+    send: SendEvent<'_>,
+) -> Outcome {
+    let is_any =
+        |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
+    for ListedCert { der, is_authority, has_key } in context.keyring.certificates() {
+        let flag = if *is_authority { "CA" } else { "NONE" };
+        let name = || subject(der).and_then(dn_to_text);
+        let is_wanted = request.text("type").is_none_or(|wanted| is_any(wanted, "X509"))
+            && request.text("flag").is_none_or(|wanted| is_any(wanted, flag))
+            && request.text("subject").is_none_or(|wanted| name().as_deref() == Some(wanted));
+        if !is_wanted {
+            continue;
+        }
+        let message = MessageWriter::message(|message| {
+            message.value("type", "X509");
+            message.value("flag", flag);
+            message.flag("has_privkey", *has_key);
+            message.value("data", der);
+        });
+        send("list-cert", message);
+    }
+    Outcome::Response(empty())
+}
+
+pub(super) fn authorities(
+    server: &mut ViciServer,
+    request: &Section,
+    _: Context<'_, '_, '_>,
+    send: SendEvent<'_>,
+) -> Outcome {
+    let is_wanted = |name: &str| request.text("name").is_none_or(|wanted| wanted == name);
+    let merged = server.loaded.merge(server.base.config());
+    for authority in merged.authorities.iter().filter(|authority| is_wanted(&authority.name)) {
+        let der = server.certificate(&authority.cacert);
+        let name = der.as_deref().and_then(subject).and_then(dn_to_text);
+        let message = MessageWriter::message(|message| {
+            message.section(&authority.name, |section| {
+                section.value("cacert", name.as_deref().unwrap_or(""));
+                let crls = authority.crls.iter().map(|crl| format!("file://{}", crl.display()));
+                section.list("crl_uris", crls);
+                section.list::<&str>("ocsp_uris", []);
+            });
+        });
+        send("list-authority", message);
+    }
+    Outcome::Response(empty())
+}

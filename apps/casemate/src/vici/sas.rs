@@ -1,0 +1,221 @@
+//! IKE SAs and Child SAs as `list-sas` and the events describe them.
+//!
+//! The keys, their order and the notation of values are those of charon.
+
+use super::algorithms;
+use super::message::MessageWriter;
+use crate::keyring::Keyring;
+use casemate::FIRST_REQID;
+use casemate_datapath::SaStatus;
+use casemate_ike::config::Identity;
+use casemate_ike::{
+    ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, TrafficSelector,
+};
+use casemate_linux::EndpointContext;
+use casemate_sa::{Instant, Protocol};
+use std::collections::HashMap;
+
+/// An IKE SA with the state of its Child SAs in the data path, at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct SaView {
+    pub(super) status: IkeStatus,
+    local_id: Identity,
+    /// Inbound and outbound SA of each Child SA.
+    traffic: HashMap<ChildId, [Option<SaStatus>; 2]>,
+    at: Instant,
+}
+
+/// Which Child SAs of an IKE SA to write.
+#[derive(Clone, Copy)]
+pub(super) enum Children {
+    /// No section `child-sas`.
+    Omitted,
+    /// All.
+    All,
+    /// One.
+    Only(ChildId),
+}
+
+impl SaView {
+    /// The IKE SAs for which `is_wanted` is true.
+    pub(super) fn take(
+        context: &EndpointContext,
+        keyring: &Keyring,
+        is_wanted: impl Fn(&IkeStatus) -> bool,
+    ) -> Vec<Self> {
+        let wanted = context.endpoint().ike().status().filter(is_wanted);
+        wanted.map(|status| Self::new(status, context, keyring)).collect()
+    }
+
+    /// The IKE SA with this identifier.
+    pub(super) fn of(context: &EndpointContext, keyring: &Keyring, id: IkeSaId) -> Option<Self> {
+        let status = context.endpoint().ike().status_of(id)?;
+        Some(Self::new(status, context, keyring))
+    }
+
+    fn new(status: IkeStatus, context: &EndpointContext, keyring: &Keyring) -> Self {
+        let endpoint = context.endpoint();
+        let of_child = |child: &ChildStatus| {
+            let sas = endpoint.sas_of(child.id);
+            let ids = [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)];
+            (child.id, ids.map(|id| endpoint.datapath().sa(id?)))
+        };
+        let traffic = status.children.iter().map(of_child).collect();
+        let local_id = local_id(&status, keyring);
+        Self { status, local_id, traffic, at: context.now() }
+    }
+
+    /// Writes a section with the name of the connection.
+    pub(super) fn write(&self, children: Children, message: &mut MessageWriter) {
+        message.section(&self.status.connection.name, |section| self.write_fields(children, section));
+    }
+
+    /// Writes the fields of the IKE SA.
+    pub(super) fn write_fields(&self, children: Children, message: &mut MessageWriter) {
+        let status = &self.status;
+        message.display("uniqueid", status.id);
+        message.value("version", "2");
+        message.value("state", ike_state(status.state));
+        message.display("local-host", status.path.local.ip());
+        message.display("local-port", status.path.local.port());
+        message.display("local-id", &self.local_id);
+        message.display("remote-host", status.path.remote.ip());
+        message.display("remote-port", status.path.remote.port());
+        match &status.peer {
+            Some(peer) => message.display("remote-id", peer),
+            None => message.value("remote-id", "%any"),
+        }
+        message.flag("initiator", status.initiator);
+        message.display("initiator-spi", status.spis.initiator);
+        message.display("responder-spi", status.spis.responder);
+        message.flag("nat-local", status.nat.local);
+        message.flag("nat-remote", status.nat.remote);
+        message.flag("nat-any", status.nat.local || status.nat.remote);
+        if let Some(suite) = &status.suite {
+            algorithms::write_ike(suite, message);
+        }
+        if let (IkeState::Established, Some(at)) = (status.state, status.established) {
+            message.display("established", self.at.since(at).as_secs());
+            message.optional("rekey-time", status.rekey_at.map(|at| self.until(at)));
+        }
+        if !status.virtual_addrs.is_empty() {
+            // Only one side of a connection has pools.
+            let name = if status.connection.pools.is_empty() { "local-vips" } else { "remote-vips" };
+            message.list(name, status.virtual_addrs.iter().map(ToString::to_string));
+        }
+        let children: Vec<&ChildStatus> = match children {
+            Children::Omitted => return,
+            Children::All => status.children.iter().collect(),
+            Children::Only(id) => status.children.iter().filter(|child| child.id == id).collect(),
+        };
+        message.section("child-sas", |section| {
+            for child in children {
+                let name = format!("{}-{}", child.child.name, child.id);
+                section.section(&name, |section| self.write_child(child, section));
+            }
+        });
+    }
+
+    /// Writes the section `child-sas` of a rekeyed Child SA: the old one as `before` had it, and the new one.
+    pub(super) fn write_rekeyed(
+        &self,
+        new: ChildId,
+        old: ChildId,
+        before: Option<&Self>,
+        message: &mut MessageWriter,
+    ) {
+        let find = |view: &'_ Self, id| view.status.children.iter().find(|child| child.id == id).cloned();
+        let Some(child) = find(self, new) else { return };
+        let former = find(self, old).map(|child| (self, child));
+        let former = former.or_else(|| before.and_then(|view| Some((view, find(view, old)?))));
+        message.section("child-sas", |section| {
+            section.section(&child.child.name, |section| {
+                if let Some((view, former)) = former {
+                    section.section("old", |section| view.write_child(&former, section));
+                }
+                section.section("new", |section| self.write_child(&child, section));
+            });
+        });
+    }
+
+    fn write_child(&self, child: &ChildStatus, message: &mut MessageWriter) {
+        let [inbound, outbound] =
+            self.traffic.get(&child.id).map_or([None, None], |sas| sas.each_ref().map(Option::as_ref));
+        let any = inbound.or(outbound);
+        message.value("name", &child.child.name);
+        message.display("uniqueid", child.id);
+        message.display("reqid", any.map_or(0, |sa| shown_reqid(sa.reqid)));
+        message.value("state", child_state(child.state));
+        message.value("mode", child.mode.to_string().to_uppercase());
+        message.value("protocol", if child.protocol == Protocol::Ah { "AH" } else { "ESP" });
+        message.flag("encap", any.is_some_and(|sa| sa.udp_encapsulated));
+        message.value("spi-in", format!("{:08x}", child.spi_in.get()));
+        message.value("spi-out", format!("{:08x}", child.spi_out.get()));
+        algorithms::write_child(&child.suite, message);
+        for (sa, [bytes, packets, used]) in [
+            (inbound, ["bytes-in", "packets-in", "use-in"]),
+            (outbound, ["bytes-out", "packets-out", "use-out"]),
+        ] {
+            message.display(bytes, sa.map_or(0, |sa| sa.meter.bytes));
+            message.display(packets, sa.map_or(0, |sa| sa.meter.packets));
+            let last_used = sa.and_then(|sa| sa.meter.last_used);
+            message.optional(used, last_used.map(|at| self.at.since(at).as_secs()));
+        }
+        message.optional("rekey-time", child.rekey_at.map(|at| self.until(at)));
+        message.optional("life-time", child.expires_at.map(|at| self.until(at)));
+        message.display("install-time", any.map_or(0, |sa| self.at.since(sa.meter.added).as_secs()));
+        write_traffic(&child.local, &child.remote, message);
+    }
+
+    /// Seconds until `at`.
+    fn until(&self, at: Instant) -> u64 {
+        at.since(self.at).as_secs()
+    }
+}
+
+/// The number of a reqid that was assigned here, from 1, as charon counts; or a configured reqid.
+fn shown_reqid(reqid: u32) -> u32 {
+    reqid.checked_sub(FIRST_REQID).filter(|number| *number > 0).unwrap_or(reqid)
+}
+
+/// Writes the traffic selectors of both sides.
+fn write_traffic(local: &[TrafficSelector], remote: &[TrafficSelector], message: &mut MessageWriter) {
+    message.list("local-ts", local.iter().map(selector));
+    message.list("remote-ts", remote.iter().map(selector));
+}
+
+/// A traffic selector as charon writes it: a range that is not a prefix has two dots.
+pub(super) fn selector(selector: &TrafficSelector) -> String {
+    let (text, addrs) = (selector.to_string(), &selector.addrs);
+    match addrs.prefix_len() {
+        Some(_) => text,
+        None => text.replacen(&addrs.to_string(), &format!("{}..{}", addrs.first(), addrs.last()), 1),
+    }
+}
+
+/// Our identity: the configured one, or else the subject of our certificate, or else our address.
+fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
+    let connection = &status.connection;
+    let subject = || keyring.own_key(connection, &[])?.subject;
+    let id = connection.local.id.clone().or_else(subject);
+    id.unwrap_or(Identity::Address(status.path.local.ip()))
+}
+
+const fn ike_state(state: IkeState) -> &'static str {
+    match state {
+        IkeState::Connecting => "CONNECTING",
+        IkeState::Established => "ESTABLISHED",
+        IkeState::Rekeyed => "REKEYED",
+        IkeState::Closing => "DELETING",
+        IkeState::Closed => "DESTROYING",
+    }
+}
+
+/// A Child SA whose outbound SA is not in use yet is installed for charon, too.
+const fn child_state(state: ChildState) -> &'static str {
+    match state {
+        ChildState::Installed | ChildState::Awaiting => "INSTALLED",
+        ChildState::Rekeyed => "REKEYED",
+        ChildState::Closing => "DELETING",
+    }
+}
