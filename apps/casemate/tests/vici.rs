@@ -101,7 +101,7 @@ fn swanctl_loads_lists_initiates_rekeys_and_terminates() {
     left.output(&["--rekey", "--child", "net"]);
     wait_for(&net.left, "sa-log", &["replaces {1}"]);
     left.output(&["--rekey", "--ike", "home"]);
-    wait_for(&net.left, "sa-log", &["IKE SA [1] was replaced by [2]"]);
+    wait_for(&net.left, "sa-log", &["home[1]: was replaced by [2]"]);
     assert!(left.output(&["--list-sas", "--raw"]).contains("uniqueid=2 version=2 state=ESTABLISHED"));
     let counters = left.output(&["--counters"]);
     for exchange in ["ike-init", "ike-auth"] {

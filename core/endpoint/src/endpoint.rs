@@ -14,13 +14,12 @@ use crate::traps::{Acquire, Traps};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::SecretBytes;
 use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
-    Retransmission, StateFault, Transmit,
+    StateFault, Transmit,
 };
 use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
@@ -87,26 +86,6 @@ impl Endpoint {
     /// Numbers of IKE messages since the start.
     pub const fn message_counters(&self) -> &MessageCounters {
         &self.messages
-    }
-
-    /// Whether keys of IKE SAs are reported as events.
-    pub fn report_keys(&mut self, report: bool) {
-        self.ike.report_keys(report);
-    }
-
-    /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
-    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
-        self.ike.set_crash_secret(secret);
-    }
-
-    /// Changes how requests of IKE are retransmitted.
-    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
-        self.ike.set_retransmission(retransmission);
-    }
-
-    /// Requests an explanation with each fault of a negotiation ([`Ike::explain_faults`]).
-    pub fn explain_faults(&mut self) {
-        self.ike.explain_faults();
     }
 
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are

@@ -1,12 +1,13 @@
-//! Queries: SAs and connections by name, and pending retries.
+//! Queries: SAs and connections by name, and pending retries; settings of IKE.
 
 use super::Endpoint;
 use crate::{ChildSas, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry};
+use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry, Retransmission};
 
 /// The SAs with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +19,26 @@ pub struct NamedSas {
 }
 
 impl Endpoint {
+    /// Whether keys of IKE SAs are reported as events.
+    pub fn report_keys(&mut self, report: bool) {
+        self.ike.report_keys(report);
+    }
+
+    /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
+    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
+        self.ike.set_crash_secret(secret);
+    }
+
+    /// Changes how requests of IKE are retransmitted.
+    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
+        self.ike.set_retransmission(retransmission);
+    }
+
+    /// Requests an explanation with each fault of a negotiation ([`Ike::explain_faults`]).
+    pub fn explain_faults(&mut self) {
+        self.ike.explain_faults();
+    }
+
     /// Connections and children that will be initiated again: by a timer, or after the pause of a trap by the
     /// next packet.
     pub fn pending_retries(&self) -> impl Iterator<Item = PendingRetry> + '_ {
