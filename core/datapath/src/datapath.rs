@@ -254,7 +254,7 @@ impl Datapath {
     /// Limits the MSS of TCP connections through an outbound SA, besides what fits its path. `None` removes
     /// the limit. Returns `false` if the SA does not exist.
     pub fn set_sa_max_mss(&mut self, id: SaId, mss: Option<u16>) -> bool {
-        self.sad.outbound_by_id(id).map(|sa| sa.max_mss = mss).is_some()
+        self.sad.outbound_by_id(id).map(|sa| sa.max_mss = mss.unwrap_or(u16::MAX)).is_some()
     }
 
     /// The largest known link MTU. A longer packet from an SA was reassembled by the peer before it was

@@ -43,15 +43,15 @@ impl Datapath {
     #[cold]
     pub(crate) fn clamp_mss(&mut self, now: Instant, packet: &mut [u8], chain: Option<SaChain>) {
         let Some(syn) = Syn::of(packet) else { return };
-        let mtu = match chain {
-            Some(chain) => self.inner_mtu_of(now, packet, chain),
-            None => Some(self.link_mtu),
+        let limits = match chain {
+            Some(chain) => self.inner_limits(now, packet, chain),
+            None => Some((self.link_mtu, u16::MAX)),
         };
+        let Some((mtu, limit)) = limits else { return };
         // RFC 9293 section 3.7.1: the MSS counts headers without options, whatever is sent.
         let headers = syn.at.saturating_add(tcp::HEADER_LEN);
-        let fits = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
-        let limit = chain.and_then(|chain| self.sad.outbound_ref(chain.inner)?.max_mss);
-        let max_mss = fits.map(|mss| limit.map_or(mss, |limit| mss.min(limit)));
+        let max_mss = mtu.checked_sub(headers).and_then(|mss| u16::try_from(mss).ok());
+        let max_mss = max_mss.map(|mss| mss.min(limit));
         if let (Some(segment), Some(max_mss @ 1..)) = (packet.get_mut(syn.at..), max_mss) {
             tcp::clamp_mss(segment, max_mss);
         }
@@ -69,12 +69,13 @@ impl Datapath {
         }
     }
 
-    /// The longest packet with the headers of `packet` that these SAs can protect without fragmentation.
-    fn inner_mtu_of(&self, now: Instant, packet: &[u8], chain: SaChain) -> Option<usize> {
+    /// The longest packet with the headers of `packet` that these SAs can protect without fragmentation, and
+    /// the limit of the innermost SA for the MSS.
+    fn inner_limits(&self, now: Instant, packet: &[u8], chain: SaChain) -> Option<(usize, u16)> {
         let inner = self.sad.outbound_ref(chain.inner)?;
         let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
-        Some(pmtu::inner_mtu(mtu, sealed_len(packet, inner, outer)))
+        Some((pmtu::inner_mtu(mtu, sealed_len(packet, inner, outer)), inner.max_mss))
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) struct SaOut {
     pub(crate) meter: Meter,
     pub(crate) path_mtu: PathMtu,
     /// Limit for the MSS of TCP connections.
-    pub(crate) max_mss: Option<u16>,
+    pub(crate) max_mss: u16,
     pub(crate) spi: Spi,
     pub(crate) protocol: Protocol,
     pub(crate) mode: Mode,
@@ -221,7 +221,7 @@ impl SaOut {
             seq: SeqCounter::new(params.last_sent, params.esn),
             meter: Meter::new(params.lifetime, now),
             path_mtu: if params.src.is_ipv4() { PathMtu::V4 } else { PathMtu::V6 },
-            max_mss: None,
+            max_mss: u16::MAX,
             spi: params.spi,
             protocol: params.transform.protocol(),
             mode: params.mode,

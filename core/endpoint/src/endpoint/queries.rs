@@ -24,7 +24,8 @@ impl Endpoint {
         self.ike.report_keys(report);
     }
 
-    /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
+    /// Sets the secret for the tokens of quick crash detection
+    /// ([`set_crash_secret`](casemate_ike::Ike::set_crash_secret)).
     pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
         self.ike.set_crash_secret(secret);
     }
@@ -34,7 +35,8 @@ impl Endpoint {
         self.ike.set_retransmission(retransmission);
     }
 
-    /// Requests an explanation with each fault of a negotiation ([`Ike::explain_faults`]).
+    /// Requests an explanation with each fault of a negotiation
+    /// ([`explain_faults`](casemate_ike::Ike::explain_faults)).
     pub fn explain_faults(&mut self) {
         self.ike.explain_faults();
     }
