@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_app::cli;
+use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_app::xfrm::XfrmFile;
 use casemate_datapath::DropReason;
 use casemate_ike::StateFault;
@@ -124,6 +125,23 @@ fn example_files_load_without_a_warning() {
         }
     }
     assert!(count >= 2, "{count} examples");
+}
+
+#[test]
+fn example_connections_load_without_a_warning() {
+    let mut count = 0;
+    for (path, text) in pages() {
+        let connections =
+            blocks(&text, "text").into_iter().filter(|block| block.starts_with("connections {"));
+        for block in connections {
+            let config =
+                Config::parse(Path::new("/nowhere/swanctl.conf"), block.as_bytes(), &SystemEnvironment);
+            let config = config.unwrap_or_else(|problems| panic!("{path}: {problems:?}\n{block}"));
+            assert!(config.warnings.is_empty(), "{path}: {:?}\n{block}", config.warnings);
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "{count} examples");
 }
 
 #[test]
