@@ -1,5 +1,5 @@
-//! The commands of docs/manual/certificates.md make an authority, certificates and a list of revoked ones that
-//! `casemate run` accepts.
+//! The commands of docs/manual/certificates.md make an authority, certificates and a list of revoked ones
+//! that `casemate run` accepts.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_test_support::{Program, TempDir, skip};
@@ -19,7 +19,7 @@ fn blocks(language: &str) -> Vec<String> {
 fn dry_run(directory: &Path) -> Output {
     let file = directory.join("swanctl.conf");
     let program = Program::new(env!("CARGO_BIN_EXE_casemate"));
-    program.args(&["run", "--dry-run", "--config", file.to_str().unwrap()]).output()
+    program.args(["run", "--dry-run", "--config", file.to_str().unwrap()]).output()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn commands_of_the_manual_make_certificates_that_work() {
     if Command::new("openssl").arg("version").output().is_err() {
         return skip("openssl (Debian package openssl)");
     }
-    let output = Program::new("bash").args(&["-c", &script]).output();
+    let output = Program::new("bash").args(["-c", &script]).output();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let [conf] = &blocks("text")[..] else { panic!("one configuration expected") };
     fs::write(directory.join("swanctl.conf"), conf).unwrap();
