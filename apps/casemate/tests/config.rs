@@ -115,17 +115,16 @@ fn missing_keys_and_empty_files_give_warnings() {
         let first = first.replace("remote { auth = psk }", "remote {\n auth = psk\n id = 192.0.2.2\n }");
         let conf = format!("{first}\nsecrets {{ ike {{ {ids}\n {secret}\n }} }}\n");
         let (output, error) = Directory::new("ids", &conf).run();
-        let warning = "casemate: warning: connection office: no secret for 192.0.2.1 and 192.0.2.2: a section \
+        let warning = "connection office: no secret for 192.0.2.1 and 192.0.2.2: a section \
                        `ike` in `secrets` with these identities, or without any, was expected\n";
-        let expected = if is_missing { warning } else { "" };
-        assert_eq!((output.status.code(), error.as_str()), (Some(0), expected), "{ids}");
+        assert_eq!(output.status.code(), Some(0), "{ids}: {error}");
+        assert!(if is_missing { error.ends_with(warning) } else { error.is_empty() }, "{ids}: {error}");
     }
     let directory = Directory::new("empty", "");
     let path = directory.0.file("swanctl.conf").display().to_string();
-    let expected = format!(
-        "casemate: warning: {path}: no traffic is protected: a section in `connections` was expected\n"
-    );
-    assert_eq!(directory.run().1, expected);
+    let expected = format!("{path}: no traffic is protected: a section in `connections` was expected\n");
+    let error = directory.run().1;
+    assert!(error.ends_with(&expected), "{error}");
 }
 
 #[test]

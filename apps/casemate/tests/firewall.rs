@@ -36,7 +36,7 @@ fn conf(side: Side, encap: &str) -> String {
 /// Whether the first packet from left to right passes a tunnel that it sets up, behind these rules.
 fn passes(rules: &str, encap: &str) -> Option<bool> {
     let net = TestNet::build("rules_of_the_manual")?;
-    [&net.left, &net.right].map(|host| load(host, rules));
+    [&net.left, &net.right].into_iter().for_each(|host| load(host, rules));
     let [left, right] = [&net.left, &net.right].map(|host| host.run_config(&conf(host.side, encap), None));
     let inner = Side::Right.inner(true);
     let passes = net.left.pings_at_once(inner, 100) || net.left.pings_at_once(inner, 100);

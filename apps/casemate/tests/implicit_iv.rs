@@ -83,14 +83,14 @@ fn negotiated(net: &TestNet, left: &str, right: &str) -> Negotiated {
 fn implicit_iv_is_used_if_both_propose_it() {
     let Some(net) = TestNet::build("implicit_iv_is_used_if_both_propose_it") else { return };
     let both = "aes128gcm16iiv-aes128gcm16";
-    assert_eq!(negotiated(&net, both, both), Negotiated::new("ENCR_AES_GCM_16_IIV-128", PROTECTED));
-    let explicit = Negotiated::new("ENCR_AES_GCM_16-128", PROTECTED + 8);
+    assert_eq!(negotiated(&net, both, both), Negotiated::new("aes128gcm16iiv", PROTECTED));
+    let explicit = Negotiated::new("aes128gcm16", PROTECTED + 8);
     assert_eq!(negotiated(&net, both, "aes128gcm16"), explicit);
     assert_eq!(negotiated(&net, "aes128gcm16", both), explicit);
     let ccm = negotiated(&net, "aes256ccm8iiv", "aes256ccm8iiv-esn, aes256ccm8iiv");
-    assert_eq!(ccm, Negotiated::new("ENCR_AES_CCM_8_IIV-256", PROTECTED - 8));
+    assert_eq!(ccm, Negotiated::new("aes256ccm8iiv", PROTECTED - 8));
     let chacha = negotiated(&net, "chacha20poly1305iiv-esn", "chacha20poly1305iiv-esn");
-    assert_eq!(chacha, Negotiated::new("ENCR_CHACHA20_POLY1305_IIV", PROTECTED));
+    assert_eq!(chacha, Negotiated::new("chacha20poly1305iiv-esn", PROTECTED));
 }
 
 /// States and policies with manual keys.
