@@ -41,8 +41,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
             plan.connection_of(Side::Left, &format!("children.{child}.start_action"), "trap");
         }
         push(Case::new("classes/trap", plan, |testbed| {
-            // The first packet triggers both SAs, and waits for one of them. strongSwan may send the reply on the
-            // other one before its response about that has been processed here; then the reply is lost.
+            // The first packet triggers both SAs, and waits for one of them. strongSwan may send the reply on
+            // the other one before its response about that has been processed here; then the reply is lost.
             let first = ping(testbed, Side::Left, EF, "1");
             first.or_else(|_| ping(testbed, Side::Left, EF, "1"))?;
             testbed.wait_until(CONVERGENCE_LIMIT, |testbed| sas(testbed).map(drop))?;
