@@ -66,12 +66,13 @@ mod tests {
 
     #[test]
     fn a_line_of_the_socket_table() {
-        let line = "  424: 00000000:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 51234 2 0 0";
+        let line = "  424: 00000000:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 51234 2";
         assert_eq!(inode(line, 500), Some(51_234));
         assert_eq!(inode(line, 4_500), None);
-        let v6 = "  1: 00000000000000000000000000000000:1194 00000000000000000000000000000000:0000 07 0:0 00:0 0 0 0 77 2 0 0";
+        let v6 = "  1: 00000000000000000000000000000000:1194 0000:0000 07 0:0 00:0 0 0 0 77 2 0 0";
         assert_eq!(inode(v6, 4_500), Some(77));
-        let heading = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+        let heading =
+            "sl local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode";
         assert_eq!([inode(heading, 0), inode("", 0), inode("1: 00:01F4", 500)], [None; 3]);
     }
 

@@ -35,7 +35,8 @@ The file of --xfrm holds lines of ip-xfrm(8). `ip -batch` and `sh` load the same
   ip xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out \\
       tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel
 
-Exit status: 0 success; 1 the operation failed; 2 wrong arguments, or a file that is missing, unreadable or wrong.";
+Exit status: 0 success; 1 the operation failed; 2 wrong arguments, or a file that is missing,
+unreadable or wrong.";
 
 /// IPsec in memory-safe Rust: ESP and AH on Linux without the kernel's IPsec.
 #[derive(Debug, Parser)]

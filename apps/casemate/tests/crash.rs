@@ -1,4 +1,4 @@
-//! `casemate run` on two hosts: one is killed and started again, and only the other one sends. Its packets
+//! `casemate run` on two hosts: one is killed and started again, and only its peer sends. Its packets
 //! arrive again within 15 seconds with the default settings, whichever side can initiate.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 

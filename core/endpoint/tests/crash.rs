@@ -22,7 +22,7 @@ const IKE_AUTH: u8 = 35;
 const INFORMATIONAL: u8 = 37;
 const NOTIFY: u8 = 41;
 
-/// The connection of the host that sends packets. It names the address of the other one.
+/// The connection of the host that sends packets. It names the address of its peer.
 fn sender(start_action: StartAction) -> Connection {
     let child = ChildConfig { start_action, ..ChildConfig::new("all") };
     Connection { dpd_delay: None, ..connection(OWN, PEER, child) }
@@ -155,7 +155,7 @@ const INVALID_IKE_SPI: u16 = 4;
 const INVALID_SPI: u16 = 11;
 const QCD_TOKEN: u16 = 16_419;
 
-/// A node receives a message from the other one. Returns the number of messages that it sends.
+/// A node receives a message from its peer. Returns the number of messages that it sends.
 fn receive_ike(node: &mut Node, mut message: Vec<u8>, from: [u8; 4], to: [u8; 4]) -> usize {
     let path = Path { local: (to, 500).into(), remote: (from, 500).into() };
     node.act(|endpoint, context| endpoint.receive_ike(&mut message, path, context));

@@ -71,7 +71,7 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
     let deb = root.join("casemate.deb");
     fs::copy(package, &deb)?;
     shell::run(in_root(root).args(["dpkg", "--install", "/casemate.deb"]))?;
-    let copy = "/root/example.conf";
+    let copy = "/tmp/example.conf";
     let example = "/usr/share/doc/casemate/examples/site-to-site.conf";
     let run =
         format!("install -m 600 {example} {copy} && casemate run --dry-run --config {copy} && rm {copy}");

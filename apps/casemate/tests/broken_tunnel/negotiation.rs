@@ -155,7 +155,7 @@ fn one_host_wants_a_signature() {
 #[test]
 fn there_is_no_secret_for_the_identities() {
     let tunnel = BrokenTunnel::start("there_is_no_secret_for_the_identities", |_, right| {
-        set(&mut right.secret, "id-1", "somebody.test");
+        set(&mut right.secret, "id-1", "stranger.test");
         set(&mut right.secret, "id-2", "else.test");
     });
     let Some(tunnel) = tunnel else { return };
