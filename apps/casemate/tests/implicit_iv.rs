@@ -15,23 +15,6 @@ const PROTOCOL: usize = 14 + 9;
 const ECHO: usize = 100;
 const PROTECTED: usize = 20 + 8 + (20 + 8 + ECHO + 2usize).next_multiple_of(4) + 16;
 
-/// A connection with this proposal in tunnel mode.
-fn conf(side: Side, proposal: &str) -> String {
-    let (own, peer) = (side, side.other());
-    format!(
-        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n\
-         local {{ auth = psk\n id = {own:?} }}\n remote {{ auth = psk\n id = {peer:?} }}\n\
-         children {{ c {{ local_ts = {}\n remote_ts = {}\n esp_proposals = {proposal}\n\
-         start_action = {} }} }} }} }}\n\
-         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
-        own.outer(true),
-        peer.outer(true),
-        own.inner(true),
-        peer.inner(true),
-        if side == Side::Left { "trap" } else { "none" }
-    )
-}
-
 /// The suite of all SAs of this host.
 fn suite_of(host: &Host) -> String {
     let status = host.status();
@@ -70,7 +53,9 @@ impl Negotiated {
 
 /// Starts both sides with their proposals.
 fn negotiated(net: &TestNet, left: &str, right: &str) -> Negotiated {
-    let start = |host: &Host, proposal| host.run_config(&conf(host.side, proposal), None);
+    let start = |host: &Host, proposal| {
+        host.run_config(&host.side.connection(&format!("esp_proposals = {proposal}")), None)
+    };
     let (right, left) = (start(&net.right, right), start(&net.left, left));
     net.left.wait_until(|_| net.left.pings_at_once(Side::Right.inner(true), ECHO));
     let (suite, echo_len) = (suite_of(&net.left), protected_echo_len(net));

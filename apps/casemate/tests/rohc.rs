@@ -25,26 +25,11 @@ const PACKETS: u16 = 120;
 /// Least length of an IP packet with voice.
 const LEAST_VOICE: usize = 60;
 
-/// A connection with this proposal and these keys in tunnel mode.
-fn conf(side: Side, proposal: &str, keys: &str) -> String {
-    let (own, peer) = (side, side.other());
-    format!(
-        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n\
-         local {{ auth = psk\n id = {own:?} }}\n remote {{ auth = psk\n id = {peer:?} }}\n\
-         children {{ c {{ local_ts = {}\n remote_ts = {}\n esp_proposals = {proposal}\n{keys}\n\
-         start_action = {} }} }} }} }}\n\
-         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
-        own.outer(true),
-        peer.outer(true),
-        own.inner(true),
-        peer.inner(true),
-        if side == Side::Left { "trap" } else { "none" }
-    )
-}
-
 /// Both hosts with their keys, and an SA between them.
 fn start(net: &TestNet, proposal: &str, keys: [&str; 2]) -> [Running; 2] {
-    let start = |host: &Host, keys| host.run_config(&conf(host.side, proposal, keys), None);
+    let start = |host: &Host, keys| {
+        host.run_config(&host.side.connection(&format!("esp_proposals = {proposal}\n{keys}")), None)
+    };
     let (right, left) = (start(&net.right, keys[1]), start(&net.left, keys[0]));
     net.left.wait_until(|_| net.left.pings_at_once(Side::Right.inner(true), 10));
     [left, right]

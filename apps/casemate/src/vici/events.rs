@@ -8,26 +8,9 @@ use crate::log::rate_limit::LogCategory;
 pub(super) use casemate_ike::Event;
 use casemate_ike::{ChildId, ChildState, ChildUp, DownReason, IkeSaId, IkeState, Path};
 
-/// The names of all events. The `list-` events and `control-log` belong to commands. Three are not
-/// strongSwan's: FRR's nhrpd requires them, and Alpine Linux adds them to charon.
-pub(super) const NAMES: [&str; 16] = [
-    "log",
-    "control-log",
-    "list-sa",
-    "list-policy",
-    "list-conn",
-    "list-cert",
-    "list-authority",
-    "ike-updown",
-    "ike-rekey",
-    "ike-update",
-    "child-updown",
-    "child-rekey",
-    "alert",
-    CHILD_INSTALLED,
-    CHILD_REKEYED,
-    CHILD_DESTROYING,
-];
+/// Events that do not concern one SA. The `list-` events and `control-log` belong to commands.
+const OTHERS: [&str; 7] =
+    ["log", "control-log", "list-sa", "list-policy", "list-conn", "list-cert", "list-authority"];
 
 /// A Child SA has been installed, also as the successor of another one.
 const CHILD_INSTALLED: &str = "child-state-installed";
@@ -36,7 +19,8 @@ const CHILD_REKEYED: &str = "child-state-rekeyed";
 /// A Child SA has ended, also because another one has replaced it.
 const CHILD_DESTROYING: &str = "child-state-destroying";
 
-/// The events about SAs.
+/// The events about SAs. The last three are not strongSwan's: FRR's nhrpd requires them, and Alpine Linux
+/// adds them to charon.
 pub(super) const ABOUT_SAS: [&str; 9] = [
     "ike-updown",
     "ike-rekey",
@@ -48,6 +32,11 @@ pub(super) const ABOUT_SAS: [&str; 9] = [
     CHILD_REKEYED,
     CHILD_DESTROYING,
 ];
+
+/// The event with this name, if there is one.
+pub(super) fn known(name: &str) -> Option<&'static str> {
+    OTHERS.into_iter().chain(ABOUT_SAS).find(|known| *known == name)
+}
 
 /// Puts events in charon's order: an IKE SA is up before its first Child SA.
 pub(super) fn sort(events: &mut [Event]) {

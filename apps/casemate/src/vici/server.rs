@@ -1,7 +1,7 @@
 //! The event loop's side of vici: clients, their registrations for events, and commands in progress.
 
 use super::changes::{Changes, Waiting};
-use super::commands::{self, Outcome, RunningCommand};
+use super::commands::{self, Call, Outcome, RunningCommand};
 use super::counters::EventCounters;
 use super::events::{self, Event};
 use super::loaded::{Loaded, LoadedEnvironment};
@@ -149,7 +149,7 @@ impl ViciServer {
     ) -> Option<ViciRequest> {
         let (mut outcome, mut events) = (Outcome::Unknown, Vec::new());
         if let Some(run) = commands::command(name) {
-            outcome = run(self, message, context, &mut |event, message| events.push((event, message)));
+            outcome = run(Call { server: self, request: message, context, events: &mut events });
         }
         if let Some(client) = self.clients.get(&id) {
             for (event, message) in events.into_iter().filter(|(event, _)| client.events.contains(event)) {
@@ -177,7 +177,7 @@ impl ViciServer {
     }
 
     fn register(&mut self, id: SessionId, name: &str, is_on: bool, context: &ViciContext<'_, '_>) {
-        let Some(name) = events::NAMES.into_iter().find(|known| *known == name) else {
+        let Some(name) = events::known(name) else {
             return self.send(id, ServerPacket::UnknownEvent);
         };
         if let Some(client) = self.clients.get_mut(&id) {

@@ -74,6 +74,23 @@ impl Side {
         let n = self.number();
         if v4 { [10, n as u8, 0, 1].into() } else { [0xfd00 | n, 0, 0, 0, 0, 0, 0, 1].into() }
     }
+
+    /// A connection of this host with its peer in tunnel mode, with these keys of its child. The left host
+    /// sets it up when a packet needs it.
+    pub(crate) fn connection(self, child: &str) -> String {
+        let (own, peer) = (self, self.other());
+        format!(
+            "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n\
+             local {{ auth = psk\n id = {own:?} }}\n remote {{ auth = psk\n id = {peer:?} }}\n\
+             children {{ c {{ local_ts = {}\n remote_ts = {}\n{child}\n start_action = {} }} }} }} }}\n\
+             secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+            own.outer(true),
+            peer.outer(true),
+            own.inner(true),
+            peer.inner(true),
+            if self == Self::Left { "trap" } else { "none" }
+        )
+    }
 }
 
 /// The two hosts, and a directory for their files.

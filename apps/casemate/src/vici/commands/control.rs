@@ -1,15 +1,11 @@
 //! Commands that set up, rekey and close SAs.
 
-use super::{Outcome, SendEvent, failure, success};
+use super::{Call, Outcome, failure, success};
 use crate::command::PendingCommand;
-use crate::vici::ViciContext;
 use crate::vici::message::{MessageWriter, Section};
-use crate::vici::server::ViciServer;
 use casemate::Endpoint;
 use casemate_ike::{ChildId, Event, IkeSaId};
 use std::time::{Duration, Instant};
-
-type Context<'c, 'a, 'h> = &'c mut ViciContext<'a, 'h>;
 
 /// A command that waits for SAs.
 pub(in crate::vici) struct RunningCommand {
@@ -122,12 +118,7 @@ impl RunningCommand {
 }
 
 /// Sets up a Child SA of the configuration `child`, or without `child` the IKE SA of the connection `ike`.
-pub(super) fn initiate(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn initiate(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let [child, ike] = ["child", "ike"].map(|key| request.text(key).filter(|name| !name.is_empty()));
     let wait = match Wait::of(request) {
         Ok(wait) => wait,
@@ -208,12 +199,7 @@ impl Selected {
 }
 
 /// Closes SAs. With `force`, the response does not wait for the peers.
-pub(super) fn terminate(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn terminate(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let wait = match Wait::of(request) {
         Ok(_) if request.is_true("force") => Wait::No,
         Ok(wait) => wait,
@@ -234,12 +220,7 @@ pub(super) fn terminate(
 }
 
 /// Starts rekeying. The response does not wait for the peers. An IKE SA is rekeyed with `reauth`, too.
-pub(super) fn rekey(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn rekey(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let mut locked = context.handle.lock();
     let selected = match Selected::find(request, locked.endpoint()) {
         Ok(selected) => selected,
@@ -258,11 +239,6 @@ pub(super) fn rekey(
             message.display("matches", started);
         })
     })
-}
-
-/// IKE SAs are not redirected (RFC 5685).
-pub(super) fn redirect(_: &mut ViciServer, _: &Section, _: Context<'_, '_, '_>, _: SendEvent<'_>) -> Outcome {
-    Outcome::Response(failure("redirecting IKE SAs is not implemented"))
 }
 
 fn none_found(action: &str, counts_terminated: bool) -> Vec<u8> {

@@ -1,36 +1,22 @@
 //! Commands that respond with lists and counters.
 
 use super::load::UNNAMED;
-use super::{Outcome, SendEvent, success};
-use crate::vici::ViciContext;
+use super::{Call, Outcome, success};
 use crate::vici::algorithms;
-use crate::vici::message::{MessageWriter, Section};
+use crate::vici::message::MessageWriter;
 use crate::vici::queries;
-use crate::vici::server::ViciServer;
 use casemate_ike::IkeStatus;
 use casemate_sa::Instant;
-
-type Context<'c, 'a, 'h> = &'c mut ViciContext<'a, 'h>;
 
 fn response(fill: impl FnOnce(&mut MessageWriter)) -> Outcome {
     Outcome::Response(MessageWriter::message(fill))
 }
 
-pub(super) fn version(
-    server: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn version(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
     response(|message| server.program.write_version(message))
 }
 
-pub(super) fn stats(
-    server: &mut ViciServer,
-    _: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn stats(Call { server, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let (uptime, total, half_open) = {
         let context = context.handle.lock();
         let ike = context.endpoint().ike();
@@ -39,24 +25,14 @@ pub(super) fn stats(
     response(|message| server.program.write_stats(uptime, total, half_open, message))
 }
 
-pub(super) fn algorithms(
-    server: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn algorithms(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
     let provider = server.providers.first().map_or("", |provider| provider.name());
     response(|message| algorithms::write_supported(message, provider))
 }
 
 /// The connections of clients and those of the file: `swanctl --load-conns` unloads those that its file
 /// does not have.
-pub(super) fn connections(
-    _: &mut ViciServer,
-    _: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn connections(Call { context, .. }: Call<'_, '_, '_>) -> Outcome {
     let names: Vec<String> = {
         let context = context.handle.lock();
         context.endpoint().ike().connections().iter().map(|connection| connection.name.clone()).collect()
@@ -64,12 +40,7 @@ pub(super) fn connections(
     response(|message| message.list("conns", names))
 }
 
-pub(super) fn pools(
-    server: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn pools(Call { server, request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let sas: Vec<IkeStatus> = context.handle.lock().endpoint().ike().status().collect();
     let is_wanted = |name: &str| request.text("name").is_none_or(|wanted| wanted == name);
     response(|message| {
@@ -79,12 +50,7 @@ pub(super) fn pools(
     })
 }
 
-pub(super) fn authorities(
-    server: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn authorities(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
     let merged = server.loaded.merge(server.base.config());
     response(|message| {
         message.list("authorities", merged.authorities.iter().map(|authority| authority.name.as_str()));
@@ -93,33 +59,18 @@ pub(super) fn authorities(
 
 /// Identifiers of the private keys that clients have loaded, not those of files: `swanctl --load-creds`
 /// unloads those that it does not find.
-pub(super) fn keys(
-    server: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn keys(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
     response(|message| message.list("keys", server.loaded.private_keys.keys()))
 }
 
 /// Identifiers of the shared keys that clients have loaded with one.
-pub(super) fn shared_keys(
-    server: &mut ViciServer,
-    _: &Section,
-    _: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn shared_keys(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
     let ids = server.loaded.shared_keys.names().filter(|id| !id.starts_with(UNNAMED));
     response(|message| message.list("keys", ids))
 }
 
 /// Counters of the whole instance, or with `name` or `all` of each connection.
-pub(super) fn counters(
-    server: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn counters(Call { server, request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let name = request.text("name").filter(|name| !name.is_empty());
     let messages = *context.handle.lock().endpoint().message_counters();
     response(|message| {
@@ -130,12 +81,7 @@ pub(super) fn counters(
     })
 }
 
-pub(super) fn reset_counters(
-    server: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    _: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn reset_counters(Call { server, request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let name = request.text("name").filter(|name| !name.is_empty());
     let messages = *context.handle.lock().endpoint().message_counters();
     server.counters.reset(name, request.is_true("all"), &messages);

@@ -1,30 +1,23 @@
 //! Commands that stream events.
 
-use super::{Outcome, SendEvent};
+use super::{Call, Outcome};
 use crate::keyring::ListedCert;
 use crate::vici::ViciContext;
-use crate::vici::message::{MessageWriter, Section};
+use crate::vici::message::MessageWriter;
 use crate::vici::queries::{self, PolicyFilter};
 use crate::vici::sas::{Children, SaView};
-use crate::vici::server::{ViciServer, empty};
+use crate::vici::server::empty;
 use casemate_ike::IkeStatus;
 use casemate_ike::config::Connection;
 use casemate_pki::{dn_to_text, subject};
 use std::sync::Arc;
-
-type Context<'c, 'a, 'h> = &'c mut ViciContext<'a, 'h>;
 
 fn configured(context: &ViciContext<'_, '_>) -> Vec<Arc<Connection>> {
     context.handle.lock().endpoint().ike().connections().to_vec()
 }
 
 /// `ike` and `child` select by name, `ike-id` and `child-id` by identifier.
-pub(super) fn sas(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    send: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn sas(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_it = |key: &str, value: &str| request.text(key).is_none_or(|wanted| wanted == value);
     let has_child = |sa: &IkeStatus| {
         let is_wanted = request.text("child").is_some() || request.text("child-id").is_some();
@@ -38,32 +31,22 @@ pub(super) fn sas(
         is_it("ike", &sa.connection.name) && is_it("ike-id", &sa.id.to_string()) && has_child(sa)
     });
     for view in views {
-        send("list-sa", MessageWriter::message(|message| view.write(Children::All, message)));
+        events.push(("list-sa", MessageWriter::message(|message| view.write(Children::All, message))));
     }
     Outcome::Response(empty())
 }
 
-pub(super) fn connections(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    send: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn connections(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_wanted = |name: &str| request.text("ike").is_none_or(|wanted| wanted == name);
     for connection in configured(context).iter().filter(|connection| is_wanted(&connection.name)) {
         let write =
             |message: &mut MessageWriter| queries::write_connection(connection, context.keyring, message);
-        send("list-conn", MessageWriter::message(write));
+        events.push(("list-conn", MessageWriter::message(write)));
     }
     Outcome::Response(empty())
 }
 
-pub(super) fn policies(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    send: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn policies(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let filter = PolicyFilter {
         drop: request.is_true("drop"),
         pass: request.is_true("pass"),
@@ -71,17 +54,12 @@ pub(super) fn policies(
         child: request.text("child"),
         ike: request.text("ike"),
     };
-    queries::write_policies(&configured(context), filter, |message| send("list-policy", message));
+    queries::write_policies(&configured(context), filter, |message| events.push(("list-policy", message)));
     Outcome::Response(empty())
 }
 
 /// Certificates of this host, trusted CA certificates and CRLs.
-pub(super) fn certificates(
-    _: &mut ViciServer,
-    request: &Section,
-    context: Context<'_, '_, '_>,
-    send: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn certificates(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_any =
         |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
     for ListedCert { der, is_authority, has_key } in context.keyring.certificates() {
@@ -99,17 +77,12 @@ pub(super) fn certificates(
             message.flag("has_privkey", *has_key);
             message.value("data", der);
         });
-        send("list-cert", message);
+        events.push(("list-cert", message));
     }
     Outcome::Response(empty())
 }
 
-pub(super) fn authorities(
-    server: &mut ViciServer,
-    request: &Section,
-    _: Context<'_, '_, '_>,
-    send: SendEvent<'_>,
-) -> Outcome {
+pub(super) fn authorities(Call { server, request, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_wanted = |name: &str| request.text("name").is_none_or(|wanted| wanted == name);
     let merged = server.loaded.merge(server.base.config());
     for authority in merged.authorities.iter().filter(|authority| is_wanted(&authority.name)) {
@@ -123,7 +96,7 @@ pub(super) fn authorities(
                 section.list::<&str>("ocsp_uris", []);
             });
         });
-        send("list-authority", message);
+        events.push(("list-authority", message));
     }
     Outcome::Response(empty())
 }

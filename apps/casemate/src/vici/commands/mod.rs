@@ -26,11 +26,17 @@ pub(super) enum Outcome {
     Reload,
 }
 
-/// Sends an event of a command: its name and its message.
-type SendEvent<'s> = &'s mut dyn FnMut(&'static str, Vec<u8>);
+/// A command of a client that changes no configuration.
+pub(super) struct Call<'c, 'a, 'h> {
+    pub(super) server: &'c mut ViciServer,
+    pub(super) request: &'c Section,
+    pub(super) context: &'c mut ViciContext<'a, 'h>,
+    /// Events that precede the response: their names and messages.
+    pub(super) events: &'c mut Vec<(&'static str, Vec<u8>)>,
+}
 
-/// A command that changes no configuration.
-type Command = fn(&mut ViciServer, &Section, &mut ViciContext<'_, '_>, SendEvent<'_>) -> Outcome;
+/// Runs a command that changes no configuration.
+type Command = fn(Call<'_, '_, '_>) -> Outcome;
 
 /// The command with this name that changes no configuration.
 pub(super) fn command(name: &str) -> Option<Command> {
@@ -53,10 +59,11 @@ pub(super) fn command(name: &str) -> Option<Command> {
         "initiate" => control::initiate,
         "terminate" => control::terminate,
         "rekey" => control::rekey,
-        "redirect" => control::redirect,
-        "reload-settings" => |_, _, _, _| Outcome::Reload,
-        "flush-certs" => |_, _, _, _| Outcome::Response(success()),
-        "load-token" => |_, _, _, _| Outcome::Response(failure("tokens are not implemented")),
+        // RFC 5685
+        "redirect" => |_| Outcome::Response(failure("redirecting IKE SAs is not implemented")),
+        "reload-settings" => |_| Outcome::Reload,
+        "flush-certs" => |_| Outcome::Response(success()),
+        "load-token" => |_| Outcome::Response(failure("tokens are not implemented")),
         _ => return None,
     })
 }
