@@ -1,7 +1,7 @@
 //! Loads certificate and key files.
 
 use super::verifier::PeerVerifier;
-use super::{Keyring, ListedCert, OwnCert, OwnCerts};
+use super::{Keyring, ListedCert, OwnCert, OwnCerts, SharedKeys};
 use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
@@ -71,7 +71,7 @@ pub(super) fn load(
         return Err(errors);
     }
     Ok(Keyring {
-        shared: config.shared_keys.clone(),
+        shared: SharedKeys::new(config.shared_keys.clone()),
         own,
         own_rules: config.own_signatures.clone(),
         verifiers,

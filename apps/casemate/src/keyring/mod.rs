@@ -4,10 +4,11 @@
 //! all errors if there are any. Nothing is fetched over the network.
 
 mod load;
+mod shared_keys;
 mod unusable;
 mod verifier;
 
-use crate::swanctl::{Config, Environment, OwnSignature, SharedKey};
+use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
@@ -15,6 +16,7 @@ use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertifica
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of};
+use shared_keys::SharedKeys;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,7 @@ use verifier::PeerVerifier;
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
-    shared: Vec<SharedKey>,
+    shared: SharedKeys,
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
@@ -74,7 +76,7 @@ impl Keyring {
     /// A keyring without keys.
     pub fn empty() -> Self {
         Self {
-            shared: Vec::new(),
+            shared: SharedKeys::default(),
             own: OwnCerts::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
@@ -105,25 +107,8 @@ impl Keyring {
 }
 
 impl Credentials for Keyring {
-    /// Returns the best matching key: one that names both sides, then one that names one side, then one
-    /// that names none (`secrets` in swanctl.conf(5)).
     fn shared_key(&self, _: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
-        let rank = |key: &SharedKey| {
-            if key.ids.is_empty() {
-                return Some(0);
-            }
-            let names = |id: &Identity| key.ids.iter().any(|pattern| self.pattern_matches(pattern, id));
-            match (names(local), names(remote)) {
-                (true, true) => Some(3),
-                (false, true) => Some(2),
-                // A key that names only the local side matches every peer.
-                (true, false) => (key.ids.len() == 1).then_some(1),
-                (false, false) => None,
-            }
-        };
-        let ranked = self.shared.iter().filter_map(|key| Some((rank(key)?, key)));
-        // The first of equally good keys wins.
-        ranked.rev().max_by_key(|(rank, _)| *rank).map(|(_, key)| &key.secret)
+        self.shared.find(local, remote)
     }
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
@@ -141,7 +126,7 @@ impl Credentials for Keyring {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
         let verifier = self.verify(connection).ok_or(NotTrusted)?;
-        verifier.verify(shown, providers, &|pattern, id| self.pattern_matches(pattern, id)).map_err(|why| {
+        verifier.verify(shown, providers, &pattern_matches).map_err(|why| {
             self.refuse(connection, shown.id, format!("certificate of {}: {why}", shown.id));
             NotTrusted
         })
@@ -172,7 +157,7 @@ impl Credentials for Keyring {
     }
 
     fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool {
-        dn_text_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
+        dn_matches(pattern, name)
     }
 }
 
@@ -183,13 +168,17 @@ impl Keyring {
             refusals.push(RefusedPeer { peer: peer.clone(), connection: connection.name.clone(), reason });
         }
     }
+}
 
-    fn pattern_matches(&self, pattern: &IdPattern, id: &Identity) -> bool {
-        match (pattern.matches(id), pattern, id) {
-            (Some(decided), ..) => decided,
-            (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => self.dn_matches(pattern, name),
-            (None, ..) => false,
-        }
+fn dn_matches(pattern: &str, name: &[u8]) -> bool {
+    dn_text_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
+}
+
+fn pattern_matches(pattern: &IdPattern, id: &Identity) -> bool {
+    match (pattern.matches(id), pattern, id) {
+        (Some(decided), ..) => decided,
+        (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => dn_matches(pattern, name),
+        (None, ..) => false,
     }
 }
 

@@ -3,10 +3,9 @@
 //! Such a connection is no error: the others work, and a reload can add the key later.
 
 use super::{Keyring, OwnCert};
-use crate::swanctl::SharedKey;
 use casemate::peer_name;
 use casemate_ike::Credentials;
-use casemate_ike::config::{AddrPattern, Connection, IdPattern, Identity, LocalMethod, RemoteMethod};
+use casemate_ike::config::{AddrPattern, Connection, Identity, LocalMethod, RemoteMethod};
 
 impl Keyring {
     /// A line for each connection that has no secret for its two sides, or no certificate for its identity.
@@ -18,28 +17,17 @@ impl Keyring {
     fn secret_warning(&self, connection: &Connection) -> Option<String> {
         let is_needed = connection.local.method == LocalMethod::SharedKey
             || connection.remote.method == RemoteMethod::SharedKey;
-        if !is_needed || self.shared.iter().any(|key| self.may_suit(key, connection)) {
+        let local = local_identity(connection);
+        if !is_needed || self.shared.may_suit(local.as_ref(), &connection.remote.id) {
             return None;
         }
-        let local = local_identity(connection).map_or("this host".into(), |id| id.to_string());
+        let local = local.map_or("this host".into(), |id| id.to_string());
         let remote = connection.remote.id.exact().map_or("its peers".into(), ToString::to_string);
         Some(format!(
             "connection {}: no secret for {local} and {remote}: a section `ike` in `secrets` with these \
              identities, or without any, was expected",
             connection.name
         ))
-    }
-
-    /// Whether the key can be that of the connection and one of its peers. The rules are those of
-    /// [`shared_key`](Credentials::shared_key); an identity that is not known yet matches.
-    fn may_suit(&self, key: &SharedKey, connection: &Connection) -> bool {
-        let names = |id: &Identity| key.ids.iter().any(|pattern| self.pattern_matches(pattern, id));
-        let names_local = local_identity(connection).is_none_or(|id| names(&id));
-        let names_remote = match &connection.remote.id {
-            IdPattern::Exact(id) => names(id),
-            pattern => key.ids.iter().any(|id| id.exact().is_none_or(|id| self.pattern_matches(pattern, id))),
-        };
-        key.ids.is_empty() || names_remote || (names_local && key.ids.len() == 1)
     }
 
     fn certificate_warning(&self, connection: &Connection) -> Option<String> {

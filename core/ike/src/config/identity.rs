@@ -82,8 +82,8 @@ impl Identity {
     }
 
     /// Canonical form, equal for all identities that name the same peer
-    /// ([`is_same_peer`](Self::is_same_peer)).
-    pub(crate) fn canonical(&self) -> Self {
+    /// ([`is_same_peer`](Self::is_same_peer)): a key for tables.
+    pub fn canonical(&self) -> Self {
         match self {
             Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
             Self::Email(name) => Self::Email(name.to_ascii_lowercase()),
