@@ -153,8 +153,8 @@ impl EventLoop {
             handler.on_problem(SystemProblem::Policies, what);
         }
         for (notice, sa) in notices.into_iter().zip(sas) {
+            apply_notice(&mut self.system, &notice, shared, handler);
             if PendingNotices::must_wait(&notice) {
-                apply_notice(&mut self.system, &notice, shared, handler);
                 self.pending_notices.push(notice);
             } else {
                 handler.on_notice(&notice, sa.as_ref());
@@ -311,9 +311,10 @@ pub(super) struct PendingNotices {
 }
 
 impl PendingNotices {
-    /// Whether a notice has to wait. Notices of the data path do not depend on the system.
+    /// Whether a notice has to wait. Notices of the data path do not depend on the system, and those of
+    /// policies say nothing about it: with thousands of connections, they would displace the others.
     const fn must_wait(notice: &Notice) -> bool {
-        !matches!(notice, Notice::Datapath(_))
+        !matches!(notice, Notice::Datapath(_) | Notice::Policy(_))
     }
 
     /// Adds a notice, if there is room.
@@ -360,29 +361,32 @@ mod tests {
     use super::*;
     use casemate::PolicyChange;
     use casemate_datapath::spd::PolicyTable;
-    use casemate_datapath::{Audit, Config, DropReason, Event as DatapathEvent, Unmatched};
+    use casemate_datapath::{Config, Event as DatapathEvent, Unmatched};
+    use casemate_ike::StateFault;
     use casemate_sa::{AddrRange, Limits};
+    use casemate_wire::flow::{FlowKey, FlowPorts};
+    use std::net::Ipv4Addr;
 
     #[test]
-    fn policy_notices_wait_in_bounded_memory_and_audit_notices_do_not_wait() {
+    fn notices_about_sas_wait_in_bounded_memory_and_others_do_not_wait() {
         let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
         let policy = Policy { selector: any, action: Action::Discard, priority: 0 };
         let id = PolicyTable::new(1, 1).insert(policy).unwrap();
-        let removed = Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id });
-        let reason = DropReason::NoSa;
-        let audit = Audit {
-            at: Instant::ZERO,
-            reason,
-            src: None,
-            dst: None,
-            header: None,
-            udp: None,
-            flow_label: None,
-        };
-        assert!(PendingNotices::must_wait(&removed));
-        assert!(!PendingNotices::must_wait(&Notice::Datapath(DatapathEvent::Audit(audit))));
+        let (host, ports) = (Ipv4Addr::LOCALHOST, FlowPorts::new(0, 0));
+        let [policy, datapath] = [
+            Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id }),
+            Notice::Datapath(DatapathEvent::Acquire { policy: id, flow: FlowKey::v4(host, host, 1, ports) }),
+        ];
+        let ike = Notice::Ike(Event::Fault {
+            fault: StateFault::MessageId.into(),
+            path: Path { local: (host, 500).into(), remote: (host, 500).into() },
+            connection: None,
+            explanation: None,
+        });
+        assert!(!PendingNotices::must_wait(&policy) && !PendingNotices::must_wait(&datapath));
+        assert!(PendingNotices::must_wait(&ike));
         let mut notices = PendingNotices::default();
-        (0..MAX_NOTICES + 3).for_each(|_| notices.push(removed.clone()));
+        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone()));
         assert_eq!((notices.waiting.len(), notices.lost), (MAX_NOTICES, 3));
     }
 

@@ -46,7 +46,8 @@ impl SharedKeys {
         ranked.min_by_key(|(order, _)| *order).map(|(_, key)| &key.secret)
     }
 
-    /// Whether a key can be that of this host and one of the peers. An identity that is not known yet matches.
+    /// Whether a key can be that of this host and one of the peers. An identity that is not known yet
+    /// matches.
     pub(super) fn may_suit(&self, local: Option<&Identity>, remote: &IdPattern) -> bool {
         let suits = |key: &SharedKey, remote: &Identity| match local {
             Some(local) => rank(key, local, remote).is_some(),
