@@ -1,9 +1,9 @@
 //! Changes of the configuration by clients of vici, and when they take effect.
 //!
-//! The thread `configuration` builds a change, and the event loop applies it. While changes cost little, the
-//! response to the command that loads a section is sent when the section has taken effect. When they cost
-//! more ([`PROMPT`]), as with thousands of connections, the response is sent at once and changes are
-//! collected. All other commands wait until every change before them has taken effect.
+//! The thread `configuration` builds a change, and the event loop applies it. While the changes of a burst
+//! take little time, the response to the command that loads a section is sent when the section has taken
+//! effect. When they take more ([`PROMPT`]), as with thousands of connections, the response is sent at once
+//! and changes are collected. All other commands wait until every change before them has taken effect.
 
 use super::commands;
 use super::loaded::Loaded;
@@ -18,8 +18,10 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// If a change took longer than this to take effect, the following changes are collected.
-const PROMPT: Duration = Duration::from_millis(20);
+/// If the changes of a burst would together take longer than this to take effect, the rest are collected.
+const PROMPT: Duration = Duration::from_millis(500);
+/// A burst ends when no change has come for this long.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Time after the last change in which collected changes take effect, at least.
 const COLLECT: Duration = Duration::from_millis(50);
 /// How many times longer than it takes to apply changes they are collected.
@@ -48,6 +50,25 @@ pub(super) struct Changes {
     pub(super) changed_at: Option<Instant>,
     /// How long the last change took to take effect.
     pub(super) cost: Duration,
+    /// How long all changes of the burst took.
+    pub(super) burst_cost: Duration,
+}
+
+impl Changes {
+    /// Numbers a change. Returns whether it is prompt: its response is sent when it has taken effect.
+    fn add(&mut self, now: Instant) -> bool {
+        if self.changed_at.is_none_or(|last| now.saturating_duration_since(last) > PAUSE) {
+            self.burst_cost = Duration::ZERO;
+        }
+        self.last = self.last.saturating_add(1);
+        self.changed_at = Some(now);
+        self.burst_cost.saturating_add(self.cost) <= PROMPT
+    }
+
+    fn note_cost(&mut self, cost: Duration) {
+        self.cost = cost;
+        self.burst_cost = self.burst_cost.saturating_add(cost);
+    }
 }
 
 impl ViciServer {
@@ -77,7 +98,7 @@ impl ViciServer {
         context: &mut ViciContext<'_, '_>,
     ) -> Vec<ViciRequest> {
         let Some((number, since)) = self.changes.applying.take() else { return Vec::new() };
-        self.changes.cost = since.elapsed();
+        self.changes.note_cost(since.elapsed());
         match result {
             Ok(()) => {
                 self.changes.applied = number;
@@ -128,7 +149,9 @@ impl ViciServer {
 
     /// Whether the collected changes are to be applied now. Sets an alarm otherwise.
     pub(super) fn next_change(&mut self) -> Option<ViciRequest> {
-        let Changes { last, applied, applying: None, changed_at, cost } = self.changes else { return None };
+        let Changes { last, applied, applying: None, changed_at, cost, .. } = self.changes else {
+            return None;
+        };
         if last == applied {
             return None;
         }
@@ -156,14 +179,33 @@ impl ViciServer {
         match commands::change(self, &name, &message, context) {
             Err(error) => self.respond(id, commands::failure(&error)),
             Ok(response) => {
-                self.changes.last = self.changes.last.saturating_add(1);
-                self.changes.changed_at = Some(Instant::now());
-                if self.changes.cost <= PROMPT {
+                if self.changes.add(Instant::now()) {
                     self.waiting.push((id, Waiting::Change(self.changes.last, response)));
                 } else {
                     self.respond(id, response);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_a_burst_are_prompt_until_they_take_too_long() {
+        let (mut changes, mut now) = (Changes::default(), Instant::now());
+        let mut add = |pause: u64, cost: u64| {
+            now += Duration::from_millis(pause);
+            let is_prompt = changes.add(now);
+            changes.note_cost(Duration::from_millis(cost));
+            is_prompt
+        };
+        let prompt = (0..100).take_while(|_| add(10, 10)).count();
+        assert_eq!(prompt, 50, "50 changes of 10 ms are 500 ms");
+        assert!(!add(1_000, 10), "the burst goes on");
+        assert!(add(1_001, 600), "after a pause, a change is prompt again");
+        assert!(!add(2_000, 600), "a change takes 600 ms, so none is prompt");
     }
 }
