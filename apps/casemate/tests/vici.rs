@@ -10,6 +10,9 @@ use std::process::Command;
 use swanctl::Swanctl;
 use testnet::{Host, Side, TestNet, eventually};
 
+/// A CRL in PEM.
+const CRL: &[u8] = include_bytes!("../../../core/pki/tests/data/root.crl");
+
 /// The configuration of one side; `auth` is the content of both authentication sections besides their `id`.
 fn conf(side: Side, auth: &str) -> String {
     let name = |side| if side == Side::Left { "left.example.org" } else { "right.example.org" };
@@ -244,6 +247,8 @@ fn swanctl_loads_certificates_and_keys() {
             return casemate_test_support::skip("openssl (Debian package openssl) made no certificates");
         }
     }
+    fs::create_dir_all(left.directory.join("x509crl")).unwrap();
+    fs::write(left.directory.join("x509crl/root.crl"), CRL).unwrap();
     let _running = [net.left.run_vici(&[]), net.right.run_vici(&[])];
     for side in [&left, &right] {
         let loaded = side.output(&["--load-all", "--noprompt"]);
@@ -262,7 +267,10 @@ fn swanctl_loads_certificates_and_keys() {
     }
     let certificates = left.output(&["--list-certs"]);
     assert!(
-        has_in_order(&certificates, &["CN=left.example.org", "has private key", "CN=Test CA"]),
+        has_in_order(
+            &certificates,
+            &["CN=left.example.org", "has private key", "CN=Test CA", "X.509 CRLs", "CN=root"]
+        ),
         "{certificates}"
     );
     // The second run finds its keys loaded, by their identifiers, and unloads none.

@@ -1,7 +1,7 @@
 //! Loads certificate and key files.
 
 use super::verifier::PeerVerifier;
-use super::{Keyring, ListedCert, OwnCert, OwnCerts, SharedKeys};
+use super::{Keyring, ListedFile, ListedKind, OwnCert, OwnCerts, SharedKeys};
 use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
@@ -64,8 +64,8 @@ pub(super) fn load(
         config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
     let verifiers = verifiers.collect();
     let (own, mut listed) = reader.own(config, &cas, &list);
-    let of_ca = |der: &Vec<u8>| ListedCert { der: der.clone(), is_authority: true, has_key: false };
-    listed.extend(cas.iter().map(of_ca));
+    listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
+    listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
     let errors = reader.errors.into_inner();
     if !errors.is_empty() {
         return Err(errors);
@@ -169,7 +169,7 @@ impl KeyFileReader<'_> {
         config: &Config,
         cas: &[Vec<u8>],
         providers: &Providers<'_>,
-    ) -> (OwnCerts, Vec<ListedCert>) {
+    ) -> (OwnCerts, Vec<ListedFile>) {
         let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
             casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
             casemate_ike::config::LocalMethod::SharedKey => None,
@@ -193,7 +193,8 @@ impl KeyFileReader<'_> {
             let Some((leaf, rest)) = certs.split_first() else { continue };
             let issuers = Issuers::find(leaf, rest, cas, providers);
             let joined = self.join(&path, leaf, issuers, &keys, providers);
-            listed.push(ListedCert { der: leaf.clone(), is_authority: false, has_key: joined.is_some() });
+            let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
+            listed.push(ListedFile { der: leaf.clone(), kind });
             match joined {
                 Some(cert) => own.0.push(cert),
                 // A peer's certificate has no private key here; a certificate that a connection signs

@@ -28,19 +28,29 @@ pub struct Keyring {
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
-    /// All certificates, for clients that show them.
-    listed: Vec<ListedCert>,
+    /// All certificates and CRLs, for clients that show them.
+    listed: Vec<ListedFile>,
     /// Refused peers, for the log.
     refusals: Mutex<Vec<RefusedPeer>>,
 }
 
-/// A certificate, and what it is for.
-pub(crate) struct ListedCert {
+/// A certificate or CRL that was read.
+pub(crate) struct ListedFile {
     pub(crate) der: Vec<u8>,
-    /// Whether it is that of a trusted CA.
-    pub(crate) is_authority: bool,
-    /// Whether its private key is known.
-    pub(crate) has_key: bool,
+    pub(crate) kind: ListedKind,
+}
+
+/// What a listed file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListedKind {
+    /// A certificate of this host, whose private key is known.
+    Own,
+    /// A certificate of a peer, or of this host without its private key.
+    Peer,
+    /// A certificate of a trusted CA.
+    Authority,
+    /// A certificate revocation list.
+    Crl,
 }
 
 /// A peer whose certificate or signature was refused.
@@ -96,8 +106,8 @@ impl Keyring {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The certificates: our own, those of peers, and those of trusted CAs.
-    pub(crate) fn certificates(&self) -> &[ListedCert] {
+    /// The certificates, our own, those of peers and those of trusted CAs, and the CRLs.
+    pub(crate) fn listed(&self) -> &[ListedFile] {
         &self.listed
     }
 

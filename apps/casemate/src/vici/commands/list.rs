@@ -1,7 +1,7 @@
 //! Commands that stream events.
 
 use super::{Call, Outcome};
-use crate::keyring::ListedCert;
+use crate::keyring::{ListedFile, ListedKind};
 use crate::vici::ViciContext;
 use crate::vici::message::MessageWriter;
 use crate::vici::queries::{self, PolicyFilter};
@@ -62,19 +62,23 @@ pub(super) fn policies(Call { request, context, events, .. }: Call<'_, '_, '_>) 
 pub(super) fn certificates(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_any =
         |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
-    for ListedCert { der, is_authority, has_key } in context.keyring.certificates() {
-        let flag = if *is_authority { "CA" } else { "NONE" };
+    for ListedFile { der, kind } in context.keyring.listed() {
+        let (file_type, flag) = match kind {
+            ListedKind::Own | ListedKind::Peer => ("X509", Some("NONE")),
+            ListedKind::Authority => ("X509", Some("CA")),
+            ListedKind::Crl => ("X509_CRL", None),
+        };
         let name = || subject(der).and_then(dn_to_text);
-        let is_wanted = request.text("type").is_none_or(|wanted| is_any(wanted, "X509"))
-            && request.text("flag").is_none_or(|wanted| is_any(wanted, flag))
+        let is_wanted = request.text("type").is_none_or(|wanted| is_any(wanted, file_type))
+            && request.text("flag").is_none_or(|wanted| is_any(wanted, flag.unwrap_or("ANY")))
             && request.text("subject").is_none_or(|wanted| name().as_deref() == Some(wanted));
         if !is_wanted {
             continue;
         }
         let message = MessageWriter::message(|message| {
-            message.value("type", "X509");
-            message.value("flag", flag);
-            message.flag("has_privkey", *has_key);
+            message.value("type", file_type);
+            message.optional("flag", flag);
+            message.flag("has_privkey", *kind == ListedKind::Own);
             message.value("data", der);
         });
         events.push(("list-cert", message));
