@@ -17,8 +17,9 @@ pub(crate) struct InboundCommit<'s> {
     pub(crate) keys: &'s SaKeys,
     pub(crate) state: &'s mut State,
     pub(crate) rohc: Option<&'s mut InboundRohc>,
-    /// Committed packets and their bytes, which are counted at the end of the run.
+    /// Committed packets, which are counted at the end of the run.
     pub(crate) packets: u64,
+    /// Bytes of those packets after the removal of their protection.
     pub(crate) bytes: u64,
 }
 
@@ -32,20 +33,24 @@ impl InboundCommit<'_> {
         run: &mut [InboundPacket],
         outcomes: &mut [OpenOutcome],
     ) {
-        for ((packet, record), outcome) in packets.iter().zip(&mut *run).zip(outcomes) {
+        for (record, outcome) in run.iter_mut().zip(outcomes) {
             if record.slot().is_none() {
                 continue;
             }
             match mem::replace(outcome, OpenOutcome::Pending) {
                 OpenOutcome::Pending => record.set_drop(DropReason::CryptoFailed),
                 OpenOutcome::Forged => self.count_forged(record),
-                OpenOutcome::Authenticated(proof) => self.commit(packet.len(), record, proof),
+                OpenOutcome::Authenticated(proof) => self.commit(record, proof),
             }
         }
         // A loop of its own, because both together need more registers than processors have.
         for (packet, record) in packets.iter_mut().zip(run) {
             let rohc = self.rohc.as_deref_mut();
-            record.remove_protection(|record| remove_esp(packet, record, key, self.keys, rohc));
+            record.remove_protection(|record| {
+                let removed = remove_esp(packet, record, key, self.keys, rohc);
+                self.bytes = self.bytes.wrapping_add(packet.len() as u64);
+                removed
+            });
         }
     }
 
@@ -57,13 +62,12 @@ impl InboundCommit<'_> {
 
     /// Commits the sequence number of an authenticated packet; drops a replayed one.
     #[cfg_attr(target_pointer_width = "64", inline(always))]
-    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Authenticated) {
+    fn commit(&mut self, record: &mut InboundPacket, proof: Authenticated) {
         if let Err(reason) = self.state.commit_replay(proof) {
             return record.set_drop(reason);
         }
         // Cannot wrap: a run has at most MAX_BATCH packets.
         self.packets = self.packets.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(len as u64);
     }
 
     /// Counts the committed packets. Returns `true` if the SA has reached its soft lifetime.
@@ -82,9 +86,13 @@ impl InboundCommit<'_> {
         for (packet, record) in waiting {
             match self.verify_ah(key, packet, record) {
                 Ok(VerifiedAh { proof, header }) => {
-                    self.commit(packet.len(), record, proof);
+                    self.commit(record, proof);
                     let keys = self.keys;
-                    record.remove_protection(|record| remove_ah(packet, record, header, keys));
+                    record.remove_protection(|record| {
+                        let removed = remove_ah(packet, record, header, keys);
+                        self.bytes = self.bytes.wrapping_add(packet.len() as u64);
+                        removed
+                    });
                 }
                 Err(DropReason::IcvMismatch) => self.count_forged(record),
                 Err(reason) => record.set_drop(reason),

@@ -9,7 +9,7 @@ use casemate_sa::{Bounds, Instant, Lifetime};
 pub struct Meter {
     /// Packets sealed or opened.
     pub packets: u64,
-    /// Bytes of those packets before protection or after opening.
+    /// Bytes of those packets, before protection or after its removal: the same on both sides of an SA.
     pub bytes: u64,
     /// When the SA was added.
     pub added: Instant,

@@ -5,10 +5,10 @@
 use casemate_crypto::{
     AeadJob, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, JobStatus, MacAlg, MacKind, Provider,
 };
-use casemate_datapath::{DropReason, Inbound};
+use casemate_datapath::{Direction, DropReason, Inbound};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Mode, Transform};
-use casemate_test_support::hosts::{Ends, LinkSpec, Received, Sent, packets, suites};
+use casemate_sa::{Mode, Spi, Transform};
+use casemate_test_support::hosts::{Ends, Host, LinkSpec, Received, Sent, packets, suites};
 
 const LENGTHS: [usize; 12] = [0, 1, 2, 3, 13, 14, 15, 16, 255, 1400, 1401, 9000];
 
@@ -34,7 +34,18 @@ fn exercise(spec: &LinkSpec, what: &str) -> usize {
         let wire = link.b.send(&back).wire();
         assert_eq!(link.a.receive(&wire), Received::Packet(back), "{what}, {len} bytes back");
     }
+    let sent = [&link.a, &link.b].map(|host| counts(host, Direction::Outbound));
+    let received = [&link.b, &link.a].map(|host| counts(host, Direction::Inbound));
+    assert_eq!(sent, received, "{what}");
     2 * LENGTHS.len()
+}
+
+/// SPI, packets and bytes of each SA.
+fn counts(host: &Host, direction: Direction) -> Vec<(Spi, u64, u64)> {
+    let sas = host.dp.sas().filter(|sa| sa.id.direction() == direction);
+    let mut counts: Vec<_> = sas.map(|sa| (sa.spi, sa.meter.packets, sa.meter.bytes)).collect();
+    counts.sort();
+    counts
 }
 
 fn is_null(transform: &Transform) -> bool {
