@@ -24,6 +24,8 @@ const MANUAL: [&str; 12] = [
     "swanctl.md",
     "xfrm.md",
 ];
+/// Schemas of JSON output, which pages of the manual name.
+const SCHEMAS: [&str; 3] = ["calls.json", "status.json", "why.json"];
 /// Directories of configurations, which the installation closes to other users
 /// (packaging/systemd/casemate.tmpfiles).
 const CONFIGURATION: [&str; 5] = ["conf.d", "private", "x509", "x509ca", "x509crl"];
@@ -109,6 +111,10 @@ impl Tree {
         let docs = shell::root().join("docs/manual");
         for page in MANUAL {
             self.write(&format!("{DOC}/manual/{page}"), &fs::read_to_string(docs.join(page))?)?;
+        }
+        for schema in SCHEMAS {
+            let text = fs::read_to_string(docs.join("schema").join(schema))?;
+            self.write(&format!("{DOC}/manual/schema/{schema}"), &text)?;
         }
         let readme = fs::read_to_string(shell::root().join("README.md"))?;
         for (name, example) in examples(&readme) {
