@@ -81,6 +81,15 @@ const CLOUDFLARE: Provider = Provider {
     negotiated: ["aes256gcm16-prfsha384-ecp384", "aes256gcm16"],
 };
 
+/// "About VPN devices and IPsec/IKE parameters" of Azure: the default policy of a route-based gateway, which
+/// has one group for IKE.
+const AZURE_DEFAULT: Provider = Provider {
+    ike: "aes256-aes128-3des-sha1-sha256-modp1024",
+    esp: "aes256gcm16,aes256-aes128-3des-sha1-sha256",
+    negotiated: ["aes256-sha256-modp1024", "aes256gcm16"],
+    ..AZURE
+};
+
 const PROVIDERS: [&Provider; 4] = [&AWS, &AZURE, &GOOGLE, &CLOUDFLARE];
 
 /// Addresses of the two tunnels of the provider.
@@ -177,9 +186,13 @@ fn spis(status: &Value) -> Vec<String> {
 /// Both tunnels of a provider come up with the intended algorithms, carry packets, and are rekeyed by either
 /// side.
 fn negotiates(provider: &Provider) {
+    negotiates_with(provider, &provider.filled_in());
+}
+
+fn negotiates_with(provider: &Provider, conf: &str) {
     let Some(net) = net(&format!("cloud_{}", provider.name)) else { return };
     let Some(gateway) = Charon::start(&net.right, &provider.gateway()) else { return };
-    let running = net.left.run_config(&provider.filled_in(), None);
+    let running = net.left.run_config(conf, None);
     let status = wait_for_tunnels(&net.left, 2);
     for sa in tunnels(&status) {
         let child = &sa["children"][0];
@@ -211,6 +224,15 @@ fn aws() {
 #[test]
 fn azure() {
     negotiates(&AZURE);
+}
+
+/// The two lines that the manual names for a connection without a custom policy.
+#[test]
+fn azure_with_the_default_policy() {
+    let conf = AZURE.filled_in();
+    let conf = conf.replace("proposals = aes256-sha384-ecp384", "proposals = aes256-sha256-modp1024");
+    let conf = conf.replace("esp_proposals = aes256gcm16-ecp384", "esp_proposals = aes256gcm16");
+    negotiates_with(&AZURE_DEFAULT, &conf);
 }
 
 #[test]
