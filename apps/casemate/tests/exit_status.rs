@@ -1,5 +1,5 @@
-//! Every command ends with the exit statuses that docs/manual/run.md lists: 0, 1 for an operation that failed,
-//! 2 for wrong arguments and files.
+//! Every command ends with the exit statuses that docs/manual/run.md lists: 0, 1 for an operation that
+//! failed, 2 for wrong arguments and files.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
