@@ -88,6 +88,12 @@ const PAGES: &[Package] = &[
     Package { name: "openssl", program: "openssl" },
 ];
 
+/// Validator of JSON output (apps/casemate).
+const SCHEMAS: &[Package] = &[Package {
+    name: "python3-jsonschema",
+    program: "/usr/lib/python3/dist-packages/jsonschema/__init__.py",
+}];
+
 /// Compiler for libFuzzer (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -105,9 +111,10 @@ pub(crate) fn has_qemu() -> bool {
 /// this user cannot install any; the tests that need them are skipped then. An installation that fails is an
 /// error, because otherwise most tests would be skipped on a machine that should run all of them.
 pub(crate) fn install() -> Result<Option<String>> {
-    // Optional: some Debian releases have no compiler that is new enough, and some processors have no Intel
-    // library or browser. Only the tests that need them are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES].map(|group| absent(&[group])).into();
+    // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
+    // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
+    // are skipped then.
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);

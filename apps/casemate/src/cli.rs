@@ -4,6 +4,7 @@ use crate::calls::CallsArgs;
 use crate::control::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
+use crate::import::ImportArgs;
 use crate::inspect::InspectArgs;
 use crate::lab_program::{self, AddedCommand, LabProgramArgs};
 use crate::output;
@@ -25,6 +26,7 @@ Examples:
   casemate status                                   show SAs, policies, counters and drops
   casemate stack --tap tap0 --address 192.0.2.1/24  run a TCP/IP stack behind IPsec for applications
   casemate inspect wire.pcapng --xfrm tunnel.xfrm   decrypt a capture and show why packets would be dropped
+  casemate import wg0.conf -o swanctl.conf          convert a WireGuard configuration
   casemate calls --line 2M                          calculate how many calls a link carries, and their quality
   casemate advise                                   measure this device and recommend settings
   casemate lab run streams --quick                  reproduce an experiment of a paper on IPsec
@@ -73,6 +75,8 @@ pub enum Command {
     Stack(StackArgs),
     /// Decrypt the packets of a capture and show the verdict on each.
     Inspect(InspectArgs),
+    /// Convert a WireGuard configuration to a swanctl.conf.
+    Import(ImportArgs),
     /// Calculate how many voice calls a link carries with and without IPsec, and their quality.
     Calls(CallsArgs),
     /// Measure this device and recommend settings for it, with reasons.
@@ -153,7 +157,7 @@ mod tests {
         let mut command = Cli::command();
         let help = command.render_help().to_string();
         assert!(help.contains("Examples:\n  casemate demo"), "{help}");
-        for name in ["run", "stack", "inspect", "calls", "demo"] {
+        for name in ["run", "stack", "inspect", "import", "calls", "demo"] {
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
         }

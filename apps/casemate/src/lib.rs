@@ -18,6 +18,7 @@ pub mod control;
 pub mod demo;
 pub mod failure;
 mod history;
+pub mod import;
 pub mod inspect;
 pub mod keyring;
 pub mod lab_program;
@@ -53,6 +54,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
         Command::Cleanup(args) => run::cleanup(args),
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
+        Command::Import(args) => import::import(args),
         Command::Calls(args) => calls::calls(args),
         Command::Demo(args) => demo::demo(args),
         Command::Advise(_) | Command::Lab(_) => lab_program::run(),

@@ -19,6 +19,9 @@ const MAX_PRIVATE: usize = 78;
 /// A key exchange method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KexMethod {
+    /// 1024-bit MODP group (RFC 2409 section 6.2), for old peers. Weak: SHOULD NOT be used (RFC 8247 section
+    /// 2.4). Only the provider of legacy algorithms has it.
+    Modp1024,
     /// 1536-bit MODP group (RFC 3526 section 2). Weak: SHOULD NOT be used (RFC 8247 section 2.4).
     Modp1536,
     /// 2048-bit MODP group (RFC 3526 section 3).
@@ -45,7 +48,8 @@ pub enum KexMethod {
 
 impl KexMethod {
     /// All methods, in the order of their IANA ids.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
+        Self::Modp1024,
         Self::Modp1536,
         Self::Modp2048,
         Self::Modp3072,
@@ -62,6 +66,7 @@ impl KexMethod {
     /// IANA transform id.
     pub const fn id(self) -> u16 {
         match self {
+            Self::Modp1024 => 2,
             Self::Modp1536 => 5,
             Self::Modp2048 => 14,
             Self::Modp3072 => 15,
@@ -84,6 +89,7 @@ impl KexMethod {
     /// Keyword in strongSwan proposals, e.g. `modp2048`.
     pub const fn keyword(self) -> &'static str {
         match self {
+            Self::Modp1024 => "modp1024",
             Self::Modp1536 => "modp1536",
             Self::Modp2048 => "modp2048",
             Self::Modp3072 => "modp3072",
@@ -111,6 +117,7 @@ impl KexMethod {
     /// section 2.14). ECP: the x coordinate (RFC 5903 section 7).
     pub const fn shared_len(self) -> usize {
         match self {
+            Self::Modp1024 => 128,
             Self::Modp1536 => 192,
             Self::Modp2048 => 256,
             Self::Modp3072 => 384,
@@ -129,7 +136,7 @@ impl KexMethod {
     /// strength; this length uses the larger one, is at least 256 bits, and is rounded up to whole bytes.
     pub const fn private_len(self) -> usize {
         match self {
-            Self::Modp1536 => 32,
+            Self::Modp1024 | Self::Modp1536 => 32,
             Self::Modp2048 => 40,
             Self::Modp3072 => 53,
             Self::Modp4096 => 60,
@@ -139,9 +146,10 @@ impl KexMethod {
         }
     }
 
-    /// Prime of a MODP group, big-endian. The generator of all these groups is 2 (RFC 3526).
+    /// Prime of a MODP group, big-endian. The generator of all these groups is 2 (RFC 2409, RFC 3526).
     pub const fn modp_prime(self) -> Option<&'static [u8]> {
         match self {
+            Self::Modp1024 => Some(&modp::P1024),
             Self::Modp1536 => Some(&modp::P1536),
             Self::Modp2048 => Some(&modp::P2048),
             Self::Modp3072 => Some(&modp::P3072),
@@ -275,9 +283,9 @@ mod tests {
     #[test]
     fn lengths_match_the_rfcs() {
         let lengths = KexMethod::ALL.map(|method| (method.public_len(), method.shared_len()));
-        let modp = [192, 256, 384, 512, 768, 1024].map(|len| (len, len));
-        assert_eq!(&lengths[..6], modp);
-        assert_eq!(&lengths[6..], [(64, 32), (96, 48), (132, 66), (32, 32), (56, 56)]);
+        let modp = [128, 192, 256, 384, 512, 768, 1024].map(|len| (len, len));
+        assert_eq!(&lengths[..7], modp);
+        assert_eq!(&lengths[7..], [(64, 32), (96, 48), (132, 66), (32, 32), (56, 56)]);
         for method in KexMethod::ALL {
             assert!(method.private_len() <= MAX_PRIVATE);
             let prime = method.modp_prime().map(<[u8]>::len);

@@ -1,6 +1,14 @@
-//! Primes of the MODP groups (RFC 3526 sections 2 to 7), big-endian.
+//! Primes of the MODP groups (RFC 2409 section 6.2, RFC 3526 sections 2 to 7), big-endian.
 //!
-//! `verify/vectors` compares the primes with the text of the RFC and tests that they are safe primes.
+//! `verify/vectors` compares the primes with the text of the RFCs and tests that they are safe primes.
+
+/// RFC 2409 section 6.2.
+pub(crate) const P1024: [u8; 128] = bytes([
+    0xFFFFFFFF, 0xFFFFFFFF, 0xC90FDAA2, 0x2168C234, 0xC4C6628B, 0x80DC1CD1, 0x29024E08, 0x8A67CC74,
+    0x020BBEA6, 0x3B139B22, 0x514A0879, 0x8E3404DD, 0xEF9519B3, 0xCD3A431B, 0x302B0A6D, 0xF25F1437,
+    0x4FE1356D, 0x6D51C245, 0xE485B576, 0x625E7EC6, 0xF44C42E9, 0xA637ED6B, 0x0BFF5CB6, 0xF406B7ED,
+    0xEE386BFB, 0x5A899FA5, 0xAE9F2411, 0x7C4B1FE6, 0x49286651, 0xECE65381, 0xFFFFFFFF, 0xFFFFFFFF,
+]);
 
 /// RFC 3526 section 2.
 pub(crate) const P1536: [u8; 192] = bytes([

@@ -165,6 +165,9 @@ impl AdmissionCheck<'_> {
                 Action::Bypass => Ok(AdmissionDecision::Admit),
                 Action::Protect(_) if sec_path.is_empty() => Err(DropReason::Unprotected),
                 Action::Protect(bundle) if self.satisfies(bundle, sec_path) => Ok(AdmissionDecision::Admit),
+                Action::Protect(_) if self.has_equal_tunnel(flow, policy, sec_path) => {
+                    Ok(AdmissionDecision::Admit)
+                }
                 Action::Protect(_) => Err(DropReason::PolicyMismatch),
             },
             Lookup::NeedsPorts => self.decide_for_fragment(flow, sec_path),
@@ -174,6 +177,16 @@ impl AdmissionCheck<'_> {
                 Unmatched::PassClear | Unmatched::Discard => Err(DropReason::NoPolicy),
             },
         }
+    }
+
+    /// Whether the packet came through the SAs of another policy for the same traffic, such as those of the
+    /// second of two tunnels between the same networks. The peer chooses among them.
+    #[cold]
+    fn has_equal_tunnel(&self, flow: &FlowKey, first: &Policy, sec_path: SecPathSlots) -> bool {
+        self.policies.has_equal(flow, first, |policy| match &policy.action {
+            Action::Protect(bundle) => self.satisfies(bundle, sec_path),
+            Action::Bypass | Action::Discard => false,
+        })
     }
 
     /// Decides for a fragment that hides fields of a policy's selector. In clear, the whole datagram decides

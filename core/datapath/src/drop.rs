@@ -90,7 +90,8 @@ drop_reasons! {
     NestedTooDeep = "nested-too-deep", counted, "RFC 4301 section 5.2";
     /// The opened packet does not match the selector of its SA.
     SelectorMismatch = "selector-mismatch", audited, "RFC 4301 section 5.2";
-    /// The packet did not come through the SAs that its policy demands.
+    /// The packet did not come through the SAs that its policy demands, nor through those of another policy
+    /// with the same selector and priority.
     PolicyMismatch = "policy-mismatch", audited, "RFC 4301 section 5.2";
     /// Clear text that policy requires to be protected.
     Unprotected = "unprotected", audited, "RFC 4301 section 5.2";

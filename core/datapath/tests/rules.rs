@@ -151,6 +151,11 @@ fn link_with_two_tunnels() -> (Link, LinkSpec, LinkSpec) {
     let first = gcm_tunnel();
     let mut second = first.clone();
     second.ends.inner = ("10.1.0.2".parse().unwrap(), "10.2.0.2".parse().unwrap());
+    (link_with(&first, &second), first, second)
+}
+
+/// A link with the tunnel of `first`, and that of `second` with its own SAs.
+fn link_with(first: &LinkSpec, second: &LinkSpec) -> Link {
     let mut link = first.build();
     for (host, is_a) in [(&mut link.a, true), (&mut link.b, false)] {
         for (direction, forward) in [(Direction::Outbound, is_a), (Direction::Inbound, !is_a)] {
@@ -167,7 +172,31 @@ fn link_with_two_tunnels() -> (Link, LinkSpec, LinkSpec) {
             host.dp.add_policy(direction, policy).unwrap();
         }
     }
-    (link, first, second)
+    link
+}
+
+/// Two tunnels for the same traffic: the receiver accepts either, also the one whose policy comes second. A
+/// second policy of another priority or for other traffic does not count.
+#[test]
+fn either_of_two_tunnels_for_the_same_traffic_delivers() {
+    let spec = gcm_tunnel();
+    let mut link = link_with(&spec, &spec);
+    let packet = datagram(&spec, b"either way");
+    let wire = link.a.send(&packet).wire();
+    assert_eq!(&wire[20..24], &[0, 0, 0x10, 1], "the first tunnel");
+    // The policy of the first tunnel comes after that of the second now.
+    let (id, policy) = link.b.dp.policies(Direction::Inbound).map(|(id, p)| (id, p.clone())).next().unwrap();
+    link.b.dp.remove_policy(Direction::Inbound, id).unwrap();
+    let mut id = link.b.dp.add_policy(Direction::Inbound, policy.clone()).unwrap();
+    assert_eq!(link.b.receive(&wire), Received::Packet(packet.clone()));
+    let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
+    let later = Policy { priority: policy.priority + 1, ..policy.clone() };
+    for other in [later, Policy { selector: any, ..policy }] {
+        link.b.dp.remove_policy(Direction::Inbound, id).unwrap();
+        id = link.b.dp.add_policy(Direction::Inbound, other).unwrap();
+        let wire = link.a.send(&packet).wire();
+        link.b.must_drop(&wire, DropReason::PolicyMismatch);
+    }
 }
 
 #[test]

@@ -39,8 +39,14 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
         return implicit_iv(text, cipher);
     }
     if let Some(kex) = KexMethod::ALL.into_iter().find(|kex| kex.keyword() == text) {
-        // No provider implements Curve448.
-        return if kex == KexMethod::X448 { Err(not_implemented(text)) } else { Ok(Keyword::Kex(kex)) };
+        return match kex {
+            // No provider implements Curve448.
+            KexMethod::X448 => Err(not_implemented(text)),
+            KexMethod::Modp1024 if !cfg!(feature = "legacy") => Err(format!(
+                "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was expected"
+            )),
+            kex => Ok(Keyword::Kex(kex)),
+        };
     }
     if let Some(prf) = PrfAlg::ALL.into_iter().find(|prf| prf.keyword() == text) {
         return Ok(Keyword::Prf(prf));
@@ -184,7 +190,7 @@ mod tests {
     #[test]
     fn unimplemented_keywords_differ_from_unknown_ones() {
         for text in
-            ["modp1024", "curve448", "x448", "camellia256", "prfmd5", "ecp256bp", "sha256_96", "mlkem768"]
+            ["modp768", "curve448", "x448", "camellia256", "prfmd5", "ecp256bp", "sha256_96", "mlkem768"]
         {
             assert!(parse_keyword(text).unwrap_err().contains("not implemented"), "{text}");
         }

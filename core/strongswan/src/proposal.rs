@@ -325,6 +325,18 @@ mod tests {
         assert_eq!(parse_ah("aes128gmac").unwrap().remove(0).algorithms, ChildAlgorithms::Ah(vec![gmac]));
     }
 
+    /// Only builds with the legacy provider have `modp1024`, and only if a proposal names it.
+    #[test]
+    fn modp1024_must_be_named() {
+        match parse_ike("aes256-sha256-modp1024") {
+            Ok(named) => assert!(cfg!(feature = "legacy") && named[0].kex == [KexMethod::Modp1024]),
+            Err(why) => assert!(!cfg!(feature = "legacy") && why.contains("feature `legacy`"), "{why}"),
+        }
+        let ike = parse_ike("default").unwrap().into_iter().flat_map(|proposal| proposal.kex);
+        let esp = parse_esp("default").unwrap().into_iter().flat_map(|proposal| proposal.kex);
+        assert!(ike.chain(esp).all(|kex| kex != KexMethod::Modp1024));
+    }
+
     #[test]
     fn the_order_of_keywords_is_kept() {
         let gmac = |bits| MacAlg::standard(MacKind::AesGmac(bits));

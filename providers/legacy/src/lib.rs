@@ -1,6 +1,8 @@
-//! DES, 3DES and HMAC-MD5: broken or obsolete algorithms, in a separate crate for that reason.
+//! DES, 3DES, HMAC-MD5 and the 1024-bit MODP group: broken or obsolete algorithms, in a separate crate for
+//! that reason.
 //!
-//! RFC 8221 forbids DES-CBC and HMAC-MD5 (MUST NOT, sections 5 and 6) and discourages 3DES (SHOULD NOT). They
+//! RFC 8221 forbids DES-CBC and HMAC-MD5 (MUST NOT, sections 5 and 6) and discourages 3DES (SHOULD NOT), RFC
+//! 8247 discourages the MODP group (SHOULD NOT, section 2.4). They
 //! only exist to repeat published measurements and to communicate with old peers, and cannot be used by
 //! accident: no core crate depends on this crate, `adapters/lwip` depends on it with a feature that is off by
 //! default, and a program must add [`LEGACY`] to its `Providers` explicitly.
@@ -11,9 +13,12 @@
 
 extern crate alloc;
 
+mod modp1024;
+
 use alloc::boxed::Box;
 use casemate_crypto::{
-    AeadAlg, AeadKey, CipherAlg, CipherKey, JobStatus, KeyError, MacAlg, MacJob, MacKey, MacKind, Provider,
+    AeadAlg, AeadKey, CipherAlg, CipherKey, JobStatus, KexMethod, KexSecret, KeyError, MacAlg, MacJob,
+    MacKey, MacKind, Provider, Rng,
 };
 use cbc::{Decryptor, Encryptor};
 use des::cipher::consts::U8;
@@ -54,6 +59,13 @@ impl Provider for Legacy {
     fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         match alg.kind() {
             MacKind::HmacMd5 => hmac_md5_key(key, alg.tag_len()),
+            _ => Err(KeyError::Unsupported),
+        }
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        match method {
+            KexMethod::Modp1024 => modp1024::secret(rng),
             _ => Err(KeyError::Unsupported),
         }
     }

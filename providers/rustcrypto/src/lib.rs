@@ -84,7 +84,7 @@ impl Provider for RustCrypto {
             KexMethod::EcpP384 => kex::ecp::<p384::NistP384>(method, rng),
             KexMethod::EcpP521 => kex::ecp::<p521::NistP521>(method, rng),
             KexMethod::X25519 => kex::x25519(rng, kex::x25519_by_table),
-            KexMethod::X448 => Err(KeyError::Unsupported),
+            KexMethod::Modp1024 | KexMethod::X448 => Err(KeyError::Unsupported),
         }
     }
 

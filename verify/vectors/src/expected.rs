@@ -121,6 +121,8 @@ pub const LEGACY: &[(&str, usize)] = &[
     ("contract/cipher", 2),
     ("contract/mac", 3),
     ("contract/etm", 3),
+    ("python/modp", 4),
+    ("contract/kex", 1),
 ];
 
 /// [`differential`](crate::differential()) of two providers with all algorithms except DES, 3DES, MD5 and

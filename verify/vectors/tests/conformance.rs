@@ -42,6 +42,7 @@ fn legacy_agrees_with_itself() {
         ("differential/cipher", 12),
         ("differential/mac", 18),
         ("differential/etm", 18),
+        ("differential/kex", 4),
     ]);
 }
 

@@ -7,6 +7,7 @@
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{KexMethod, KeyLimits, PrivateKey, Provider, Rng, SignatureAlg};
+use casemate_legacy::LEGACY;
 use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::CountingRng;
@@ -61,7 +62,7 @@ fn freed_secrets_are_detected() {
 
 #[test]
 fn secrets_are_wiped() {
-    let providers: [&dyn Provider; 2] = [&RUSTCRYPTO, &AWS_LC];
+    let providers: [&dyn Provider; 3] = [&RUSTCRYPTO, &AWS_LC, &LEGACY];
     for (provider, method) in providers.into_iter().flat_map(|p| KexMethod::ALL.map(|m| (p, m))) {
         let Ok(peer) = provider.kex(method, &mut CountingRng(100)) else { continue };
         let make = || provider.kex(method, &mut CountingRng(3)).unwrap();

@@ -64,11 +64,12 @@ fn vpp_336eac8_secrets_of_curves_keep_their_zeros() {
         .for_each(check);
 }
 
-/// The groups with their primes, from the text of RFC 3526.
+/// The groups with their primes, from the texts of RFC 2409 and RFC 3526.
 fn printed() -> Vec<(usize, Vec<u8>)> {
     let mut bits = 0;
     let mut found = Vec::new();
-    for (name, value) in include_str!("../data/rfc/rfc3526.rsp").lines().filter_map(|l| l.split_once(" = ")) {
+    let texts = [include_str!("../data/rfc/rfc2409.rsp"), include_str!("../data/rfc/rfc3526.rsp")];
+    for (name, value) in texts.into_iter().flat_map(str::lines).filter_map(|l| l.split_once(" = ")) {
         match name {
             "Bits" => bits = value.parse().unwrap(),
             _ => found.push((bits, value)),
@@ -79,11 +80,11 @@ fn printed() -> Vec<(usize, Vec<u8>)> {
 }
 
 #[test]
-fn primes_match_rfc_3526() {
+fn primes_match_the_rfcs() {
     let named =
         KexMethod::ALL.into_iter().filter_map(|method| Some((method.public_len() * 8, method.modp_prime()?)));
     let named: Vec<_> = named.map(|(bits, prime)| (bits, prime.to_vec())).collect();
-    assert_eq!(named.len(), 6);
+    assert_eq!(named.len(), 7);
     assert_eq!(named, printed());
 }
 

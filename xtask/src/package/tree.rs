@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 /// Directory of the documentation.
 const DOC: &str = "usr/share/doc/casemate";
 /// Pages of the manual about the program; the others are about the lab and about other adapters.
-const MANUAL: [&str; 12] = [
+const MANUAL: [&str; 13] = [
     "calls.md",
+    "cloud.md",
     "counters.md",
     "guard.md",
     "ike.md",
@@ -24,6 +25,10 @@ const MANUAL: [&str; 12] = [
     "swanctl.md",
     "xfrm.md",
 ];
+/// Schemas of JSON output, which pages of the manual name.
+const SCHEMAS: [&str; 3] = ["calls.json", "status.json", "why.json"];
+/// Templates for cloud gateways.
+const CLOUD: [&str; 4] = ["aws.conf", "azure.conf", "cloudflare.conf", "google.conf"];
 /// Directories of configurations, which the installation closes to other users
 /// (packaging/systemd/casemate.tmpfiles).
 const CONFIGURATION: [&str; 5] = ["conf.d", "private", "x509", "x509ca", "x509crl"];
@@ -109,6 +114,12 @@ impl Tree {
         let docs = shell::root().join("docs/manual");
         for page in MANUAL {
             self.write(&format!("{DOC}/manual/{page}"), &fs::read_to_string(docs.join(page))?)?;
+        }
+        for (directory, files) in [("schema", &SCHEMAS[..]), ("cloud", &CLOUD[..])] {
+            for file in files {
+                let text = fs::read_to_string(docs.join(directory).join(file))?;
+                self.write(&format!("{DOC}/manual/{directory}/{file}"), &text)?;
+            }
         }
         let readme = fs::read_to_string(shell::root().join("README.md"))?;
         for (name, example) in examples(&readme) {

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// Version of the JSON output (docs/manual/schema/calls.json).
+const SCHEMA_VERSION: u32 = 1;
+
 /// Formats a rate with a suitable unit.
 pub(super) fn rate(bits: u64) -> String {
     let (size, unit) = match bits {
@@ -122,6 +125,7 @@ pub(super) fn json_line(value: &Value) -> String {
 /// The results of all choices.
 pub(super) fn json(question: &Question, answers: &[Answer]) -> Value {
     json!({
+        "schema_version": SCHEMA_VERSION,
         "line": question.line,
         "codec": question.codec.map(|codec| codec.keyword),
         "payload": question.stream.payload,
@@ -198,7 +202,7 @@ pub(super) fn paper_json() -> Value {
             "name": kind.name(), "printed": row(kind.printed()), "exact": row(kind.exact()), "misprint": kind.misprint(),
         })
     });
-    json!({ "table": 3, "rows": rows })
+    json!({ "schema_version": SCHEMA_VERSION, "table": 3, "rows": rows })
 }
 
 #[cfg(test)]

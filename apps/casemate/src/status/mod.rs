@@ -27,6 +27,9 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
+/// Version of the JSON output (docs/manual/schema/status.json).
+const SCHEMA_VERSION: u32 = 1;
+
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -128,6 +128,7 @@ impl Snapshot {
         let drops: Map<String, Value> =
             self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
         json!({
+            "schema_version": super::SCHEMA_VERSION,
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "tun": tun,

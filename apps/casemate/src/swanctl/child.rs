@@ -1,10 +1,11 @@
 //! The sections of `children`: Child SAs, and shunts (traffic that passes or is dropped without an SA).
 
-use super::connection::Context;
+use super::connection::{Context, WEAK_GROUP};
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
+use casemate_crypto::KexMethod;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
 };
@@ -223,6 +224,11 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
     let ah = keys.list("ah_proposals", casemate_strongswan::proposal::parse_ah);
     let esp = keys.list("esp_proposals", casemate_strongswan::proposal::parse_esp);
+    for (name, given) in [("ah_proposals", &ah), ("esp_proposals", &esp)] {
+        if given.iter().flatten().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
+            keys.warn(name, WEAK_GROUP);
+        }
+    }
     let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
     if proposals.is_empty() { config::child_proposals() } else { proposals }
 }

@@ -7,6 +7,7 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
+use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
@@ -18,6 +19,10 @@ use std::time::Duration;
 
 /// Default of `rekey_time`.
 const REKEY: Duration = Duration::from_secs(4 * 3_600);
+
+/// Warning about `modp1024`.
+pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: modp2048, ecp256 or another \
+                                     stronger group was expected; remove it as soon as the peer has one";
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";
@@ -104,6 +109,9 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
         keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
+    if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
+        keys.warn("proposals", WEAK_GROUP);
+    }
     let connection = Connection {
         name: name.into(),
         local_addrs: addresses_or_any(&keys, "local_addrs"),

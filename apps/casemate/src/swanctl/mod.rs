@@ -53,6 +53,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
+pub(crate) use value::base64;
 use value::truth;
 
 /// What the rest of a configuration defines, when a part of it is read.

@@ -92,7 +92,7 @@ fn scaled(text: &str, units: &[(char, u64)]) -> Option<u64> {
 }
 
 /// Decodes Base64 (RFC 4648 section 4) with or without padding. The bytes may be a secret.
-pub(super) fn base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+pub(crate) fn base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let text = text.trim_end_matches('=').as_bytes();
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
     for group in text.chunks(4) {

@@ -66,6 +66,7 @@ const fn prf(alg: PrfAlg) -> &'static str {
 
 const fn key_exchange(method: KexMethod) -> &'static str {
     match method {
+        KexMethod::Modp1024 => "MODP_1024",
         KexMethod::Modp1536 => "MODP_1536",
         KexMethod::Modp2048 => "MODP_2048",
         KexMethod::Modp3072 => "MODP_3072",

@@ -12,6 +12,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Version of the JSON output (docs/manual/schema/why.json).
+const SCHEMA_VERSION: u32 = 1;
+
 /// Reports about the connection with this name, or about that of a child.
 pub(crate) fn report(
     name: &str,
@@ -43,6 +46,7 @@ pub(crate) fn report(
     let found = findings(&facts);
     let events = record.map(|record| record.events.iter().collect::<Vec<_>>()).unwrap_or_default();
     Ok(json!({
+        "schema_version": SCHEMA_VERSION,
         "ok": true,
         "connection": status.to_json(),
         "configuration": configuration(&connection),

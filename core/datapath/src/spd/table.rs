@@ -181,6 +181,16 @@ impl PolicyTable {
         }
     }
 
+    /// Whether a policy with the selector and priority of `first`, which matches the flow, fulfils a
+    /// condition. Several tunnels for the same traffic have such policies.
+    pub fn has_equal(&self, flow: &FlowKey, first: &Policy, is_so: impl Fn(&Policy) -> bool) -> bool {
+        let fit = |policy: &Policy| {
+            let is_equal = policy.priority == first.priority && policy.selector == first.selector;
+            if is_equal && is_so(policy) { Fit::Match } else { Fit::NoMatch }
+        };
+        matches!(self.first_of(flow, fit), Lookup::Match(..))
+    }
+
     /// The first policy whose fit is not [`Fit::NoMatch`].
     fn first_of(&self, flow: &FlowKey, fit: impl Fn(&Policy) -> Fit) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };

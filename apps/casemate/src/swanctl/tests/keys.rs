@@ -262,6 +262,27 @@ fn peer_without_auth_gives_a_warning() {
 
 /// Without an address of the peer, traffic passes in clear when a Child SA ends.
 #[test]
+fn a_weak_group_gives_a_warning_where_it_is_named() {
+    let warnings = |ike: &str, esp: &str| {
+        let text = format!(
+            "connections {{\n c {{\n proposals = {ike}\n remote {{\n auth = psk\n }}\n children {{\n n {{\n esp_proposals = {esp}\n \
+             }}\n }}\n }}\n}}\n"
+        );
+        let config = ok(&text);
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (ike, esp, name) in [
+        ("aes256-sha256-modp1024, default", "default", "connections.c.proposals"),
+        ("default", "aes256gcm16-modp1024", "connections.c.children.n.esp_proposals"),
+    ] {
+        let found = warnings(ike, esp);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(name) && found[0].contains("RFC 8247"), "{found:?}");
+    }
+    assert!(warnings("default", "default").is_empty());
+}
+
+#[test]
 fn trap_without_a_peer_address_gives_a_warning() {
     let warnings = |addrs: &str, action: &str| {
         let child = format!("children {{\n d {{\n {action}\n }}\n}}");

@@ -1,0 +1,55 @@
+//! Debian's `charon-systemd`, unmodified, with its ESP in user space (kernel-libipsec), as a peer. `Swanctl`
+//! controls it.
+
+use crate::swanctl::Swanctl;
+use crate::testnet::{Host, eventually};
+use casemate_test_support::{Process, Program, write_program};
+use std::fs;
+use std::os::unix::net::UnixStream;
+
+/// Plugins to load. The first plugin that offers an algorithm provides it.
+const PLUGINS: &str = "aesni random nonce kdf aes sha1 sha2 hmac pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm cmac xcbc \
+     ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici";
+
+/// A running daemon with its configuration loaded.
+pub(crate) struct Charon<'h> {
+    pub(crate) swanctl: Swanctl<'h>,
+    process: Process,
+}
+
+impl<'h> Charon<'h> {
+    /// Starts the daemon on a host with this `swanctl.conf`. Notes the skipped test and returns `None` if
+    /// strongSwan is not installed. A copy runs, because Debian's AppArmor profile restricts the original to
+    /// the files of the system.
+    pub(crate) fn start(host: &'h Host, conf: &str) -> Option<Self> {
+        let swanctl = Swanctl::new(host, conf)?;
+        let Ok(bytes) = fs::read("/usr/sbin/charon-systemd") else {
+            casemate_test_support::skip("charon-systemd (Debian package charon-systemd) is not installed");
+            return None;
+        };
+        let (program, settings) = (host.file("charon"), host.file("strongswan.conf"));
+        write_program(&program, &bytes);
+        let socket = host.file("vici");
+        fs::write(
+            &settings,
+            format!(
+                "charon-systemd {{\n load = {PLUGINS}\n retransmit_tries = 1\n plugins {{\n vici {{\n socket = unix://{}\n }}\n \
+                 kernel-libipsec {{\n allow_peer_ts = yes\n }}\n }}\n journal {{\n default = -1\n }}\n \
+                 filelog {{\n stdout {{\n default = 1\n flush_line = yes\n }}\n }}\n}}\n",
+                socket.display()
+            ),
+        )
+        .unwrap();
+        let program =
+            Program::new(program).env("STRONGSWAN_CONF", &settings).log_to(&host.file("charon.log"));
+        let process = program.start_with(|command| host.netns.spawn(command));
+        eventually("charon listens", || UnixStream::connect(&socket).is_ok());
+        let loaded = swanctl.output(&["--load-all", "--noprompt"]);
+        assert!(!loaded.contains("failed"), "{loaded}");
+        Some(Self { swanctl, process })
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
+}
