@@ -82,6 +82,12 @@ impl Traps {
         Ok(())
     }
 
+    /// The connection and child whose trap has this outbound policy.
+    pub(crate) fn of_policy(&self, policy: PolicyId) -> Option<(&Connection, &ChildConfig)> {
+        let spec = &self.traps.get(*self.by_policy.get(policy)?)?.spec;
+        Some((&spec.connection, &spec.child))
+    }
+
     /// Removes the trap of an ended Child SA, unless the child has another Child SA. Returns whether there
     /// was a trap.
     pub(crate) fn release(&mut self, spds: &mut SpdWriter<'_>, connection: &str, child: &str) -> bool {
