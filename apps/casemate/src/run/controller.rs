@@ -206,7 +206,8 @@ impl RunController {
                     self.trace = None;
                     handle.stop_trace();
                 }
-                let started = RunningTrace::start(&selector, count, timeout, reply, handle);
+                let started =
+                    RunningTrace::start(&selector, count, timeout, self.identity.mark(), reply, handle);
                 self.trace = started.or(self.trace.take());
                 return;
             }

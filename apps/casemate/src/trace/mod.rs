@@ -15,6 +15,8 @@ use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output;
 use crate::printable;
+use crate::why;
+use casemate_linux::netlink::Netlink;
 use clap::Args;
 use serde_json::Value;
 
@@ -73,11 +75,13 @@ pub fn trace(args: &TraceArgs) -> Result<(), Failure> {
         output::counted(args.count, "packet", "packets"),
         args.timeout
     ));
-    while let Some(line) = next(&mut lines)? {
+    let mut routes = Routes::new(begin.get("mark").and_then(Value::as_u64).unwrap_or_default());
+    while let Some(mut line) = next(&mut lines)? {
         if line.get("end").is_some() {
             output::show_error(&render::summary(&printable::value(line)));
             return Ok(());
         }
+        routes.add_to(&mut line);
         let text = if args.json {
             format!("{}\n", printable::json(&line))
         } else {
@@ -88,6 +92,35 @@ pub fn trace(args: &TraceArgs) -> Result<(), Failure> {
         }
     }
     Err(ended_early())
+}
+
+/// Looks up the routes of sent packets, as every user may.
+struct Routes {
+    netlink: Option<Netlink>,
+    /// Mark of the packets that the instance sends.
+    mark: u32,
+}
+
+impl Routes {
+    fn new(mark: u64) -> Self {
+        Self { netlink: Netlink::open().ok(), mark: u32::try_from(mark).unwrap_or_default() }
+    }
+
+    /// Adds the route to the destination of a packet, if the packet was sent.
+    fn add_to(&mut self, packet: &mut Value) {
+        let Some(netlink) = &mut self.netlink else { return };
+        let Some(steps) = packet.get_mut("steps").and_then(Value::as_array_mut) else { return };
+        let text = |step: &Value, name: &str| step.get(name).and_then(Value::as_str).map(str::to_owned);
+        if steps.last().and_then(|last| text(last, "step")).as_deref() != Some("sent") {
+            return;
+        }
+        // The outermost header; that of the source if the packet left in clear.
+        let dst = steps.iter().rev().find_map(|step| text(step, "dst")?.parse().ok());
+        let Some(dst) = dst else { return };
+        let mut route = why::route(netlink, dst, self.mark);
+        route.as_object_mut().map(|fields| fields.insert("step".into(), "route".into()));
+        steps.push(route);
+    }
 }
 
 /// The next line of the response; `None` at its end.

@@ -73,6 +73,7 @@ fn line(step: &Value) -> Option<(&'static str, String)> {
         "opened" => plain("ICV", "correct"),
         "decapsulated" => ("inner", decapsulated(step)),
         "sent" => ("sent", sent(step).into()),
+        "route" => ("route", route(step)),
         "delivered" => plain("delivered", "to this host or its network, through the TUN interface"),
         "held" => plain(
             "held",
@@ -172,6 +173,17 @@ fn sent(step: &Value) -> &'static str {
         "next-hop" => "to the link address of the next hop (packet socket)",
         "udp-socket" => "with others in one call (GSO, UDP socket)",
         _ => "raw socket: the kernel chose the way",
+    }
+}
+
+fn route(step: &Value) -> String {
+    let gateway = match text(step, "gateway") {
+        "" => String::new(),
+        gateway => format!(" through {gateway}"),
+    };
+    match text(step, "error") {
+        "" => format!("to {}{gateway} on {}", text(step, "address"), text(step, "interface")),
+        error => format!("to {}: {error}", text(step, "address")),
     }
 }
 

@@ -41,11 +41,12 @@ enum End {
 }
 
 impl RunningTrace {
-    /// Starts a trace. Responds with an error if the request is wrong or another trace is running.
+    /// Starts a trace. `mark` is that of the packets that the instance sends. Responds with an error if the request is wrong or another trace is running.
     pub(crate) fn start(
         selector: &str,
         count: u16,
         timeout: u16,
+        mark: u32,
         reply: Reply,
         handle: &EndpointHandle<'_>,
     ) -> Option<Self> {
@@ -54,7 +55,11 @@ impl RunningTrace {
                 .start_trace(filter, count.into())
                 .map_err(|error| format!("{error}: try again when it has ended"))
         });
-        let is_sent = reply.send(outcome(&started));
+        let response = match started {
+            Ok(()) => json!({"ok": true, "mark": mark}).to_string(),
+            Err(_) => outcome(&started),
+        };
+        let is_sent = reply.send(response);
         if started.is_err() {
             return None;
         }
