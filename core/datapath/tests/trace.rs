@@ -147,7 +147,7 @@ fn the_filter_selects_and_the_count_ends() {
     assert_eq!(link.b.dp.stop_trace().unwrap().undecided, 0);
     link.b.dp.start_trace(filter, 1).unwrap();
     link.b.must_drop(&wire, DropReason::IcvMismatch);
-    assert_eq!(link.b.dp.stop_trace().unwrap().undecided, 1, "nobody knows what the packet contains");
+    assert_eq!(link.b.dp.stop_trace().unwrap().undecided, 1, "it is unknown what the packet contains");
     assert!(link.b.dp.stop_trace().is_none() && !link.b.dp.is_tracing());
     let filter = TraceFilter { peer: Some(link.ends.outer.0), ..TraceFilter::default() };
     link.b.dp.start_trace(filter, 1).unwrap();

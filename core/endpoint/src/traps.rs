@@ -1,5 +1,6 @@
 //! Policies without their own SAs: traps, which request a Child SA when a packet matches, and shunts.
 
+mod queries;
 mod spec;
 
 use crate::notice::TrapError;
@@ -9,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
-use casemate_ike::{PacketSelectors, PendingRetry, Routes, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{PacketSelectors, Routes, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;
@@ -80,12 +81,6 @@ impl Traps {
             Trap { spec, policies, requested: false, child_count: 0, reqid, failures: 0, paused_until: None };
         self.traps.insert(reqid, Box::new(trap));
         Ok(())
-    }
-
-    /// The connection and child whose trap has this outbound policy.
-    pub(crate) fn of_policy(&self, policy: PolicyId) -> Option<(&Connection, &ChildConfig)> {
-        let spec = &self.traps.get(*self.by_policy.get(policy)?)?.spec;
-        Some((&spec.connection, &spec.child))
     }
 
     /// Removes the trap of an ended Child SA, unless the child has another Child SA. Returns whether there
@@ -308,20 +303,6 @@ impl Traps {
             any = true;
         }
         any
-    }
-
-    /// The traps in a pause, in the order of its end.
-    pub(crate) fn paused(&self) -> impl Iterator<Item = PendingRetry> {
-        self.pauses.iter().filter_map(|[until, id, _]| {
-            let trap = self.traps.get(reqid([id, 0])?)?;
-            let TrapSpec { connection, child, .. } = &trap.spec;
-            Some(PendingRetry {
-                connection: connection.clone(),
-                child: Some(child.clone()),
-                at: Instant::from_micros(until),
-                attempts: trap.failures,
-            })
-        })
     }
 }
 

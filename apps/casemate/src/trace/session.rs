@@ -41,7 +41,8 @@ enum End {
 }
 
 impl RunningTrace {
-    /// Starts a trace. `mark` is that of the packets that the instance sends. Responds with an error if the request is wrong or another trace is running.
+    /// Starts a trace. `mark` is that of the packets that the instance sends. Responds with an error if the
+    /// request is wrong or another trace is running.
     pub(crate) fn start(
         selector: &str,
         count: u16,

@@ -58,7 +58,7 @@ pub struct TraceSummary {
     pub left: u32,
     /// Records that were lost because too many were unread.
     pub lost_records: u64,
-    /// Incoming packets that were dropped before decryption, so that nobody knows whether they match.
+    /// Incoming packets that were dropped before decryption, so that it is unknown whether they match.
     pub undecided: u64,
 }
 

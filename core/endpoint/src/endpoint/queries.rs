@@ -62,7 +62,7 @@ impl Endpoint {
 
     /// The connection and child whose trap has this outbound policy.
     pub fn trap_of(&self, policy: PolicyId) -> Option<(&Connection, &ChildConfig)> {
-        self.traps.of_policy(policy)
+        self.traps.of_policy(policy).map(|trap| (&*trap.connection, &*trap.child))
     }
 
     /// Number of reserved inbound SPIs, of SAs and of running negotiations.
