@@ -173,3 +173,30 @@ fn drops_outside_of_the_data_path_are_traced() {
     assert_eq!((found.len(), found[0].packet), (1, 2), "the packet is recognized");
     assert_eq!(found[0].step, TraceStep::Dropped(DropReason::SendFailed));
 }
+
+#[test]
+fn each_protocol_and_mode_is_recognized_when_it_is_sent() {
+    let esp = || suites::esp(suites::gcm(), 1);
+    let ah = || suites::ah(suites::all_ah()[0], 1);
+    for (ends, mode, transform, encap) in [
+        (Ends::tunnel(6, 4), Mode::Tunnel, esp(), true),
+        (Ends::tunnel(4, 6), Mode::Tunnel, esp(), true),
+        (Ends::transport(4), Mode::Transport, esp(), false),
+        (Ends::tunnel(4, 4), Mode::Tunnel, ah(), false),
+        (Ends::transport(6), Mode::Transport, ah(), false),
+    ] {
+        let mut link = LinkSpec { encap, ..LinkSpec::single(ends, mode, transform) }.build();
+        trace_all(&mut link.a);
+        trace_all(&mut link.b);
+        let (x, y) = ends.inner;
+        let wire = link.a.send(&packets::udp(x, y, (1, 2), b"abc", false)).wire();
+        link.a.dp.trace_sent(Instant::ZERO, &wire, Transmission::UdpSocket);
+        let sent = steps(&mut link.a.dp);
+        assert!(sent.contains(&TraceStep::Number(1)), "{sent:?}");
+        assert_eq!(sent.last(), Some(&TraceStep::Sent(Transmission::UdpSocket)), "{sent:?}");
+        assert!(matches!(link.b.receive(&wire), Received::Packet(_)));
+        let received = steps(&mut link.b.dp);
+        assert!(received.contains(&TraceStep::NotReplayed(1)), "{received:?}");
+        assert_eq!(received.last(), Some(&TraceStep::Delivered), "{received:?}");
+    }
+}

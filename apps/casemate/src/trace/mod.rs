@@ -17,15 +17,15 @@ use crate::output;
 use crate::printable;
 use crate::why;
 use casemate_linux::netlink::Netlink;
-use clap::Args;
+use clap::{Args, value_parser};
 use serde_json::Value;
 
 const EXAMPLES: &str = "\
 Examples:
-  casemate trace src 10.1.0.0/16 dst 10.2.0.5 proto icmp   the next 10 packets of this traffic, in both directions
+  casemate trace src 10.1.0.0/16 dst 10.2.0.5 proto icmp   the next 10 packets, in both directions
   casemate trace dst 10.2.0.5 proto tcp dport 443 --count 2
-  casemate trace peer 192.0.2.2 dir in                     what arrives from a peer, whatever it contains
-  casemate trace spi 0xc1e38f02 --json                     packets with this SPI, an object for each
+  casemate trace peer 192.0.2.2 dir in                     what arrives from a peer
+  casemate trace spi 0xc1e38f02 --json                     an object for each packet with this SPI
 
 The selector has the words of `ip xfrm`, each with a value:
   src, dst      address or prefix of the packet without protection
@@ -42,6 +42,11 @@ Without a selector, all packets match.
 
 The trace contains no key and no payload. docs/manual/trace.md explains the steps.";
 
+/// Largest number of packets of a trace.
+const MAX_COUNT: i64 = 1_000;
+/// Longest duration of a trace in seconds.
+const MAX_TIMEOUT: i64 = 3_600;
+
 /// Arguments of `trace`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -50,10 +55,10 @@ pub struct TraceArgs {
     #[arg(value_name = "SELECTOR")]
     pub selector: Vec<String>,
     /// End after so many packets.
-    #[arg(long, value_name = "PACKETS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "PACKETS", default_value_t = 10, value_parser = value_parser!(u16).range(1..=MAX_COUNT))]
     pub count: u16,
     /// End after so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u16).range(1..=MAX_TIMEOUT))]
     pub timeout: u16,
     /// Print a JSON object for each packet instead of text.
     #[arg(long)]

@@ -2,7 +2,7 @@
 //! packet has had its last step.
 
 use super::facts::Names;
-use super::selector;
+use super::{MAX_COUNT, MAX_TIMEOUT, selector};
 use crate::control::{Reply, outcome};
 use casemate_datapath::trace::{TraceRecord, TraceSummary};
 use casemate_linux::{EndpointHandle, Scheduling};
@@ -51,7 +51,7 @@ impl RunningTrace {
         reply: Reply,
         handle: &EndpointHandle<'_>,
     ) -> Option<Self> {
-        let started = selector::parse(selector).and_then(|filter| {
+        let started = check(count, timeout).and_then(|()| selector::parse(selector)).and_then(|filter| {
             handle
                 .start_trace(filter, count.into())
                 .map_err(|error| format!("{error}: try again when it has ended"))
@@ -154,4 +154,15 @@ impl RunningTrace {
         // Sending fails only if the client has disconnected.
         let _ = self.reply.send(line.to_string());
     }
+}
+
+/// Checks the limits, which every client of the control socket has to keep.
+fn check(count: u16, timeout: u16) -> Result<(), String> {
+    let is_in = |value: u16, max| (1..=max).contains(&i64::from(value));
+    if is_in(count, MAX_COUNT) && is_in(timeout, MAX_TIMEOUT) {
+        return Ok(());
+    }
+    Err(format!(
+        "{count} packets within {timeout} s: 1 to {MAX_COUNT} packets within 1 to {MAX_TIMEOUT} s were expected"
+    ))
 }
