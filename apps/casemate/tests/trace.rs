@@ -217,3 +217,28 @@ fn one_trace_at_a_time_and_a_client_that_disconnects() {
     }
     assert!(left.stop().success());
 }
+
+#[test]
+fn more_packets_than_can_be_traced() {
+    const SENT: usize = 2_000;
+    let Some(net) = TestNet::build("more_packets_than_can_be_traced") else { return };
+    let start = |host: &Host| host.run_xfrm_with_args(&tunnel(host.side), &["--threads", "2"]);
+    let (left, right) = (start(&net.left), start(&net.right));
+    let trace = TraceClient::start(&net.left, 1_000, 60, &["proto udp dport 9", "--json"]);
+    let socket = net.left.run(|| UdpSocket::bind((Side::Left.inner(true), 0))).unwrap();
+    for _ in 0..SENT {
+        // The kernel may report that the port is closed.
+        let _ = socket.send_to(&[0; 64], (Side::Right.inner(true), 9));
+    }
+    let packets = trace.packets();
+    assert!(packets.len() <= 1_000, "{}", packets.len());
+    let mut numbers: Vec<_> = packets.iter().map(|packet| packet["packet"].as_u64().unwrap()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), packets.len(), "each packet is shown once");
+    // Steps may be lost, but most packets are complete.
+    let sent = packets.iter().filter(|packet| steps(packet).contains(&"sent")).count();
+    assert!(sent > 100, "{sent} of {}", packets.len());
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
+    assert!(left.stop().success() && right.stop().success());
+}
