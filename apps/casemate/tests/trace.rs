@@ -166,12 +166,12 @@ fn a_packet_that_is_too_long_for_the_path() {
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// A configuration with a trap for transport mode between the hosts.
+/// A configuration with a trap for transport mode between the hosts, and a scheduler.
 fn trap(side: Side) -> String {
     format!(
         "connections {{ t {{\n remote_addrs = {}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n\
          children {{ c {{\n mode = transport\n start_action = trap\n }} }} }} }}\n\
-         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\nscheduler {{ }}\n",
         side.other().outer(true)
     )
 }
@@ -186,6 +186,7 @@ fn a_packet_that_waits_for_its_sa() {
     assert!(net.left.pings_first_time(there, 8), "{}", left.log());
     let packets = trace.packets();
     assert_eq!(steps(&packets[0]), ["outgoing", "policy", "held"], "{packets:?}");
+    assert_eq!(packets[0]["steps"][0]["class"], "standard");
     assert_eq!(packets[0]["steps"][1]["trap"], "t/c");
     assert_eq!(last(&packets[1])["step"], "route", "{packets:?}");
     let sa = &packets[1]["steps"][2];
