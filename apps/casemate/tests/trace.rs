@@ -225,7 +225,7 @@ fn more_packets_than_can_be_traced() {
     let Some(net) = TestNet::build("more_packets_than_can_be_traced") else { return };
     let start = |host: &Host| host.run_xfrm_with_args(&tunnel(host.side), &["--threads", "2"]);
     let (left, right) = (start(&net.left), start(&net.right));
-    let trace = TraceClient::start(&net.left, 1_000, 60, &["proto udp dport 9", "--json"]);
+    let trace = TraceClient::start(&net.left, 1_000, 2, &["proto udp dport 9", "--json"]);
     let socket = net.left.run(|| UdpSocket::bind((Side::Left.inner(true), 0))).unwrap();
     for _ in 0..SENT {
         // The kernel may report that the port is closed.
@@ -237,9 +237,11 @@ fn more_packets_than_can_be_traced() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), packets.len(), "each packet is shown once");
-    // Steps may be lost, but most packets are complete.
-    let sent = packets.iter().filter(|packet| steps(packet).contains(&"sent")).count();
-    assert!(sent > 100, "{sent} of {}", packets.len());
+    for packet in &packets {
+        let steps = steps(packet);
+        assert_eq!((steps[0], steps.last()), ("outgoing", Some(&"route")), "{packet}");
+    }
+    assert!(packets.len() > 20, "{}", packets.len());
     assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
     assert!(left.stop().success() && right.stop().success());
 }

@@ -23,7 +23,11 @@ pub(super) fn summary(line: &Value) -> String {
     let packets = output::counted(number(line, "packets"), "packet", "packets");
     let end = if text(line, "end") == "timeout" { "the time is over" } else { "the count is reached" };
     let mut summary = format!("{packets}: {end}");
-    let (lost, undecided) = (number(line, "lost_records"), number(line, "undecided"));
+    let [missed, lost, undecided] = ["missed", "lost_records", "undecided"].map(|name| number(line, name));
+    if missed > 0 {
+        let packets = output::counted(missed, "packet", "packets");
+        let _ = write!(summary, "\n{packets} not shown, because they came faster than the trace was read");
+    }
     if lost > 0 {
         let steps = output::counted(lost, "step is", "steps are");
         let _ = write!(summary, "\n{steps} missing, because packets came faster than the trace was read");
@@ -46,7 +50,7 @@ fn headline(first: &Value) -> String {
         "incoming" => format!("incoming, {}", outer(first)),
         "reassembled" => format!("incoming, reassembled after decryption, {}", inner(first)),
         "elsewhere" => inner(first),
-        // A drop after the step that seemed to be the last.
+        // A drop after the step that seemed to be the last, or the first steps were lost.
         _ => "continued".into(),
     }
 }
@@ -293,9 +297,10 @@ mod tests {
 
     #[test]
     fn the_summary_says_what_is_missing() {
-        let line = json!({"end": "timeout", "packets": 1, "lost_records": 1, "undecided": 2});
+        let line = json!({"end": "timeout", "packets": 1, "missed": 5, "lost_records": 1, "undecided": 2});
         let text = summary(&line);
-        assert!(text.starts_with("1 packet: the time is over\n1 step is missing"), "{text}");
+        assert!(text.starts_with("1 packet: the time is over\n5 packets not shown"), "{text}");
+        assert!(text.contains("1 step is missing"), "{text}");
         assert!(text.contains("2 packets were dropped before decryption"), "{text}");
     }
 }

@@ -148,6 +148,7 @@ impl RunningTrace {
         let line = json!({
             "end": end,
             "packets": summary.packets,
+            "missed": summary.missed,
             "lost_records": summary.lost_records,
             "undecided": summary.undecided,
         });

@@ -8,12 +8,16 @@ use alloc::collections::VecDeque;
 use casemate_sa::{Instant, Protocol};
 use casemate_wire::flow::FlowKey;
 
-/// Largest number of unread records. A packet has about ten; further records are counted and lost.
+/// Largest number of unread records. A packet has about ten.
 pub const RECORD_LIMIT: usize = 1_024;
+
+/// Number of unread records up to which further packets are traced. The rest is for the later steps of
+/// packets that are on their way, so that the records of a packet are complete.
+const BEGIN_LIMIT: usize = RECORD_LIMIT / 2;
 
 /// Largest number of traced packets whose sending or delivery may still be reported. A further packet
 /// replaces the oldest.
-const WAITING_LIMIT: usize = 128;
+const WAITING_LIMIT: usize = 256;
 
 /// The running trace, if there is one.
 pub(crate) struct Tracer(Option<Box<Session>>);
@@ -56,6 +60,8 @@ pub struct TraceSummary {
     pub packets: u32,
     /// Packets that the trace still takes.
     pub left: u32,
+    /// Packets that match and were not traced, because too many records were unread.
+    pub missed: u64,
     /// Records that were lost because too many were unread.
     pub lost_records: u64,
     /// Incoming packets that were dropped before decryption, so that it is unknown whether they match.
@@ -103,9 +109,15 @@ impl Session {
         self.summary
     }
 
-    /// The number of one more traced packet; `None` if the trace takes no more.
+    /// The number of one more traced packet; `None` if the trace takes no more, or too many records are
+    /// unread.
     pub(super) fn next_packet(&mut self) -> Option<u32> {
-        self.summary.left = self.summary.left.checked_sub(1)?;
+        let left = self.summary.left.checked_sub(1)?;
+        if self.records.len() >= BEGIN_LIMIT {
+            self.summary.missed = self.summary.missed.saturating_add(1);
+            return None;
+        }
+        self.summary.left = left;
         self.summary.packets = self.summary.packets.saturating_add(1);
         Some(self.summary.packets)
     }
@@ -181,6 +193,21 @@ mod tests {
             session.push(id, Instant::ZERO, TraceStep::Sealed);
         }
         assert_eq!(core::iter::from_fn(|| session.pop()).count(), RECORD_LIMIT);
-        assert_eq!(session.summary(), TraceSummary { packets: 1, left: 0, lost_records: 3, undecided: 0 });
+        let summary = TraceSummary { packets: 1, lost_records: 3, ..TraceSummary::default() };
+        assert_eq!(session.summary(), summary);
+    }
+
+    #[test]
+    fn no_packet_begins_while_many_records_are_unread() {
+        let mut session = Session::new(TraceFilter::default(), 9);
+        let id = session.next_packet().unwrap();
+        for _ in 0..BEGIN_LIMIT {
+            session.push(id, Instant::ZERO, TraceStep::Sealed);
+        }
+        assert_eq!(session.next_packet(), None);
+        session.pop();
+        assert_eq!(session.next_packet(), Some(2));
+        let summary = TraceSummary { packets: 2, left: 7, missed: 1, ..TraceSummary::default() };
+        assert_eq!(session.summary(), summary);
     }
 }
