@@ -80,7 +80,7 @@ impl InboundBatch {
             records: ArrayVec::new(),
             outcomes: ArrayVec::new(),
             runs: ArrayVec::new(),
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::NONE,
         }
     }
 

@@ -141,7 +141,7 @@ impl OutboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { records: ArrayVec::new(), runs: ArrayVec::new(), traced: TracedPackets::default() }
+        Self { records: ArrayVec::new(), runs: ArrayVec::new(), traced: TracedPackets::NONE }
     }
 
     /// Adds states for `packets` packets, at most [`MAX_BATCH`].

@@ -15,19 +15,21 @@ impl Tracer {
 }
 
 /// No outgoing packets.
-#[derive(Default)]
 pub(crate) struct TracedPackets;
 
 impl TracedPackets {
+    pub(crate) const NONE: Self = Self;
+
     #[inline(always)]
     pub(crate) fn clear(&mut self) {}
 }
 
 /// No incoming packets.
-#[derive(Default)]
 pub(crate) struct Arrivals;
 
 impl Arrivals {
+    pub(crate) const NONE: Self = Self;
+
     #[inline(always)]
     pub(crate) fn clear(&mut self) {}
 }

@@ -15,10 +15,11 @@ use casemate_sa::{Instant, Mode};
 use casemate_wire::packet::Packet;
 
 /// The headers of the packets of a batch as they arrived; nothing while no trace runs.
-#[derive(Default)]
 pub(crate) struct Arrivals(Option<Box<ArrayVec<Option<OuterPacket>, MAX_BATCH>>>);
 
 impl Arrivals {
+    pub(crate) const NONE: Self = Self(None);
+
     /// Forgets the packets.
     #[inline]
     pub(crate) fn clear(&mut self) {

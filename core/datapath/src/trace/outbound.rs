@@ -18,7 +18,6 @@ use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
 
 /// The traced packets of a batch; nothing while no trace runs.
-#[derive(Default)]
 pub(crate) struct TracedPackets(Option<Box<ArrayVec<Traced, MAX_BATCH>>>);
 
 /// A traced packet of a batch.
@@ -30,6 +29,8 @@ struct Traced {
 }
 
 impl TracedPackets {
+    pub(crate) const NONE: Self = Self(None);
+
     /// Forgets the packets.
     #[inline]
     pub(crate) fn clear(&mut self) {
@@ -48,7 +49,7 @@ impl Datapath {
 
     #[cold]
     fn select_outgoing(&mut self, now: Instant, packets: &[Packet<'_>]) -> TracedPackets {
-        let Some(mut session) = self.tracer.take() else { return TracedPackets::default() };
+        let Some(mut session) = self.tracer.take() else { return TracedPackets::NONE };
         let mut traced = ArrayVec::new();
         if session.filter.takes(Direction::Outbound) && session.takes_more() {
             for (index, packet) in packets.iter().take(MAX_BATCH).enumerate() {
