@@ -11,6 +11,7 @@ use crate::output;
 use crate::run::{CleanupArgs, RunArgs};
 use crate::stack::args::StackArgs;
 use crate::status::StatusArgs;
+use crate::trace::TraceArgs;
 use crate::why::WhyArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -24,6 +25,7 @@ Examples:
   casemate run --xfrm tunnel.xfrm --counters state  use manual keys until Ctrl-C; `state` keeps their counters
   casemate initiate gw                              set up the connection `gw`
   casemate status                                   show SAs, policies, counters and drops
+  casemate trace dst 10.2.0.5 proto icmp            follow the next packets of a flow, step by step
   casemate stack --tap tap0 --address 192.0.2.1/24  run a TCP/IP stack behind IPsec for applications
   casemate inspect wire.pcapng --xfrm tunnel.xfrm   decrypt a capture and show why packets would be dropped
   casemate import wg0.conf -o swanctl.conf          convert a WireGuard configuration
@@ -67,6 +69,8 @@ pub enum Command {
     Log(LogArgs),
     /// Explain why a connection is in its state, and what to try.
     Why(WhyArgs),
+    /// Follow the next packets of a flow: each step and its verdict.
+    Trace(TraceArgs),
     /// Show the SAs, policies and counters of the running instance.
     Status(StatusArgs),
     /// Remove the guard, routes and rules that a crashed or failed run left behind.
@@ -157,7 +161,7 @@ mod tests {
         let mut command = Cli::command();
         let help = command.render_help().to_string();
         assert!(help.contains("Examples:\n  casemate demo"), "{help}");
-        for name in ["run", "stack", "inspect", "import", "calls", "demo"] {
+        for name in ["run", "trace", "stack", "inspect", "import", "calls", "demo"] {
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
         }

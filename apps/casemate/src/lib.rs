@@ -30,6 +30,7 @@ pub mod run;
 pub mod stack;
 pub mod status;
 pub mod swanctl;
+pub mod trace;
 pub mod vici;
 pub mod why;
 pub mod xfrm;
@@ -50,6 +51,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
         Command::Why(args) => why::why(args),
+        Command::Trace(args) => trace::trace(args),
         Command::Status(args) => status::status(args),
         Command::Cleanup(args) => run::cleanup(args),
         Command::Stack(args) => stack::stack(args),

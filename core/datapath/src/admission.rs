@@ -54,7 +54,7 @@ impl SecPathSlots {
         self.slots.first() == Some(&0)
     }
 
-    fn slots(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+    pub(crate) fn slots(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.slots.iter().filter_map(|&place| place.checked_sub(1))
     }
 }

@@ -77,7 +77,7 @@ impl Classifier<'_> {
             && selector.is_some_and(|selector| !selector.matches(&flow.common_to_all_fragments()))
     }
 
-    fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<SaChain> {
+    pub(crate) fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<SaChain> {
         let mut templates = bundle.templates().iter();
         let first = templates.next()?;
         let packet_addrs = AddrPair { src: flow.src(), dst: flow.dst() };

@@ -10,6 +10,7 @@ use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
+use crate::trace::Tracer;
 use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -97,6 +98,7 @@ pub struct Datapath {
     pub(crate) batch_padding: Option<BatchPlanner>,
     pub(crate) padding_counters: PaddingCounters,
     pub(crate) limits: Limits,
+    pub(crate) tracer: Tracer,
 }
 
 impl Datapath {
@@ -125,6 +127,7 @@ impl Datapath {
             batch_padding: None,
             padding_counters: PaddingCounters::default(),
             limits,
+            tracer: Tracer::OFF,
         }
     }
 
@@ -315,6 +318,7 @@ impl Datapath {
 
     /// Counts a drop outside of the data path, for example in reassembly, so that one table holds all drops.
     pub fn record_drop(&mut self, now: Instant, reason: DropReason, packet: &[u8]) {
+        self.trace_recorded_drop(now, reason, packet);
         self.count_drop(now, reason, packet, None);
     }
 

@@ -32,6 +32,7 @@ impl Datapath {
         for (packets, verdicts) in packets.chunks_mut(MAX_BATCH).zip(verdicts.chunks_mut(MAX_BATCH)) {
             let mut batch = InboundBatch::new();
             batch.prepare(packets.len());
+            self.trace_arrivals(packets, &mut batch);
             self.find_sas(now, packets, &mut batch);
             batch.open(packets);
             self.commit_and_admit(now, packets, &mut batch, verdicts);
@@ -52,6 +53,7 @@ impl Datapath {
     pub fn begin_inbound(&mut self, now: Instant, packets: &mut [Packet<'_>], opening: &mut OpenBatch) {
         opening.clear();
         opening.batch.prepare(packets.len());
+        self.trace_arrivals(packets, &mut opening.batch);
         self.find_sas(now, packets, &mut opening.batch);
         opening.packets.record(packets);
     }
@@ -96,9 +98,10 @@ impl Datapath {
             batch.open(packets);
             self.commit_runs(now, packets, batch);
         }
-        for ((packet, record), verdict) in packets.iter_mut().zip(&batch.records).zip(verdicts) {
+        for ((packet, record), verdict) in packets.iter_mut().zip(&batch.records).zip(&mut *verdicts) {
             self.admit(now, packet, record, verdict);
         }
+        self.trace_inbound_verdicts(now, packets, batch, verdicts);
     }
 
     /// Demultiplexes new packets, finds the SAs of protected ones, checks for replays, and groups neighbours
@@ -162,7 +165,7 @@ impl Datapath {
     /// Commits to the replay windows and removes the protection of accepted packets.
     #[inline]
     fn commit_runs(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut InboundBatch) {
-        let InboundBatch { records, outcomes, runs } = batch;
+        let InboundBatch { records, outcomes, runs, .. } = batch;
         for &InboundRun { id, ref keys, ref range } in &*runs {
             let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let records = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
@@ -250,6 +253,7 @@ impl Datapath {
         if let Inbound::Drop(reason) = verdict {
             self.count_drop(now, reason, packet.data(), None);
         }
+        self.trace_reassembled(now, packet.data(), &verdict);
         verdict
     }
 

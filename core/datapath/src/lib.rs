@@ -63,6 +63,11 @@ mod size;
 mod slab;
 pub mod spd;
 mod status;
+#[cfg(feature = "trace")]
+pub mod trace;
+#[cfg(not(feature = "trace"))]
+#[path = "trace_off.rs"]
+mod trace;
 mod transport;
 mod tunnel;
 mod verdict;

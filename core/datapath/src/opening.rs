@@ -7,6 +7,7 @@ use crate::demux::InboundPacket;
 use crate::esp::{self, EspKey, MAX_BATCH, OpenOutcome, RUN_IN_BATCH, SPARE, ToOpen};
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::sealing::BatchPackets;
+use crate::trace::Arrivals;
 use crate::{DropReason, SaId};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
@@ -35,6 +36,7 @@ impl OpenBatch {
         self.batch.records.clear();
         self.batch.outcomes.clear();
         self.batch.runs.clear();
+        self.batch.arrivals.clear();
         self.packets.clear();
     }
 
@@ -60,6 +62,7 @@ pub(crate) struct InboundBatch {
     pub(crate) outcomes: ArrayVec<OpenOutcome, MAX_BATCH>,
     /// At most one run for each packet.
     pub(crate) runs: ArrayVec<InboundRun, MAX_BATCH>,
+    pub(crate) arrivals: Arrivals,
 }
 
 /// Neighbours in a batch that are opened with one SA.
@@ -73,7 +76,12 @@ impl InboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { records: ArrayVec::new(), outcomes: ArrayVec::new(), runs: ArrayVec::new() }
+        Self {
+            records: ArrayVec::new(),
+            outcomes: ArrayVec::new(),
+            runs: ArrayVec::new(),
+            arrivals: Arrivals::NONE,
+        }
     }
 
     /// Adds states for `packets` packets, at most [`MAX_BATCH`].
@@ -86,7 +94,7 @@ impl InboundBatch {
 
     #[inline]
     pub(crate) fn open(&mut self, packets: &mut [Packet<'_>]) {
-        let Self { records, outcomes, runs } = self;
+        let Self { records, outcomes, runs, .. } = self;
         for InboundRun { keys, range, .. } in runs {
             // AH is verified when the batch is finished.
             let ProtocolKey::Esp(key) = &keys.key else { continue };

@@ -82,6 +82,7 @@ impl Datapath {
     ) {
         if sealing.packets.matches(packets) {
             self.write_verdicts(now, packets, &sealing.batch.records, verdicts);
+            self.trace_outbound_verdicts(now, packets, &sealing.batch, verdicts);
             return sealing.clear();
         }
         sealing.clear();
@@ -117,6 +118,7 @@ impl Datapath {
         self.frame_batch(now, rng, packets, origin, &mut batch);
         batch.seal(packets);
         self.write_verdicts(now, packets, &batch.records, verdicts);
+        self.trace_outbound_verdicts(now, packets, &batch, verdicts);
     }
 
     /// Does everything before the encryption with the last SA of each packet. Writes the batch in place,
@@ -131,11 +133,12 @@ impl Datapath {
         batch: &mut OutboundBatch,
     ) {
         batch.prepare(packets.len());
+        self.trace_unframed(now, packets, batch);
         let mut known = None;
         for (packet, record) in packets.iter_mut().zip(&mut batch.records) {
             self.classify_packet(now, packet, origin, record, &mut known);
         }
-        let (mut rest, mut end) = (packets, 0usize);
+        let (mut rest, mut end) = (&mut *packets, 0usize);
         for run in batch.records.chunk_by_mut(|a, b| a.chain == b.chain) {
             let split = rest.split_at_mut_checked(run.len());
             let Some((these, others)) = split.or_report("a batch has a record for each packet") else {
@@ -149,6 +152,7 @@ impl Datapath {
                 batch.runs.push(OutboundRun { sealer, range: start..end });
             }
         }
+        self.trace_framed(now, packets, batch);
     }
 
     /// Applies the SAs of `chain` to a run of packets, except for the encryption with the last SA.

@@ -9,6 +9,7 @@ use crate::esp::{self, EspKey, MAX_BATCH, RUN_IN_BATCH, SPARE};
 use crate::protect::SizePlan;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
+use crate::trace::TracedPackets;
 use crate::tunnel::InnerHeader;
 use crate::{DropReason, Outbound, Sealed};
 use alloc::sync::Arc;
@@ -39,6 +40,7 @@ impl SealBatch {
     pub(crate) fn clear(&mut self) {
         self.batch.records.clear();
         self.batch.runs.clear();
+        self.batch.traced.clear();
         self.packets.clear();
     }
 
@@ -102,6 +104,7 @@ pub(crate) struct OutboundBatch {
     pub(crate) records: ArrayVec<OutboundPacket, MAX_BATCH>,
     /// At most one run for each packet.
     pub(crate) runs: ArrayVec<OutboundRun, MAX_BATCH>,
+    pub(crate) traced: TracedPackets,
 }
 
 /// Neighbours in a batch that are sealed with one SA.
@@ -138,7 +141,7 @@ impl OutboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { records: ArrayVec::new(), runs: ArrayVec::new() }
+        Self { records: ArrayVec::new(), runs: ArrayVec::new(), traced: TracedPackets::NONE }
     }
 
     /// Adds states for `packets` packets, at most [`MAX_BATCH`].

@@ -41,7 +41,7 @@ impl Datapath {
     }
 
     /// The path MTU of the last of these SAs; `None` if it does not exist.
-    fn path_mtu_of(&self, now: Instant, chain: SaChain) -> Option<usize> {
+    pub(crate) fn path_mtu_of(&self, now: Instant, chain: SaChain) -> Option<usize> {
         let last = self.sad.outbound_ref(chain.outer.unwrap_or(chain.inner))?;
         // An IP packet is never longer, whatever the path MTU.
         Some(last.path_mtu.current(now, self.link_mtu).min(usize::from(u16::MAX)))

@@ -1,5 +1,6 @@
 //! Policies without their own SAs: traps, which request a Child SA when a packet matches, and shunts.
 
+mod queries;
 mod spec;
 
 use crate::notice::TrapError;
@@ -9,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
-use casemate_ike::{PacketSelectors, PendingRetry, Routes, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{PacketSelectors, Routes, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;
@@ -101,11 +102,6 @@ impl Traps {
         true
     }
 
-    /// Whether some trap follows the addresses of this host.
-    pub(crate) fn have_dynamic_addrs(&self) -> bool {
-        self.traps.values().any(|trap| trap.spec.has_dynamic_addrs())
-    }
-
     /// Updates the local addresses of traps. Adds the new policies before it removes the old ones. Returns
     /// the traps that could not be updated because the SPD has no room; they stay unchanged.
     pub(crate) fn update_addrs(
@@ -133,16 +129,6 @@ impl Traps {
             }
         }
         failures
-    }
-
-    /// Whether there is a trap for this child of this connection.
-    pub(crate) fn has(&self, connection: &str, child: &str) -> bool {
-        self.reqid_of(connection, child).is_some()
-    }
-
-    /// Traps of ended Child SAs, without those of `start_action`.
-    pub(crate) fn ended_child_specs(&self) -> impl Iterator<Item = TrapSpec> {
-        self.traps.values().map(|trap| &trap.spec).filter(|spec| spec.is_from_ended_child()).cloned()
     }
 
     /// Adds a shunt: traffic that passes or is dropped.
@@ -218,11 +204,6 @@ impl Traps {
         self.traps.get_mut(reqid).map(|trap| &mut **trap)
     }
 
-    fn reqid_of(&self, connection: &str, child: &str) -> Option<u32> {
-        let is_named = |reqid: &u32| self.traps.get(*reqid).is_some_and(|trap| trap.spec.child.name == child);
-        self.by_name.get_all(connection.as_bytes()).filter_map(reqid).find(is_named)
-    }
-
     /// Allows the trap to request a Child SA again, unless one exists.
     ///
     /// While a Child SA exists, the trap requests no other: a packet outside its selectors, which the peer
@@ -283,11 +264,6 @@ impl Traps {
         any
     }
 
-    /// When the first pause ends.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.pauses.first().map(|[until, ..]| Instant::from_micros(until))
-    }
-
     /// Ends the pauses that are over. Returns whether there was one, so that packets may request Child SAs
     /// again.
     pub(crate) fn end_pauses(&mut self, now: Instant) -> bool {
@@ -303,20 +279,6 @@ impl Traps {
         }
         any
     }
-
-    /// The traps in a pause, in the order of its end.
-    pub(crate) fn paused(&self) -> impl Iterator<Item = PendingRetry> {
-        self.pauses.iter().filter_map(|[until, id, _]| {
-            let trap = self.traps.get(reqid([id, 0])?)?;
-            let TrapSpec { connection, child, .. } = &trap.spec;
-            Some(PendingRetry {
-                connection: connection.clone(),
-                child: Some(child.clone()),
-                at: Instant::from_micros(until),
-                attempts: trap.failures,
-            })
-        })
-    }
 }
 
 impl Trap {
@@ -324,13 +286,6 @@ impl Trap {
     /// pause.
     fn request(&mut self) -> bool {
         self.paused_until.is_none() && !core::mem::replace(&mut self.requested, true)
-    }
-
-    /// Whether the trap has the same traffic as `child` but other DSCPs, and no Child SA.
-    fn differs_in_dscp(&self, child: &ChildConfig) -> bool {
-        let own = &self.spec.child;
-        let same_traffic = own.local_ts == child.local_ts && own.remote_ts == child.remote_ts;
-        self.child_count == 0 && same_traffic && own.dscp != child.dscp
     }
 
     /// Starts a pause that grows with each failure. One attempt may fail in several ways, but counts once.

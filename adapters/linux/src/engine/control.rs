@@ -1,6 +1,6 @@
 //! The control plane of the engine: IKE, notices, counters, and everything that depends on time alone.
 
-use super::endpoint_context::EndpointContext;
+use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
 use super::{EngineHandler, SystemProblem, held};
@@ -40,6 +40,7 @@ impl EventLoop {
             && self.system.time_to_retry() != Some(Duration::ZERO)
             && !endpoint.datapath().has_events()
             && !endpoint.datapath().has_rohc_feedback()
+            && !endpoint.datapath().has_trace_records()
             && endpoint.next_timeout().is_none_or(|timeout| timeout > now)
             && !self
                 .counters
@@ -71,8 +72,12 @@ impl EventLoop {
             .as_mut()
             .and_then(|counters| counters.poll(datapath, usage.sealed, usage.is_missing));
         let route_error = context.routes.take_error();
+        let is_tracing = context.endpoint.datapath().is_tracing();
         self.collect_output(context, shared, handler);
         self.send_rohc_feedback(shared);
+        if is_tracing {
+            handler.on_trace(&EndpointHandle(shared));
+        }
         if let Some(error) = route_error {
             handler.on_problem(SystemProblem::Sending, error.to_string());
         }

@@ -9,6 +9,7 @@ use casemate::path::DatapathAccess;
 use casemate::{Context, Endpoint};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::Datapath;
+use casemate_datapath::trace::{TraceFilter, TraceIsRunning, TraceRecord, TraceSummary};
 use casemate_ike::Credentials;
 use casemate_sched::{Counters, PerClass};
 use std::sync::{Arc, MutexGuard};
@@ -22,6 +23,28 @@ impl EndpointHandle<'_> {
     /// socket or a process while holding it.
     pub fn lock(&self) -> MutexGuard<'_, EndpointContext> {
         self.0.lock_endpoint()
+    }
+
+    /// Starts a trace of packets. The engine adds how each packet is sent
+    /// ([`Datapath::trace_sent`]).
+    pub fn start_trace(&self, filter: TraceFilter, packets: u32) -> Result<(), TraceIsRunning> {
+        let mut context = self.lock();
+        context.endpoint.datapath_mut().start_trace(filter, packets)?;
+        self.0.reports.set_tracing(true);
+        Ok(())
+    }
+
+    /// Ends the trace; see [`Datapath::stop_trace`].
+    pub fn stop_trace(&self) -> Option<TraceSummary> {
+        let mut context = self.lock();
+        self.0.reports.set_tracing(false);
+        context.endpoint.datapath_mut().stop_trace()
+    }
+
+    /// Removes and returns the unread records of the trace.
+    pub fn take_trace_records(&self) -> Vec<TraceRecord> {
+        let mut context = self.lock();
+        std::iter::from_fn(|| context.endpoint.datapath_mut().next_trace_record()).collect()
     }
 }
 

@@ -29,6 +29,8 @@ pub trait EngineHandler {
     fn on_tick(&mut self);
     /// Routes and packet filter match all changes of earlier calls. Called at least once a second.
     fn on_reconciled(&mut self);
+    /// A trace of packets is running and may have records to read. Called at least once a second.
+    fn on_trace(&mut self, endpoint: &EndpointHandle<'_>);
     /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the
     /// data path.
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);

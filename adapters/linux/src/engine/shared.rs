@@ -14,6 +14,7 @@ use crate::packet_socket::ProtectedAddrs;
 use crate::sys::EventFd;
 use crate::tun::TunWriter;
 use casemate::HeldPackets;
+use casemate_datapath::trace::Transmission;
 use casemate_datapath::{DropReason, MAX_BATCH, OpenBatch, SealBatch};
 use casemate_sa::Instant;
 use std::array;
@@ -145,6 +146,20 @@ impl Shared {
         }
     }
 
+    /// Reports to a running trace how packets were sent.
+    #[inline]
+    pub(super) fn trace_sent<'p>(
+        &self,
+        now: Instant,
+        packets: impl Iterator<Item = &'p [u8]>,
+        by: Transmission,
+    ) {
+        if self.reports.is_tracing() {
+            let mut context = self.lock_endpoint();
+            packets.for_each(|packet| context.endpoint.datapath_mut().trace_sent(now, packet, by));
+        }
+    }
+
     /// Counts a dropped packet. Locks the endpoint.
     #[cold]
     pub(super) fn record_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
@@ -180,6 +195,7 @@ pub(super) struct WorkerReports {
     number_missing: AtomicBool,
     error: Mutex<Option<String>>,
     worker_panicked: AtomicBool,
+    is_tracing: AtomicBool,
     /// IKE messages that arrived among ESP packets.
     ike_datagrams: Mutex<Vec<IkeDatagram>>,
     /// Wakes the event loop for reports that cannot wait until packets wake it.
@@ -201,6 +217,7 @@ impl WorkerReports {
             number_missing: AtomicBool::new(false),
             error: Mutex::default(),
             worker_panicked: AtomicBool::new(false),
+            is_tracing: AtomicBool::new(false),
             ike_datagrams: Mutex::default(),
             wakeup,
         }
@@ -209,6 +226,18 @@ impl WorkerReports {
     /// Whether a worker has panicked.
     pub(super) fn has_worker_panicked(&self) -> bool {
         self.worker_panicked.load(Ordering::Relaxed)
+    }
+
+    /// Whether the data path wants to know how packets are sent, because a trace is running. A hint, read
+    /// without the endpoint lock.
+    #[inline]
+    pub(super) fn is_tracing(&self) -> bool {
+        self.is_tracing.load(Ordering::Relaxed)
+    }
+
+    /// Starts or ends the reports about sent packets.
+    pub(super) fn set_tracing(&self, is_tracing: bool) {
+        self.is_tracing.store(is_tracing, Ordering::Relaxed);
     }
 
     /// Counts sealed packets.

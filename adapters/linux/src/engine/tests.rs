@@ -108,6 +108,10 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_reconciled");
     }
 
+    fn on_trace(&mut self, _endpoint: &EndpointHandle<'_>) {
+        self.assert_unlocked("on_trace");
+    }
+
     fn on_notice(&mut self, _notice: &Notice, _sa: Option<&SaStatus>) {
         self.notices += 1;
         self.assert_unlocked("on_notice");

@@ -11,6 +11,7 @@ use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::path::{FragmentPlan, OutboundAction};
 use casemate_datapath::fragment::routers_may_fragment;
+use casemate_datapath::trace::Transmission;
 use casemate_datapath::{DropReason, HEAD_ROOM, Outbound, SaId, Sealed};
 use casemate_sa::Instant;
 use casemate_wire::invariant::{self, OrBroken};
@@ -121,9 +122,10 @@ impl Transmitter {
             self.send_individually(individual, shared, now);
             let count = batch.as_ref().map_or(0, GsoBatch::len);
             let (batched, others) = others.split_at_checked(count).or_broken(IN_QUEUE, (others, &[]));
-            if batch.is_some_and(|batch| !self.send_gso(&batch, now)) {
+            match batch {
                 // Sending the packets one by one shows which one the kernel refuses.
-                self.send_individually(batched, shared, now);
+                Some(batch) if !self.send_gso(&batch, now) => self.send_individually(batched, shared, now),
+                _ => shared.trace_sent(now, bytes_of(batched), Transmission::UdpSocket),
             }
             rest = others;
         }
@@ -151,6 +153,8 @@ impl Transmitter {
                 self.send_raw(run, shared, now);
                 continue;
             }
+            let of_sent = run.iter().enumerate().filter(|(index, _)| sent.contains(*index));
+            shared.trace_sent(now, of_sent.map(|(_, outgoing)| outgoing.packet.bytes), Transmission::NextHop);
             let mut rest: ArrayVec<Outgoing<'_>, BATCH> = ArrayVec::new();
             let unsent = run.iter().enumerate().filter(|(index, _)| !sent.contains(*index));
             rest.extend(unsent.map(|(_, outgoing)| *outgoing));
@@ -174,6 +178,8 @@ impl Transmitter {
             match self.sender.send(now, rest) {
                 Ok(count) => {
                     let is_progress = invariant::check(count > 0, "a send that succeeds sends a packet");
+                    let bytes = rest.iter().take(count).map(|packet| packet.bytes);
+                    shared.trace_sent(now, bytes, Transmission::RawSocket);
                     sent = sent.saturating_add(if is_progress { count } else { 1 });
                 }
                 // The link of this destination takes no more packets for now.
@@ -229,8 +235,10 @@ impl Transmitter {
             self.fragment_buffer = buffer;
         }
         if is_lost {
-            shared.record_drop(now, DropReason::TooBig, packet);
+            return shared.record_drop(now, DropReason::TooBig, packet);
         }
+        // In case that the first fragment did not show the header that the trace knows the packet by.
+        shared.trace_sent(now, std::iter::once(packet), Transmission::RawSocket);
     }
 
     /// Handles a packet that the kernel refused to send.
@@ -292,6 +300,10 @@ impl Transmitter {
 }
 
 const IN_QUEUE: &str = "the queue contains the packets of a batch and those before it";
+
+fn bytes_of<'p>(queue: &[Outgoing<'p>]) -> impl Iterator<Item = &'p [u8]> {
+    queue.iter().map(|outgoing| outgoing.packet.bytes)
+}
 
 /// Returns the packet if an SA protects it. Packets in clear must keep the headers of their source, so GSO is
 /// not for them.

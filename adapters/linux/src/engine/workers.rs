@@ -67,7 +67,7 @@ impl Shared {
         let polled = ReadySet::poll(self, epoll).and_then(|ready| self.poll_all(&ready, batch));
         let context = self.lock_endpoint();
         let datapath = context.endpoint().datapath();
-        if datapath.has_events() || datapath.has_rohc_feedback() {
+        if datapath.has_events() || datapath.has_rohc_feedback() || datapath.has_trace_records() {
             self.reports.wakeup.signal();
         }
         drop(context);

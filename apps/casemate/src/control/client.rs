@@ -154,6 +154,12 @@ pub(crate) fn query(request: &Request, timeout: Duration) -> Result<Value, Failu
     serde_json::from_str(&answer).map_err(|_| Failure::failed("the instance ended before it responded"))
 }
 
+/// Sends a request to the running instance and returns the lines of its response, which may come slowly.
+pub(crate) fn stream(request: &Request) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Failure> {
+    let stream = connect(&instance()?, request, None).map_err(Failure::failed)?;
+    Ok(BufReader::new(stream).lines())
+}
+
 /// Runs `casemate log`.
 pub fn log(args: &LogArgs) -> Result<(), Failure> {
     let timeout = (!args.follow).then_some(TIMEOUT);

@@ -1,13 +1,13 @@
 //! The protocol of the control socket: a request is one line of JSON, a response is one line of JSON, or
-//! for a log any number of text lines.
+//! for a log any number of text lines, and for a trace any number of lines of JSON.
 
 mod client;
 mod server;
 mod session;
 
-pub(crate) use client::query;
 pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 pub use client::{initiate, log, rekey, reload, send_request, terminate};
+pub(crate) use client::{query, stream};
 pub(crate) use server::{ControlServer, PendingRequest, Ready, Reply, Waker, signal};
 
 use serde_json::{Value, json};
@@ -37,6 +37,15 @@ pub enum Request {
     Reload,
     /// Explain the state of the connection with this name.
     Why(String),
+    /// Trace packets.
+    Trace {
+        /// Which packets.
+        selector: String,
+        /// How many packets.
+        count: u16,
+        /// For how many seconds.
+        timeout: u16,
+    },
     /// Send the log.
     Log {
         /// Whether later messages are sent too.
@@ -54,6 +63,9 @@ impl Request {
             Self::Rekey { name, ike } => json!({"do": "rekey", "name": name, "ike": ike}),
             Self::Reload => json!({"do": "reload"}),
             Self::Why(name) => json!({"do": "why", "name": name}),
+            Self::Trace { selector, count, timeout } => {
+                json!({"do": "trace", "selector": selector, "count": count, "timeout": timeout})
+            }
             Self::Log { follow } => json!({"do": "log", "follow": follow}),
         };
         format!("{value}\n")
@@ -64,6 +76,7 @@ impl Request {
         let value: Value = serde_json::from_str(line).ok()?;
         let name = || Some(value.get("name")?.as_str()?.to_owned());
         let flag = |name: &str| value.get(name).map_or(Some(false), Value::as_bool);
+        let number = |name: &str| value.get(name)?.as_u64().and_then(|number| u16::try_from(number).ok());
         Some(match value.get("do")?.as_str()? {
             "status" => Self::Status,
             "initiate" => Self::Initiate { name: name()?, ike: flag("ike")? },
@@ -71,6 +84,11 @@ impl Request {
             "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
             "reload" => Self::Reload,
             "why" => Self::Why(name()?),
+            "trace" => Self::Trace {
+                selector: value.get("selector")?.as_str()?.to_owned(),
+                count: number("count")?,
+                timeout: number("timeout")?,
+            },
             "log" => Self::Log { follow: flag("follow")? },
             _ => return None,
         })
@@ -98,6 +116,7 @@ mod tests {
             Request::Rekey { name: "x".into(), ike: true },
             Request::Reload,
             Request::Why("gw".into()),
+            Request::Trace { selector: "proto icmp".into(), count: 10, timeout: 60 },
             Request::Log { follow: false },
         ] {
             let line = request.to_line();
@@ -113,6 +132,7 @@ mod tests {
             "{\"do\": 5}",
             "{\"do\": \"initiate\"}",
             "{\"do\": \"dance\"}",
+            "{\"do\": \"trace\", \"selector\": \"\", \"count\": 65536, \"timeout\": 1}",
             "{\"do\": \"rekey\", \"name\": \"x\", \"ike\": \"yes\"}",
             "\u{0}",
         ] {

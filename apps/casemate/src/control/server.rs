@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of clients that send a request or receive a response; further ones are disconnected.
 const MAX_REQUESTING: usize = 32;
-/// Maximum numbers of clients that follow the log and that wait for a command. A further client replaces
-/// the oldest.
+/// Maximum numbers of clients that follow the log or a trace, and that wait for a command. A further client
+/// replaces the oldest.
 const MAX_FOLLOWING: usize = 16;
 const MAX_WAITING: usize = 32;
 /// Pause after a failed accept, as happens without free file descriptors.
@@ -292,7 +292,7 @@ impl ControlThread {
             let Some(request) = client.take_request() else { continue };
             let (client, shared) = (client.id, client.shared());
             match &request {
-                Request::Log { follow: true } => {
+                Request::Log { follow: true } | Request::Trace { .. } => {
                     self.make_room(ClientSession::is_following, MAX_FOLLOWING, now)
                 }
                 Request::Initiate { .. } | Request::Terminate(..) => {

@@ -49,7 +49,7 @@ enum State {
     Responding,
     /// The event loop responds when a command is complete.
     Waiting,
-    /// The client follows the log.
+    /// The client follows the log or a trace.
     Following,
     /// The response is complete and being written.
     Finishing,
@@ -135,7 +135,7 @@ impl ClientSession {
             return None;
         };
         self.state = match &request {
-            Request::Log { follow: true } => State::Following,
+            Request::Log { follow: true } | Request::Trace { .. } => State::Following,
             Request::Initiate { .. } | Request::Terminate(..) => State::Waiting,
             _ => State::Responding,
         };

@@ -17,6 +17,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
+use crate::trace::RunningTrace;
 use crate::vici::ViciServer;
 use crate::why;
 use casemate::Notice;
@@ -74,6 +75,8 @@ pub(super) struct RunController {
     pub(super) next_reload: Option<Vec<ReloadClient>>,
     /// Clients of vici, if there is a socket for them.
     pub(super) vici: Option<ViciServer>,
+    /// The trace of packets that a client has requested.
+    trace: Option<RunningTrace>,
 }
 
 impl RunController {
@@ -103,6 +106,7 @@ impl RunController {
             reload_status: None,
             next_reload: None,
             vici: None,
+            trace: None,
         }
     }
 
@@ -197,6 +201,16 @@ impl RunController {
                 let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));
                 return;
             }
+            Request::Trace { selector, count, timeout } => {
+                if self.trace.as_ref().is_some_and(|trace| !trace.has_client()) {
+                    self.trace = None;
+                    handle.stop_trace();
+                }
+                let started =
+                    RunningTrace::start(&selector, count, timeout, self.identity.mark(), reply, handle);
+                self.trace = started.or(self.trace.take());
+                return;
+            }
             Request::Log { follow } => return self.log.send_to(reply, follow),
             Request::Reload => return self.start_reload(vec![ReloadClient::Control(reply)]),
             Request::Initiate { name, ike } => {
@@ -276,6 +290,11 @@ impl EngineHandler for RunController {
             vici.send_log(&mut self.log);
             vici.on_reconciled();
         }
+    }
+
+    fn on_trace(&mut self, handle: &EndpointHandle<'_>) {
+        let trace = self.trace.take();
+        self.trace = trace.and_then(|trace| trace.proceed(handle, self.scheduling.as_ref()));
     }
 
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {

@@ -44,7 +44,10 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     if facts.has_drops {
         found.add(
             "packets from or to the peer were dropped, see above",
-            &["docs/manual/inspect.md explains each drop reason"],
+            &[
+                "docs/manual/inspect.md explains each drop reason",
+                "`casemate trace peer ADDRESS` with the address of the peer shows the next such packets",
+            ],
         );
     }
     found
@@ -124,7 +127,10 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
         }
         (0, 1..) => found.add(
             format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
-            &["check that applications of this host answer, and that their packets match local_ts and remote_ts"],
+            &[
+                "check that applications of this host answer, and that their packets match local_ts and remote_ts",
+                "`casemate trace dir out` shows whether their packets reach this instance, and what becomes of them",
+            ],
         ),
         (0, 0) => found.add(
             format!("{name}: no packet has passed yet"),

@@ -159,12 +159,7 @@ impl<'a> Cursor<'a> {
     /// Takes an address or a prefix.
     pub(super) fn prefix(&mut self) -> Result<AddrRange, LineProblem> {
         let word = self.value("an address or prefix")?;
-        split_prefix(word)
-            .and_then(|(addr, len)| match len {
-                Some(len) => AddrRange::prefix(addr, len).ok(),
-                None => Some(AddrRange::single(addr)),
-            })
-            .ok_or_else(|| self.unexpected("an address or a prefix such as 10.1.0.0/16 or fd00::/64"))
+        prefix(word).ok_or_else(|| self.unexpected("an address or a prefix such as 10.1.0.0/16 or fd00::/64"))
     }
 
     /// Takes `esp` or `ah`.
@@ -218,6 +213,15 @@ fn number(text: &str) -> Option<u64> {
         return None;
     }
     u64::from_str_radix(digits, radix).ok()
+}
+
+/// Parses an address or a prefix.
+pub(crate) fn prefix(text: &str) -> Option<AddrRange> {
+    let (addr, len) = split_prefix(text)?;
+    match len {
+        Some(len) => AddrRange::prefix(addr, len).ok(),
+        None => Some(AddrRange::single(addr)),
+    }
 }
 
 /// Parses an address with an optional prefix length or netmask.

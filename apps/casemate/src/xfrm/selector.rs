@@ -168,6 +168,18 @@ impl UpperWords {
     }
 }
 
+/// The number of a protocol that is given by its name or number, from 1 to 255.
+pub(crate) fn protocol_number(word: &str) -> Option<u8> {
+    let named = PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+    named.map(|(_, number)| *number).or_else(|| word.parse().ok().filter(|number| *number != 0))
+}
+
+/// The name of a protocol, or its number if it has none.
+pub(crate) fn protocol_name(number: u8) -> String {
+    let named = PROTOCOLS.iter().find(|(_, known)| *known == number);
+    named.map_or_else(|| format!("protocol {number}"), |(name, _)| (*name).to_owned())
+}
+
 /// Takes a protocol by name or number; `any` and 0 mean every protocol.
 fn take_protocol(cursor: &mut Cursor<'_>) -> Result<Option<u8>, LineProblem> {
     let word = cursor.value("a protocol")?;

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
+use casemate_datapath::spd::PolicyId;
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry, Retransmission};
 
@@ -57,6 +58,11 @@ impl Endpoint {
     /// The data path's SAs of a Child SA.
     pub fn sas_of(&self, child: ChildId) -> Option<ChildSas> {
         self.children.sas(child)
+    }
+
+    /// The connection and child whose trap has this outbound policy.
+    pub fn trap_of(&self, policy: PolicyId) -> Option<(&Connection, &ChildConfig)> {
+        self.traps.of_policy(policy).map(|trap| (&*trap.connection, &*trap.child))
     }
 
     /// Number of reserved inbound SPIs, of SAs and of running negotiations.
