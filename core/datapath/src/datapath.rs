@@ -10,7 +10,7 @@ use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
-use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
+use crate::{Direction, DropCounters, DropReason, SaCounters, SaId, SaStatus, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Limits, Protocol, RateLimiter, UdpEncap};
@@ -222,6 +222,11 @@ impl Datapath {
             Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| SaStatus::from_outbound(id, sa)),
             Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| SaStatus::from_inbound(id, sa)),
         }
+    }
+
+    /// Counters of an SA; `None` if it does not exist.
+    pub fn sa_counters(&self, id: SaId) -> Option<SaCounters> {
+        self.sad.counters(id)
     }
 
     /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.

@@ -44,6 +44,46 @@ pub struct SaStatus {
     pub rohc: Option<RohcStatus>,
 }
 
+/// Counters of one SA, which cost less than its [`SaStatus`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SaCounters {
+    /// Packets sealed or opened.
+    pub packets: u64,
+    /// Bytes of those packets before protection or after opening.
+    pub bytes: u64,
+    /// Inbound only: packets dropped as replays.
+    pub replays: u64,
+    /// Inbound only: packets dropped because of a wrong ICV.
+    pub icv_failures: u64,
+}
+
+impl SaCounters {
+    /// The sums of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+            replays: self.replays.saturating_add(other.replays),
+            icv_failures: self.icv_failures.saturating_add(other.icv_failures),
+        }
+    }
+
+    pub(crate) const fn of_outbound(sa: &SaOut) -> Self {
+        Self { packets: sa.meter.packets, bytes: sa.meter.bytes, replays: 0, icv_failures: 0 }
+    }
+
+    pub(crate) const fn of_inbound(sa: &SaIn) -> Self {
+        let state = &sa.state;
+        Self {
+            packets: state.meter.packets,
+            bytes: state.meter.bytes,
+            replays: state.replays,
+            icv_failures: state.icv_failures,
+        }
+    }
+}
+
 /// State of an anti-replay window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowStatus {
