@@ -229,6 +229,19 @@ impl Datapath {
         self.sad.counters(id)
     }
 
+    /// Sums of the counters of the SAs of one direction. Takes time in proportion to their number.
+    pub fn sum_counters(&self, direction: Direction) -> SaCounters {
+        let none = SaCounters::default();
+        match direction {
+            Direction::Inbound => {
+                self.sad.iter_inbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_inbound(sa)))
+            }
+            Direction::Outbound => {
+                self.sad.iter_outbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_outbound(sa)))
+            }
+        }
+    }
+
     /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.
     /// Without a call there is no limit. Returns `false` if the SA does not exist.
     pub fn set_durable(&mut self, id: SaId, last: u64) -> bool {

@@ -14,6 +14,7 @@ use crate::log::level::Level;
 use crate::log::message::{Message, Subject};
 use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
+use crate::metrics::MetricsCollector;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
@@ -74,6 +75,8 @@ pub(super) struct RunController {
     pub(super) next_reload: Option<Vec<ReloadClient>>,
     /// Clients of vici, if there is a socket for them.
     pub(super) vici: Option<ViciServer>,
+    /// Values for clients of metrics, if they are served.
+    pub(super) metrics: Option<MetricsCollector>,
 }
 
 impl RunController {
@@ -103,6 +106,7 @@ impl RunController {
             reload_status: None,
             next_reload: None,
             vici: None,
+            metrics: None,
         }
     }
 
@@ -175,9 +179,13 @@ impl RunController {
         self.use_crash_secret(context);
         let (connections, pools) = (loaded.connections, loaded.pools);
         self.history.reconfigure(&connections);
+        let of_metrics = self.metrics.is_some().then(|| connections.clone());
         let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
         if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
             vici.set_configuration(loaded.base, pools);
+        }
+        if let (Ok(()), Some(metrics), Some(connections)) = (&configured, &mut self.metrics, of_metrics) {
+            metrics.configure(&connections);
         }
         configured.map_err(|error| {
             context.set_credentials(before.clone());
@@ -248,6 +256,7 @@ impl EngineHandler for RunController {
         }
         self.apply_reload(handle);
         self.serve_clients(handle);
+        self.collect_metrics(handle);
         Ok(())
     }
 
@@ -283,6 +292,9 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.on_notice(notice);
+        }
         if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
             self.control.wake_loop();
         }
@@ -301,6 +313,9 @@ impl EngineHandler for RunController {
     }
 
     fn on_problem(&mut self, kind: SystemProblem, what: String) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.on_problem(kind);
+        }
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
