@@ -4,12 +4,15 @@
 
 mod common;
 
-use casemate::ChildCounters;
+use casemate::{ChildCounters, Endpoint};
 use casemate_datapath::Outbound;
-use casemate_ike::IkeState;
-use casemate_ike::config::{ChildConfig, StartAction};
+use casemate_ike::config::{ChildConfig, Connection, StartAction};
+use casemate_ike::{IkeSettings, IkeState, Path, TrafficSelectorTemplate};
+use casemate_sa::{AddrRange, Limits};
 use common::node::{Node, advance, connection, exchange_messages};
 use common::{OWN, PEER};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn child(name: &str) -> ChildConfig {
     ChildConfig { start_action: StartAction { at_once: true, on_traffic: false }, ..ChildConfig::new(name) }
@@ -99,4 +102,64 @@ fn states_of_ike_sas_are_those_of_the_status() {
     exchange_messages(&mut nodes);
     assert_eq!(states(&nodes[0]), status(&nodes[0]));
     assert_eq!(nodes[0].endpoint.ike().states(Some(first)).count(), 1);
+}
+
+/// Many children are read in parts, each of which takes little time: the caller reads them under a lock.
+#[test]
+fn parts_contain_every_child_once() {
+    const PART: usize = 512;
+    let count =
+        std::env::var("CASEMATE_METRICS_TUNNELS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
+    let of_own = |own: bool| {
+        let one = |number: u16| {
+            let [upper, lower] = number.to_be_bytes();
+            let net = TrafficSelectorTemplate {
+                addrs: Some(AddrRange::single([10, upper, lower, 1].into())),
+                ..TrafficSelectorTemplate::DYNAMIC
+            };
+            let mut config = ChildConfig::new(&format!("c{number}"));
+            config.start_action.at_once = own;
+            *(if own { &mut config.remote_ts } else { &mut config.local_ts }) = vec![net];
+            Arc::new(config)
+        };
+        let (from, to) = if own { (OWN, PEER) } else { (PEER, OWN) };
+        Connection { children: (0..count).map(one).collect(), ..connection(from, to, child("all")) }
+    };
+    let settings = IkeSettings { max_children: usize::from(count), ..IkeSettings::SERVER };
+    let mut nodes = [true, false].map(|own| Node::with(Limits::SERVER, settings, of_own(own)));
+    for _ in 0..usize::from(count) {
+        if nodes[0].children() == usize::from(count) {
+            break;
+        }
+        exchange_messages_for(&mut nodes, 90);
+    }
+    assert_eq!(nodes[0].endpoint.datapath().sas().count(), 2 * usize::from(count));
+    let (mut next, mut numbers, mut longest) = (0, Vec::new(), Duration::ZERO);
+    loop {
+        let begun = Instant::now();
+        let part: Vec<_> = nodes[0].endpoint.child_counters(next).take(PART).collect();
+        longest = longest.max(begun.elapsed());
+        numbers.extend(part.iter().map(|one| one.number));
+        match part.last() {
+            Some(last) if part.len() == PART => next = last.number + 1,
+            _ => break,
+        }
+    }
+    println!("{count} children in parts of {PART}: at most {longest:?} for a part");
+    assert_eq!(numbers, (1..=u64::from(count)).collect::<Vec<_>>());
+}
+
+/// Exchanges IKE messages between the nodes for some rounds.
+fn exchange_messages_for(nodes: &mut [Node; 2], rounds: usize) {
+    for _ in 0..rounds {
+        for from in [0, 1] {
+            nodes[from].act(Endpoint::handle_timeouts);
+            while nodes[from].endpoint.next_notice().is_some() {}
+            while let Some(mut sent) = nodes[from].endpoint.next_transmit() {
+                let path = Path { local: sent.path.remote, remote: sent.path.local };
+                nodes[1 - from]
+                    .act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
+            }
+        }
+    }
 }

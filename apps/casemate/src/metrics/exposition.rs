@@ -165,6 +165,9 @@ impl Kind {
 
 /// Appends the value of a label. Both formats escape the same three characters.
 fn push_label(text: &mut String, value: &str) {
+    if !value.contains(['\\', '"', '\n']) {
+        return text.push_str(value);
+    }
     for character in value.chars() {
         match character {
             '\\' => text.push_str("\\\\"),
