@@ -1,4 +1,4 @@
-//! Prometheus scrapes an instance: the values are exact, names are bounded, and bad clients disturb nobody.
+//! Prometheus scrapes an instance: the values are exact, names are bounded, and bad clients disturb no other.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod scrape;
@@ -171,7 +171,7 @@ fn a_loopback_port_serves_the_metrics_of_manual_keys() {
 }
 
 #[test]
-fn bad_clients_get_errors_and_disturb_nobody() {
+fn bad_clients_get_errors_and_disturb_no_other_client() {
     let Some(net) = TestNet::build("metrics_clients") else { return };
     let mut running = start(&net.left, &conf(Side::Left, "none", ""), &unix(&net.left));
     let path = net.left.file("metrics");

@@ -226,7 +226,7 @@ impl Datapath {
 
     /// Counters of an SA; `None` if it does not exist.
     pub fn sa_counters(&self, id: SaId) -> Option<SaCounters> {
-        self.sad.counters(id)
+        SaCounters::of(&self.sad, id)
     }
 
     /// Sums of the counters of the SAs of one direction. Takes time in proportion to their number.

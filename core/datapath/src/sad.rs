@@ -6,10 +6,10 @@
 
 mod outbound;
 
+use crate::SaPath;
 use crate::sa::{AddrPair, PacketFormat, SaIn, SaOut};
 use crate::slab::{Full, Slab, SlotKey};
 use crate::spd::{KeyedHash, Template};
-use crate::{SaCounters, SaPath};
 use alloc::collections::BTreeSet;
 use casemate_sa::table::MapKey;
 use casemate_sa::{Instant, Mode, Protocol, Spi};
@@ -276,13 +276,6 @@ impl Sad {
                 self.index_outbound(id.slot, OutboundIndex::insert);
                 moved
             }
-        }
-    }
-
-    pub(crate) fn counters(&self, id: SaId) -> Option<SaCounters> {
-        match id.direction {
-            Direction::Inbound => self.inbound.get(id.slot, id.generation).map(SaCounters::of_inbound),
-            Direction::Outbound => self.outbound.get(id.slot, id.generation).map(SaCounters::of_outbound),
         }
     }
 

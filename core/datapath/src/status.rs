@@ -3,6 +3,7 @@
 use crate::lifetime::Meter;
 use crate::rohc::InboundRohc;
 use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
+use crate::sad::Sad;
 use crate::{Direction, RohcStatus, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
@@ -66,6 +67,17 @@ impl SaCounters {
             bytes: self.bytes.saturating_add(other.bytes),
             replays: self.replays.saturating_add(other.replays),
             icv_failures: self.icv_failures.saturating_add(other.icv_failures),
+        }
+    }
+
+    /// The counters of an SA; `None` if it does not exist.
+    pub(crate) fn of(sad: &Sad, id: SaId) -> Option<Self> {
+        if sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        match id.direction() {
+            Direction::Outbound => sad.outbound_ref(id.slot()).map(Self::of_outbound),
+            Direction::Inbound => sad.inbound_ref(id.slot()).map(Self::of_inbound),
         }
     }
 

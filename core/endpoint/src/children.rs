@@ -357,7 +357,7 @@ impl Children {
         number: u64,
         datapath: &Datapath,
     ) -> impl Iterator<Item = ChildCounters> {
-        self.counters.from_number(number, datapath)
+        self.counters.starting_at(number, datapath)
     }
 
     /// The SAs of a Child SA.

@@ -2,14 +2,12 @@
 //! for a log any number of text lines.
 
 mod client;
-mod listen;
 mod server;
 mod session;
 
 pub(crate) use client::query;
 pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 pub use client::{initiate, log, rekey, reload, send_request, terminate};
-pub(crate) use listen::listen_alone;
 pub(crate) use server::{Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, signal};
 
 use serde_json::{Value, json};

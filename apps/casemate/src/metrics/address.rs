@@ -1,6 +1,5 @@
 //! Where metrics are served: a Unix socket, or a TCP port of a loopback address.
 
-use crate::control;
 use casemate_linux::{Error, unix_socket};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -58,7 +57,7 @@ impl MetricsAddress {
     /// Opens the address. Fails if another program serves it.
     pub(crate) fn listen(&self) -> Result<MetricsListener, Error> {
         match self {
-            Self::Unix(path) => control::listen_alone(path, OPTION).map(MetricsListener::Unix),
+            Self::Unix(path) => unix_socket::listen_alone(path, OPTION).map(MetricsListener::Unix),
             Self::Loopback(address) => {
                 let failed = |error| Error::new(address.to_string(), error);
                 let listener = TcpListener::bind(address).map_err(failed)?;

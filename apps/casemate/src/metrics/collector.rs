@@ -8,7 +8,7 @@
 
 use super::event_counters::{ConnectionCounters, EventCounters};
 use super::service::{MetricsChannel, ScrapeId};
-use super::snapshot::{ConnectionRow, IkeSaStates, Snapshot, Totals};
+use super::{ConnectionRow, IkeSaStates, Snapshot, Totals};
 use casemate::{ChildCounters, Notice};
 use casemate_datapath::Direction;
 use casemate_ike::IkeSaId;

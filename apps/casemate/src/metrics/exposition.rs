@@ -2,8 +2,8 @@
 //!
 //! A page is made piece by piece, so that the memory for a client does not depend on the number of tunnels.
 
+use super::Snapshot;
 use super::families::{FAMILIES, Family, Kind, Rows};
-use super::snapshot::Snapshot;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ fn push_label(text: &mut String, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshot::ConnectionRow;
+    use super::super::ConnectionRow;
     use super::*;
     use casemate::ChildCounters;
     use casemate_datapath::SaCounters;

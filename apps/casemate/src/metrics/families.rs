@@ -7,7 +7,7 @@ mod connection;
 mod instance;
 
 use super::exposition::Samples;
-use super::snapshot::{ConnectionRow, Snapshot};
+use super::{ConnectionRow, Snapshot};
 use casemate::ChildCounters;
 
 /// Type of a family.

@@ -1,8 +1,8 @@
 //! The control thread's side: accepts clients and passes the values of the event loop to them.
 
 use super::MetricsListener;
+use super::Snapshot;
 use super::session::Session;
-use super::snapshot::Snapshot;
 use crate::control::{Ready, signal};
 use casemate_linux::unix_socket::PollFd;
 use std::io;

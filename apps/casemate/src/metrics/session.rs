@@ -1,10 +1,10 @@
 //! A client of the metrics: its request, its response, and their timeouts. A connection has one request.
 
+use super::Snapshot;
 use super::address::MetricsStream;
 use super::exposition::Exposition;
 use super::http::{self, MAX_REQUEST, Received, Scrape};
 use super::service::ScrapeId;
-use super::snapshot::Snapshot;
 use crate::control::Ready;
 use casemate_linux::unix_socket::PollFd;
 use casemate_wire::invariant::OrBroken;

@@ -14,7 +14,7 @@ use crate::log::level::Level;
 use crate::log::message::{Message, Subject};
 use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
-use crate::metrics::MetricsCollector;
+use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
@@ -231,6 +231,29 @@ impl RunController {
         };
         let _ = reply.send(outcome(&result));
     }
+    /// Serves metrics at this address.
+    pub(super) fn serve_metrics(&mut self, channel: MetricsChannel, address: &MetricsAddress) {
+        let socket = match address {
+            MetricsAddress::Unix(path) => Some(path.clone()),
+            MetricsAddress::Loopback(_) => None,
+        };
+        self.metrics = Some(MetricsCollector::new(channel, socket));
+    }
+
+    /// Reads the next part of the values that clients wait for. The event loop processes packets before it
+    /// calls this again for the following part.
+    fn collect_metrics(&mut self, handle: &EndpointHandle<'_>) {
+        let Some(metrics) = &mut self.metrics else { return };
+        let context = ScrapeContext {
+            handle,
+            lost_log_lines: self.log.lost_lines(),
+            has_manual_keys: self.source.is_none(),
+        };
+        if metrics.step(&context) {
+            self.control.wake_loop();
+        }
+    }
+
     fn log_keys(&mut self, event: &Event) {
         let Some(key_log) = &mut self.key_log else { return };
         let saved = match event {

@@ -13,7 +13,6 @@ mod description;
 mod ike;
 mod key_log;
 mod manual;
-mod metrics;
 mod reload;
 mod start;
 mod vici;

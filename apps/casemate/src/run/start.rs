@@ -5,7 +5,7 @@ use super::RunArgs;
 use super::controller::RunController;
 use super::ike::{IkeConfig, IkeState};
 use super::manual::{ManualKeys, ManualState};
-use crate::control::{self, Channels, ControlServer, Listeners};
+use crate::control::{Channels, ControlServer, Listeners};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::{Log, LogOptions, Sink};
@@ -26,7 +26,7 @@ use casemate_linux::route::RoutingNumbers;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::setup::{Plan, PlanInput, SystemState};
 use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox};
+use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -230,7 +230,7 @@ fn apply(
     args: &RunArgs,
 ) -> Result<SystemParts, Failure> {
     plan.apply(&mut resources.journal, &resources.tun, &mut netlink).map_err(Failure::failed)?;
-    let vici = args.vici.as_deref().map(|path| control::listen_alone(path, "--vici"));
+    let vici = args.vici.as_deref().map(|path| unix_socket::listen_alone(path, "--vici"));
     let listeners = Listeners {
         vici: vici.transpose().map_err(Failure::failed)?,
         metrics: args.metrics.as_ref().map(MetricsAddress::listen).transpose().map_err(Failure::failed)?,

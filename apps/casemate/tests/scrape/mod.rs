@@ -2,12 +2,11 @@
 
 use casemate_test_support::{Program, skip};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -92,9 +91,10 @@ impl Page {
     }
 }
 
-/// The program promtool. A variable may name one that is not in the path.
-pub(crate) fn promtool() -> OsString {
-    std::env::var_os("CASEMATE_PROMTOOL").unwrap_or_else(|| "promtool".into())
+/// The program promtool: installed, or where `cargo xtask test` unpacks it.
+pub(crate) fn promtool() -> PathBuf {
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../promtool/usr/bin/promtool");
+    if unpacked.exists() { unpacked } else { "promtool".into() }
 }
 
 /// `promtool check metrics` must print nothing.

@@ -59,9 +59,14 @@ impl CounterTable {
                 configured.insert(self.number_of(connection, child), ());
             }
         }
-        let is_left_over = |entry: &&Box<Entry>| !configured.contains(entry.number) && entry.is_unused();
-        let left_over: Vec<u64> =
-            self.entries.values().filter(is_left_over).map(|entry| entry.number).collect();
+        let is_left_over = |entry: &&Entry| !configured.contains(entry.number) && entry.is_unused();
+        let left_over: Vec<u64> = self
+            .entries
+            .values()
+            .map(|entry| &**entry)
+            .filter(is_left_over)
+            .map(|entry| entry.number)
+            .collect();
         for number in left_over {
             if let Some(entry) = self.entries.remove(number) {
                 self.by_name.remove(&name(&entry.connection, &entry.child), [number, 0]);
@@ -109,7 +114,7 @@ impl CounterTable {
     }
 
     /// The counters of the children from the entry with this number on.
-    pub(crate) fn from_number(
+    pub(crate) fn starting_at(
         &self,
         number: u64,
         datapath: &Datapath,

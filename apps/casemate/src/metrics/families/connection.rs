@@ -1,8 +1,8 @@
 //! Families about connections and their children.
 
+use super::super::ConnectionRow;
 use super::super::event_counters::{SaEvents, SaKind};
 use super::super::exposition::Samples;
-use super::super::snapshot::ConnectionRow;
 use super::{Family, Rows};
 use casemate::ChildCounters;
 

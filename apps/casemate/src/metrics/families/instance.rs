@@ -1,7 +1,7 @@
 //! Families about the whole instance.
 
+use super::super::Snapshot;
 use super::super::exposition::Samples;
-use super::super::snapshot::Snapshot;
 use super::{Family, Kind, Rows};
 use casemate::{ExchangeCounters, MessageCount};
 use casemate_sched::{Class, Counters};
