@@ -2,7 +2,7 @@
 //! 0.0.4 of Prometheus, over HTTP on a Unix socket or a loopback port.
 //!
 //! `collector` runs in the event loop: it counts events and reads the values for a scrape, in parts between
-//! which packets are processed, into a [`Snapshot`]. `service` and `session` run in the control thread: they
+//! which packets are processed, into a `Snapshot`. `service` and `session` run in the control thread: they
 //! read requests (`http`) and write the pages, which `exposition` makes piece by piece from a snapshot and
 //! the table of all `families`. Labels are names of the configuration or of this program, never values of
 //! peers, so their number is bounded ([0087](../../../../docs/decisions/0087-metrics.md)).
