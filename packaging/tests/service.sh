@@ -105,6 +105,7 @@ protected "after the start"
 
 [ "$(cat /proc/sys/net/ipv4/conf/casemate0/rp_filter)" = 2 ] || fail "it cannot change rp_filter"
 casemate status >/dev/null || fail "casemate status as root"
+[ "$(stat -c '%F %a %U' /run/casemate/metrics)" = "socket 600 casemate" ] || fail "no socket for metrics"
 casemate run --dry-run --tun other0 >/dev/null 2>/tmp/warnings || fail "dry run: $(cat /tmp/warnings)"
 [ ! -s /tmp/warnings ] || fail "warnings: $(cat /tmp/warnings)"
 status=/proc/$(main_pid)/status

@@ -1,7 +1,9 @@
 //! Debian packages that the tests need: detects and installs missing ones.
 
+use crate::cargo;
 use crate::interop;
 use crate::shell::{self, Failure, Result};
+use std::fs;
 use std::path::Path;
 
 /// Debian package, and a file that shows that it is installed.
@@ -80,6 +82,12 @@ const PACKAGE_CHECKS: &[Package] = &[
     Package { name: "bubblewrap", program: "bwrap" },
 ];
 
+/// Package with promtool, which checks the metrics of `casemate run` and their rules. It is unpacked and not
+/// installed: its installation would start a server.
+const PROMETHEUS: &str = "prometheus";
+/// Where it is unpacked in the target directory; apps/casemate/tests/scrape looks there.
+const PROMTOOL_DIRECTORY: &str = "promtool";
+
 /// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
 /// `casemate lab` compares with.
 const PAGES: &[Package] = &[
@@ -111,6 +119,15 @@ pub(crate) fn has_qemu() -> bool {
 /// this user cannot install any; the tests that need them are skipped then. An installation that fails is an
 /// error, because otherwise most tests would be skipped on a machine that should run all of them.
 pub(crate) fn install() -> Result<Option<String>> {
+    let missing = install_for_tests()?;
+    // Optional: the tests of the grammar have another parser, too.
+    if let Err(failure) = unpack_promtool() {
+        println!("{failure}");
+    }
+    Ok(missing)
+}
+
+fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
@@ -134,6 +151,24 @@ pub(crate) fn install() -> Result<Option<String>> {
         return Ok(None);
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
+}
+
+/// Unpacks promtool in the target directory, unless it is there or installed. Without it, the tests that need
+/// it are skipped.
+fn unpack_promtool() -> Result {
+    let directory = cargo::target_directory()?.join(PROMTOOL_DIRECTORY);
+    if is_present("promtool") || directory.join("usr/bin/promtool").is_file() {
+        return Ok(());
+    }
+    println!("Unpacking promtool");
+    let download = directory.join("download");
+    fs::create_dir_all(&download)?;
+    // apt-get(8): a package is downloaded to the current directory, as any user.
+    shell::run(shell::command("apt-get").args(["-q", "download", PROMETHEUS]).current_dir(&download))?;
+    for package in fs::read_dir(&download)? {
+        shell::run(shell::command("dpkg-deb").arg("--extract").arg(package?.path()).arg(&directory))?;
+    }
+    Ok(fs::remove_dir_all(download)?)
 }
 
 /// Installs the missing packages for `cargo xtask package --check`.

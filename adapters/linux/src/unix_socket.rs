@@ -4,6 +4,7 @@
 //! [`crate::instance`] checks the directory, and this module asks the kernel for the user of the other
 //! process (SO_PEERCRED of unix(7)).
 
+use crate::Error;
 use crate::private_file;
 use crate::sys;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -29,6 +30,25 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that no
+/// program serves is replaced. `option` is the option of the command line that names the path.
+pub fn listen_alone(path: &Path, option: &str) -> Result<UnixListener, Error> {
+    let name = || path.display().to_string();
+    if let Ok(stream) = UnixStream::connect(path) {
+        let who = peer_program(&stream).map_or_else(|_| String::new(), |who| format!(" ({who})"));
+        return Err(Error::other(
+            name(),
+            format!("another program serves this socket{who}: stop it, or use another path with {option}"),
+        ));
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) => {
+            Err(Error::other(name(), "this is not a socket: another path was expected"))
+        }
+        _ => listen(path).map_err(|error| Error::new(name(), error)),
+    }
 }
 
 /// Connects to a server of root or of this user, within this time.
@@ -136,6 +156,20 @@ mod tests {
         server.wait().unwrap();
         let error = connected.unwrap_err().to_string();
         assert!(error.contains("runs as user 12345"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_is_replaced_if_no_program_serves_it() {
+        let scratch = TempDir::new("listen").unwrap();
+        let path = scratch.file("socket");
+        let listener = listen_alone(&path, "--vici").unwrap();
+        let error = listen_alone(&path, "--vici").unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(listener);
+        assert!(path.exists() && listen_alone(&path, "--vici").is_ok());
+        let file = scratch.file("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(listen_alone(&file, "--vici").is_err() && file.exists());
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod inspect;
 pub mod keyring;
 pub mod lab_program;
 pub mod log;
+pub mod metrics;
 pub mod output;
 pub mod printable;
 pub mod providers;

@@ -29,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Output {
     queue: SyncSender<Item>,
     lost: u64,
+    /// Lines that were lost since the start.
+    lost_in_all: u64,
     /// Formats a note about lost lines.
     note: fn(&str) -> String,
 }
@@ -67,7 +69,7 @@ impl Output {
         };
         thread::Builder::new().name("output".into()).spawn(work)?;
         has_started.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
-        Ok(Self { queue, lost: 0, note: |text| format!("casemate: {text}") })
+        Ok(Self { queue, lost: 0, lost_in_all: 0, note: |text| format!("casemate: {text}") })
     }
 
     /// Sets the format of notes about lost lines, which is that of the other lines.
@@ -82,6 +84,7 @@ impl Output {
         self.report_lost();
         if self.lost > 0 || !self.try_queue(format!("{line}\n")) {
             self.lost = self.lost.saturating_add(1);
+            self.lost_in_all = self.lost_in_all.saturating_add(1);
         }
     }
 
@@ -95,6 +98,11 @@ impl Output {
         if self.try_queue(format!("{note}\n")) {
             self.lost = 0;
         }
+    }
+
+    /// Number of lines that were lost since the start.
+    pub const fn lost_lines(&self) -> u64 {
+        self.lost_in_all
     }
 
     fn try_queue(&self, text: String) -> bool {

@@ -290,6 +290,18 @@ fn documented_faults_match_the_code() {
     }
 }
 
+#[test]
+fn documented_metrics_match_the_program() {
+    let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    for family in casemate_app::metrics::families() {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, kind, labels, help) = (family.name, family.kind, labels.join(", "), family.help);
+        table.push_str(&format!("| `{name}` | {kind} | {labels} | {help} |\n"));
+    }
+    let text = page("docs/manual/metrics.md");
+    assert!(text.contains(&table), "docs/manual/metrics.md should hold:\n\n{table}");
+}
+
 /// Every test of `broken_tunnel` has a row, and every row a test.
 #[test]
 fn table_of_broken_tunnels_matches_the_tests() {

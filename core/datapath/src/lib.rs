@@ -84,7 +84,7 @@ pub use opening::OpenBatch;
 pub use rohc::{RestoredHeader, RohcStatus};
 pub use sad::{Direction, SaId};
 pub use sealing::SealBatch;
-pub use status::{SaStatus, WindowStatus};
+pub use status::{SaCounters, SaStatus, WindowStatus};
 pub use verdict::{Admitted, Consumed, Inbound, Outbound, Sealed};
 
 /// Batches move between threads, and the data path itself may change its thread.

@@ -3,6 +3,7 @@
 use crate::lifetime::Meter;
 use crate::rohc::InboundRohc;
 use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
+use crate::sad::Sad;
 use crate::{Direction, RohcStatus, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
@@ -42,6 +43,57 @@ pub struct SaStatus {
     pub window: Option<WindowStatus>,
     /// Header compression, if the SA has it.
     pub rohc: Option<RohcStatus>,
+}
+
+/// Counters of one SA, which cost less than its [`SaStatus`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SaCounters {
+    /// Packets sealed or opened.
+    pub packets: u64,
+    /// Bytes of those packets before protection or after opening.
+    pub bytes: u64,
+    /// Inbound only: packets dropped as replays.
+    pub replays: u64,
+    /// Inbound only: packets dropped because of a wrong ICV.
+    pub icv_failures: u64,
+}
+
+impl SaCounters {
+    /// The sums of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            bytes: self.bytes.saturating_add(other.bytes),
+            replays: self.replays.saturating_add(other.replays),
+            icv_failures: self.icv_failures.saturating_add(other.icv_failures),
+        }
+    }
+
+    /// The counters of an SA; `None` if it does not exist.
+    pub(crate) fn of(sad: &Sad, id: SaId) -> Option<Self> {
+        if sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        match id.direction() {
+            Direction::Outbound => sad.outbound_ref(id.slot()).map(Self::of_outbound),
+            Direction::Inbound => sad.inbound_ref(id.slot()).map(Self::of_inbound),
+        }
+    }
+
+    pub(crate) const fn of_outbound(sa: &SaOut) -> Self {
+        Self { packets: sa.meter.packets, bytes: sa.meter.bytes, replays: 0, icv_failures: 0 }
+    }
+
+    pub(crate) const fn of_inbound(sa: &SaIn) -> Self {
+        let state = &sa.state;
+        Self {
+            packets: state.meter.packets,
+            bytes: state.meter.bytes,
+            replays: state.replays,
+            icv_failures: state.icv_failures,
+        }
+    }
 }
 
 /// State of an anti-replay window.

@@ -1,6 +1,7 @@
 //! Child SAs in the data path. A new Child SA is installed before the one that it replaces is removed, and
 //! its inbound SA is removed only after packets have stopped arriving.
 
+mod counters;
 mod group;
 mod lingering;
 
@@ -20,6 +21,8 @@ use core::net::{IpAddr, SocketAddr};
 use group::{ChildGroup, HAS_GROUP, first_addr, group_value, peer_key};
 use lingering::{InboundSa, Lingering};
 
+pub use counters::ChildCounters;
+use counters::CounterTable;
 pub(crate) use group::TransportHost;
 
 /// The installed Child SAs.
@@ -34,6 +37,7 @@ pub(crate) struct Children {
     /// Child SAs by the SAs of the data path.
     by_sa: OrderedMap<SaId, ChildId>,
     lingering: Lingering,
+    counters: CounterTable,
 }
 
 /// The data path's SAs of a Child SA.
@@ -121,6 +125,7 @@ impl Children {
             last_group: 0,
             by_sa: OrderedMap::default(),
             lingering: Lingering::new(max_lingering),
+            counters: CounterTable::default(),
         }
     }
 
@@ -192,9 +197,10 @@ impl Children {
             return Err(InstallFailure::Policies);
         };
         sas.spis.install(spi_in, id);
-        self.by_sa.insert(id, up.id);
+        self.counters.child_up(&up.connection, &up.child);
+        self.add_sa(up.id, &up.connection, &up.child, id);
         if let OutboundSa::Active(out) = out {
-            self.by_sa.insert(out, up.id);
+            self.add_sa(up.id, &up.connection, &up.child, out);
         }
         let replaces = up.replaces;
         let (connection, config) = (up.connection.clone(), up.child.clone());
@@ -218,8 +224,8 @@ impl Children {
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
         let added = sas.add_outbound(params, child.inbound, child.connection.packet_limits, context)?;
         child.outbound = OutboundSa::Active(added);
-        self.by_sa.insert(added, id);
-        let replaces = child.replaces;
+        let (connection, config, replaces) = (child.connection.clone(), child.config.clone(), child.replaces);
+        self.add_sa(id, &connection, &config, added);
         self.retire_outbound(replaces, sas.datapath);
         Ok(())
     }
@@ -229,7 +235,7 @@ impl Children {
         let Some(old) = old.and_then(|old| self.installed.get_mut(old)) else { return };
         if let OutboundSa::Active(id) = core::mem::replace(&mut old.outbound, OutboundSa::Removed) {
             self.by_sa.remove(id);
-            datapath.remove_sa(id);
+            self.counters.remove_sa(id, datapath);
         }
     }
 
@@ -264,10 +270,11 @@ impl Children {
         context: &Context<'_>,
     ) {
         let Some(child) = self.installed.remove(id) else { return };
+        self.counters.child_down(&child.connection, &child.config);
         self.by_sa.remove(child.inbound);
         if let OutboundSa::Active(id) = child.outbound {
             self.by_sa.remove(id);
-            sas.datapath.remove_sa(id);
+            self.counters.remove_sa(id, sas.datapath);
         }
         let is_continued =
             matches!(reason, DownReason::Peer | DownReason::Reauth) && self.group_has_siblings(child.group);
@@ -275,7 +282,7 @@ impl Children {
         let sa = InboundSa { id: child.inbound, spi: child.spi_in };
         let lingers = reason == DownReason::Replaced || is_continued;
         let ended = if lingers { self.lingering.add(origin, sa, context.now) } else { Some(sa) };
-        ended.into_iter().for_each(|sa| remove_inbound(sa, sas.datapath, sas.spis));
+        ended.into_iter().for_each(|sa| self.remove_inbound(sa, sas.datapath, sas.spis));
     }
 
     /// Moves Child SAs to the new path of their peer.
@@ -324,8 +331,33 @@ impl Children {
     /// Removes inbound SAs that have lingered long enough.
     pub(crate) fn expire(&mut self, datapath: &mut Datapath, spis: &mut SpiTable, now: Instant) {
         while let Some(sa) = self.lingering.take_expired(now) {
-            remove_inbound(sa, datapath, spis);
+            self.remove_inbound(sa, datapath, spis);
         }
+    }
+
+    /// Notes that an SA of the data path belongs to a Child SA.
+    fn add_sa(&mut self, id: ChildId, connection: &Connection, child: &ChildConfig, sa: SaId) {
+        self.by_sa.insert(sa, id);
+        self.counters.add_sa(connection, child, sa);
+    }
+
+    fn remove_inbound(&mut self, sa: InboundSa, datapath: &mut Datapath, spis: &mut SpiTable) {
+        self.counters.remove_sa(sa.id, datapath);
+        spis.release(sa.spi);
+    }
+
+    /// Keeps counters for the children of these connections, and for others as long as they have SAs.
+    pub(crate) fn configure_counters(&mut self, connections: &[Arc<Connection>]) {
+        self.counters.configure(connections);
+    }
+
+    /// The counters of the children from the entry with this number on.
+    pub(crate) fn counters_from(
+        &self,
+        number: u64,
+        datapath: &Datapath,
+    ) -> impl Iterator<Item = ChildCounters> {
+        self.counters.starting_at(number, datapath)
     }
 
     /// The SAs of a Child SA.
@@ -337,11 +369,6 @@ impl Children {
         };
         Some(ChildSas { inbound: child.inbound, outbound })
     }
-}
-
-fn remove_inbound(sa: InboundSa, datapath: &mut Datapath, spis: &mut SpiTable) {
-    datapath.remove_sa(sa.id);
-    spis.release(sa.spi);
 }
 
 /// Sets the MTU of the link towards the peer of an outbound SA, or the configured MTU if it is lower.

@@ -122,6 +122,7 @@ impl Endpoint {
             return Err(full);
         }
         self.named_peers.configure(&connections, context.routes);
+        self.children.configure_counters(&connections);
         let removed = self.ike.configure(connections, pools);
         for ike in removed.ikes {
             self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));

@@ -28,7 +28,7 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
-pub use children::ChildSas;
+pub use children::{ChildCounters, ChildSas};
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };

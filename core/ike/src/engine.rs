@@ -23,7 +23,7 @@ use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
 use crate::state::{AssignedAddrs, IkeSa, Task};
 use crate::{
-    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus,
+    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSaState, IkeSettings, IkeStatus,
     Retransmission, Transmit, UnconfiguredSas,
 };
 use alloc::collections::{BTreeMap, VecDeque};
@@ -221,6 +221,17 @@ impl Ike {
     /// Status of an IKE SA; `None` if it does not exist.
     pub fn status_of(&self, id: IkeSaId) -> Option<IkeStatus> {
         self.sas.get(id).map(IkeSa::status)
+    }
+
+    /// Connection and state of the IKE SAs that are younger than `after`, or of all, oldest first. Costs less
+    /// than [`status`](Self::status).
+    pub fn states(&self, after: Option<IkeSaId>) -> impl Iterator<Item = IkeSaState<'_>> {
+        let from = after.map_or(0, |after| after.0.saturating_add(1));
+        self.sas.values_from(IkeSaId(from)).map(|sa| IkeSaState {
+            id: sa.common.id,
+            connection: &sa.common.connection,
+            state: sa.public_state(),
+        })
     }
 
     /// Applies `act` to an IKE SA and runs the effects.

@@ -49,7 +49,8 @@ pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 pub use status::{
-    ChildId, ChildState, ChildStatus, IkeSaId, IkeSpis, IkeState, IkeStatus, InitiateError, UnconfiguredSas,
+    ChildId, ChildState, ChildStatus, IkeSaId, IkeSaState, IkeSpis, IkeState, IkeStatus, InitiateError,
+    UnconfiguredSas,
 };
 pub use traffic_selector::{
     MAX_SELECTORS, PacketSelectors, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,

@@ -148,6 +148,17 @@ impl fmt::Display for IkeState {
     }
 }
 
+/// Connection and state of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IkeSaState<'s> {
+    /// Identifier.
+    pub id: IkeSaId,
+    /// Connection.
+    pub connection: &'s Arc<Connection>,
+    /// State.
+    pub state: IkeState,
+}
+
 /// Status of a Child SA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildStatus {

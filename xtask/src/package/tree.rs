@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Directory of the documentation.
 const DOC: &str = "usr/share/doc/casemate";
 /// Pages of the manual about the program; the others are about the lab and about other adapters.
-const MANUAL: [&str; 13] = [
+const MANUAL: [&str; 14] = [
     "calls.md",
     "cloud.md",
     "counters.md",
@@ -20,6 +20,7 @@ const MANUAL: [&str; 13] = [
     "inspect.md",
     "install.md",
     "ipsec-vulns.md",
+    "metrics.md",
     "run.md",
     "stack.md",
     "swanctl.md",
@@ -124,6 +125,9 @@ impl Tree {
         let readme = fs::read_to_string(shell::root().join("README.md"))?;
         for (name, example) in examples(&readme) {
             self.write(&format!("{DOC}/examples/{name}.conf"), &example)?;
+        }
+        for name in ["grafana-dashboard.json", "prometheus-rules.yml"] {
+            self.write(&format!("{DOC}/examples/{name}"), &source(&format!("monitoring/{name}"))?)?;
         }
         let changes = fs::read_to_string(shell::root().join("CHANGELOG.md"))?;
         self.write_compressed(&format!("{DOC}/changelog"), &changes)?;

@@ -6,6 +6,7 @@
 
 use super::Request;
 use super::session::{ClientSession, SharedState};
+use crate::metrics::{MetricsChannel, MetricsListener, MetricsService};
 use crate::vici::{ViciChannel, ViciService};
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
@@ -106,6 +107,19 @@ pub(crate) fn pair() -> io::Result<(UnixStream, UnixStream)> {
     Ok((here, there))
 }
 
+/// Listeners for other clients that the control thread serves.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) vici: Option<UnixListener>,
+    pub(crate) metrics: Option<MetricsListener>,
+}
+
+/// The event loop's ends of the channels to the services of these listeners.
+pub(crate) struct Channels {
+    pub(crate) vici: Option<ViciChannel>,
+    pub(crate) metrics: Option<MetricsChannel>,
+}
+
 /// The event loop's side of the control socket.
 pub(crate) struct ControlServer {
     wake: UnixStream,
@@ -115,12 +129,9 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Opens the socket and starts the control thread, which also serves the clients of `vici`, if there is
-    /// a listener for them. The lock of the journal guarantees that no other process uses the path.
-    pub(crate) fn open(
-        instance: &Instance,
-        vici: Option<UnixListener>,
-    ) -> Result<(Self, Option<ViciChannel>), Error> {
+    /// Opens the socket and starts the control thread, which also serves the clients of `listeners`. The lock
+    /// of the journal guarantees that no other process uses the path.
+    pub(crate) fn open(instance: &Instance, listeners: Listeners) -> Result<(Self, Channels), Error> {
         let path = instance.control_socket();
         let failed = |error| Error::new(path.display().to_string(), error);
         let listener = unix_socket::listen(&path).map_err(failed)?;
@@ -128,7 +139,10 @@ impl ControlServer {
         let (response_ready, response_waker) = pair().map_err(failed)?;
         let response_waker = Arc::new(response_waker);
         let (vici, vici_channel) =
-            vici.map(|listener| ViciService::new(listener, response_waker.clone())).unzip();
+            listeners.vici.map(|listener| ViciService::new(listener, response_waker.clone())).unzip();
+        let (metrics, metrics_channel) =
+            listeners.metrics.map(|listener| MetricsService::new(listener, response_waker.clone())).unzip();
+        let channels = Channels { vici: vici_channel, metrics: metrics_channel };
         let (to_loop, requests) = channel();
         let (responses, from_loop) = channel();
         let (end, server_waker) =
@@ -142,6 +156,7 @@ impl ControlServer {
             responses,
             response_waker,
             vici,
+            metrics,
             clients: Vec::new(),
             next_client: 0,
             paused_until: Instant::now(),
@@ -155,7 +170,7 @@ impl ControlServer {
             sandbox::drop_capabilities().map(|()| server.run())
         };
         thread.spawn(work).map_err(failed)?;
-        Ok((Self { wake, waker, requests, path }, vici_channel))
+        Ok((Self { wake, waker, requests, path }, channels))
     }
 
     /// Readable when there is a request.
@@ -211,6 +226,7 @@ struct ControlThread {
     responses: Sender<Response>,
     response_waker: Arc<UnixStream>,
     vici: Option<ViciService>,
+    metrics: Option<MetricsService>,
     /// In order of arrival.
     clients: Vec<ClientSession>,
     next_client: u64,
@@ -234,6 +250,9 @@ impl ControlThread {
             if self.vici.as_mut().is_some_and(|vici| vici.serve(&events.vici, now)) {
                 signal(&self.waker);
             }
+            if self.metrics.as_mut().is_some_and(|metrics| metrics.serve(&events.metrics, now)) {
+                signal(&self.waker);
+            }
             if events.has_connections {
                 self.accept(now);
             }
@@ -250,11 +269,15 @@ impl ControlThread {
             PollFd::new(self.response_ready.as_fd(), true, false),
         ];
         polled.extend(self.clients.iter().map(ClientSession::polled));
+        let before_vici = polled.len();
         polled.extend(self.vici.iter().flat_map(|vici| vici.polled(now)));
+        let of_vici = polled.len().saturating_sub(before_vici);
+        polled.extend(self.metrics.iter().flat_map(|metrics| metrics.polled(now)));
         let pause = is_paused.then_some(self.paused_until);
         let clients = self.clients.iter().filter_map(ClientSession::deadline);
         let vici = self.vici.as_ref().and_then(|vici| vici.deadline(now));
-        let due = clients.chain(vici).chain(pause).min();
+        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.deadline(now));
+        let due = clients.chain(vici).chain(metrics).chain(pause).min();
         let timeout = due.map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
         if unix_socket::poll(&mut polled, timeout).is_err() {
             // poll(2) fails only for lack of memory, which may be temporary.
@@ -269,7 +292,8 @@ impl ControlThread {
             has_connections: ready.next().or_report(POLLED)?.readable,
             has_responses: ready.next().or_report(POLLED)?.readable,
             clients: ready.by_ref().take(self.clients.len()).collect(),
-            vici: ready.collect(),
+            vici: ready.by_ref().take(of_vici).collect(),
+            metrics: ready.collect(),
         })
     }
 
@@ -346,6 +370,8 @@ struct ControlEvents {
     clients: Vec<Ready>,
     /// The listener of vici and its clients.
     vici: Vec<Ready>,
+    /// The listener of metrics and its clients.
+    metrics: Vec<Ready>,
 }
 
 /// Readiness of a client's socket.

@@ -116,6 +116,11 @@ impl Log {
         self.sink.report_lost();
     }
 
+    /// Number of lines that were lost because the output was not read in time.
+    pub(crate) const fn lost_lines(&self) -> u64 {
+        self.sink.lost_lines()
+    }
+
     fn record_at(&mut self, message: &Message, now: Instant) {
         if self.filter.admits(message.level, message.subsystem()) && self.limits.admit(message.category, now)
         {

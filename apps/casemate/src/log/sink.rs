@@ -92,6 +92,10 @@ impl Sink {
         self.output.flush();
     }
 
+    pub(crate) const fn lost_lines(&self) -> u64 {
+        self.output.lost_lines()
+    }
+
     pub(crate) fn report_lost(&mut self) {
         self.output.report_lost();
     }

@@ -14,6 +14,7 @@ use crate::log::level::Level;
 use crate::log::message::{Message, Subject};
 use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
+use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
@@ -77,6 +78,8 @@ pub(super) struct RunController {
     pub(super) vici: Option<ViciServer>,
     /// The trace of packets that a client has requested.
     trace: Option<RunningTrace>,
+    /// Values for clients of metrics, if they are served.
+    pub(super) metrics: Option<MetricsCollector>,
 }
 
 impl RunController {
@@ -107,6 +110,7 @@ impl RunController {
             next_reload: None,
             vici: None,
             trace: None,
+            metrics: None,
         }
     }
 
@@ -179,9 +183,13 @@ impl RunController {
         self.use_crash_secret(context);
         let (connections, pools) = (loaded.connections, loaded.pools);
         self.history.reconfigure(&connections);
+        let of_metrics = self.metrics.is_some().then(|| connections.clone());
         let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
         if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
             vici.set_configuration(loaded.base, pools);
+        }
+        if let (Ok(()), Some(metrics), Some(connections)) = (&configured, &mut self.metrics, of_metrics) {
+            metrics.configure(&connections);
         }
         configured.map_err(|error| {
             context.set_credentials(before.clone());
@@ -237,6 +245,29 @@ impl RunController {
         };
         let _ = reply.send(outcome(&result));
     }
+    /// Serves metrics at this address.
+    pub(super) fn serve_metrics(&mut self, channel: MetricsChannel, address: &MetricsAddress) {
+        let socket = match address {
+            MetricsAddress::Unix(path) => Some(path.clone()),
+            MetricsAddress::Loopback(_) => None,
+        };
+        self.metrics = Some(MetricsCollector::new(channel, socket));
+    }
+
+    /// Reads the next part of the values that clients wait for. The event loop processes packets before it
+    /// calls this again for the following part.
+    fn collect_metrics(&mut self, handle: &EndpointHandle<'_>) {
+        let Some(metrics) = &mut self.metrics else { return };
+        let context = ScrapeContext {
+            handle,
+            lost_log_lines: self.log.lost_lines(),
+            has_manual_keys: self.source.is_none(),
+        };
+        if metrics.step(&context) {
+            self.control.wake_loop();
+        }
+    }
+
     fn log_keys(&mut self, event: &Event) {
         let Some(key_log) = &mut self.key_log else { return };
         let saved = match event {
@@ -262,6 +293,7 @@ impl EngineHandler for RunController {
         }
         self.apply_reload(handle);
         self.serve_clients(handle);
+        self.collect_metrics(handle);
         Ok(())
     }
 
@@ -302,6 +334,9 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.on_notice(notice);
+        }
         if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
             self.control.wake_loop();
         }
@@ -320,6 +355,9 @@ impl EngineHandler for RunController {
     }
 
     fn on_problem(&mut self, kind: SystemProblem, what: String) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.on_problem(kind);
+        }
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }

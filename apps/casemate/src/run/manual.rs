@@ -253,6 +253,7 @@ mod tests {
         RunArgs {
             config: None,
             vici: None,
+            metrics: None,
             xfrm: Some(PathBuf::from("a.xfrm")),
             save_keys: None,
             counters: counters.map(PathBuf::from),

@@ -19,6 +19,7 @@ mod vici;
 
 use crate::failure::Failure;
 use crate::log::LogOptions;
+use crate::metrics::MetricsAddress;
 use crate::output;
 use crate::vici::DEFAULT_SOCKET;
 use casemate_linux::instance::Instance;
@@ -35,6 +36,7 @@ Examples:
   casemate run                                      /etc/casemate/swanctl.conf or /etc/swanctl/swanctl.conf
   casemate run --config gw/swanctl.conf --dry-run   load all certificates and keys, change nothing
   casemate run --vici                               swanctl and other programs load the configuration
+  casemate run --metrics unix:/run/casemate/metrics serve metrics for Prometheus on a Unix socket
   casemate run --xfrm tunnel.xfrm --dry-run         show routes, rules and sockets, change nothing
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters --dummy-packets 20
@@ -58,6 +60,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "SOCKET", conflicts_with = "xfrm", num_args = 0..=1)]
     #[arg(default_missing_value = DEFAULT_SOCKET)]
     pub vici: Option<PathBuf>,
+    /// Serve metrics for Prometheus on this Unix socket (unix:/PATH) or loopback port (127.0.0.1:PORT).
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<MetricsAddress>,
     /// Manual keys instead of IKE: states and policies as lines of ip-xfrm(8)
     #[arg(long, value_name = "FILE")]
     pub xfrm: Option<PathBuf>,

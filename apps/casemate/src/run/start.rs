@@ -5,13 +5,13 @@ use super::RunArgs;
 use super::controller::RunController;
 use super::ike::{IkeConfig, IkeState};
 use super::manual::{ManualKeys, ManualState};
-use crate::control::ControlServer;
+use crate::control::{Channels, ControlServer, Listeners};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::{Log, LogOptions, Sink};
+use crate::metrics::MetricsAddress;
 use crate::output;
 use crate::status::InstanceIdentity;
-use crate::vici::{self, ViciChannel};
 use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
@@ -26,10 +26,9 @@ use casemate_linux::route::RoutingNumbers;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::setup::{Plan, PlanInput, SystemState};
 use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox};
+use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -160,7 +159,7 @@ fn run_instance(
         prepared;
     let numbers = instance.numbers;
     let files = resources.instance.clone();
-    let SystemParts { system, tun, control, vici } = apply(plan, resources, netlink, args.vici.as_deref())?;
+    let SystemParts { system, tun, control, channels } = apply(plan, resources, netlink, args)?;
     let mut parts = EngineParts {
         endpoint,
         clock,
@@ -194,7 +193,10 @@ fn run_instance(
     let providers = parts.providers.clone();
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     let mut controller = RunController::new(control, identity.with_mark(numbers.mark), log, manager);
-    if let (Some(channel), Some(path)) = (vici, &args.vici) {
+    if let (Some(channel), Some(address)) = (channels.metrics, &args.metrics) {
+        controller.serve_metrics(channel, address);
+    }
+    if let (Some(channel), Some(path)) = (channels.vici, &args.vici) {
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
     if let Some(ike) = ike {
@@ -217,22 +219,27 @@ struct SystemParts {
     system: SystemState,
     tun: Tun,
     control: ControlServer,
-    vici: Option<ViciChannel>,
+    channels: Channels,
 }
 
-/// Applies the plan, the guard first, and opens the control socket and that of vici.
+/// Applies the plan, the guard first, and opens the control socket and those for other clients.
 fn apply(
     plan: Plan,
     mut resources: InstanceResources,
     mut netlink: Netlink,
-    vici: Option<&Path>,
+    args: &RunArgs,
 ) -> Result<SystemParts, Failure> {
     plan.apply(&mut resources.journal, &resources.tun, &mut netlink).map_err(Failure::failed)?;
-    let vici = vici.map(vici::listen).transpose().map_err(Failure::failed)?;
-    let (control, vici) = ControlServer::open(&resources.instance, vici).map_err(Failure::failed)?;
+    let vici = args.vici.as_deref().map(|path| unix_socket::listen_alone(path, "--vici"));
+    let listeners = Listeners {
+        vici: vici.transpose().map_err(Failure::failed)?,
+        metrics: args.metrics.as_ref().map(MetricsAddress::listen).transpose().map_err(Failure::failed)?,
+    };
+    let opened = ControlServer::open(&resources.instance, listeners);
+    let (control, channels) = opened.map_err(Failure::failed)?;
     let InstanceResources { journal, tun, .. } = resources;
     let system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
-    Ok(SystemParts { system, tun, control, vici })
+    Ok(SystemParts { system, tun, control, channels })
 }
 
 /// Ends a run. After an error, or if another run follows, the guard stays in place.

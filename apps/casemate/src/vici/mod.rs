@@ -28,9 +28,7 @@ pub(crate) use session::SessionId;
 
 use crate::keyring::Keyring;
 use crate::log::Log;
-use casemate_linux::{EndpointHandle, Error, unix_socket};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use casemate_linux::EndpointHandle;
 
 /// The result of building and applying a change.
 type ChangeResult = Result<(), String>;
@@ -56,43 +54,3 @@ pub(crate) enum ViciRequest {
 
 /// The path at which clients look for charon.
 pub const DEFAULT_SOCKET: &str = "/run/charon.vici";
-
-/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that no
-/// program serves is replaced.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, Error> {
-    let name = || path.display().to_string();
-    if let Ok(stream) = UnixStream::connect(path) {
-        let who =
-            unix_socket::peer_program(&stream).map_or_else(|_| String::new(), |who| format!(" ({who})"));
-        return Err(Error::other(
-            name(),
-            format!("another program serves this socket{who}: stop it, or use another path with --vici"),
-        ));
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) => {
-            Err(Error::other(name(), "this is not a socket: another path was expected"))
-        }
-        _ => unix_socket::listen(path).map_err(|error| Error::new(name(), error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use casemate_test_support::TempDir;
-
-    #[test]
-    fn a_socket_is_replaced_if_no_program_serves_it() {
-        let scratch = TempDir::new("vici").unwrap();
-        let path = scratch.file("socket");
-        let listener = listen(&path).unwrap();
-        let error = listen(&path).unwrap_err().to_string();
-        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
-        drop(listener);
-        assert!(path.exists() && listen(&path).is_ok());
-        let file = scratch.file("file");
-        std::fs::write(&file, "").unwrap();
-        assert!(listen(&file).is_err() && file.exists());
-    }
-}

@@ -1,7 +1,7 @@
 //! Queries: SAs and connections by name, and pending retries; settings of IKE.
 
 use super::Endpoint;
-use crate::{ChildSas, Notice};
+use crate::{ChildCounters, ChildSas, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -63,6 +63,14 @@ impl Endpoint {
     /// The connection and child whose trap has this outbound policy.
     pub fn trap_of(&self, policy: PolicyId) -> Option<(&Connection, &ChildConfig)> {
         self.traps.of_policy(policy).map(|trap| (&*trap.connection, &*trap.child))
+    }
+
+    /// Counters of each configured child, and of other children that still have SAs, over all SAs that it has
+    /// had: an end of an SA never decreases them. A child that is no longer configured and has no SA is
+    /// forgotten by the next [`configure`](Self::configure). Begins with the entry of this number; with many
+    /// children, a caller can read them in parts.
+    pub fn child_counters(&self, from_number: u64) -> impl Iterator<Item = ChildCounters> {
+        self.children.counters_from(from_number, &self.datapath)
     }
 
     /// Number of reserved inbound SPIs, of SAs and of running negotiations.

@@ -192,6 +192,11 @@ impl IkeSaTable {
         ids.filter_map(|[_, id, _]| self.get(IkeSaId(id)))
     }
 
+    /// The IKE SAs from this one on, oldest first.
+    pub(crate) fn values_from(&self, from: IkeSaId) -> impl Iterator<Item = &IkeSa> {
+        self.sas.values_from(from).map(|sa| &**sa)
+    }
+
     /// Every IKE SA, oldest first.
     pub(crate) fn values(&self) -> impl Iterator<Item = &IkeSa> {
         self.sas.values().map(|sa| &**sa)

@@ -341,13 +341,16 @@ impl Established {
         step.context.now.after(wait)
     }
 
-    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
-        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
-        status.state = match self.phase {
+    pub(crate) const fn public_state(&self) -> IkeState {
+        match self.phase {
             Phase::Open => IkeState::Established,
             Phase::Replaced => IkeState::Rekeyed,
             Phase::Closing => IkeState::Closing,
-        };
+        }
+    }
+
+    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
+        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
         status.peer = Some(peer.id().clone());
         status.suite = Some(self.channel.suite);
         status.nat = *nat;

@@ -171,7 +171,7 @@ impl IkeSa {
         let mut status = IkeStatus {
             id: common.id,
             connection: common.connection.clone(),
-            state: IkeState::Connecting,
+            state: self.public_state(),
             initiator: common.role == Role::Initiator,
             spis: common.spis(),
             path: common.path,
@@ -188,10 +188,18 @@ impl IkeSa {
             State::HalfOpen(state) => status.suite = Some(state.channel.suite),
             State::AuthSent(state) => status.suite = Some(state.channel.suite),
             State::Established(state) => state.fill_status(&mut status),
-            State::InitSent(_) => {}
-            State::Closed(_) => status.state = IkeState::Closed,
+            State::InitSent(_) | State::Closed(_) => {}
         }
         status
+    }
+
+    /// The state that [`IkeStatus`] shows.
+    pub(crate) fn public_state(&self) -> IkeState {
+        match &self.state {
+            State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) => IkeState::Connecting,
+            State::Established(state) => state.public_state(),
+            State::Closed(_) => IkeState::Closed,
+        }
     }
 }
 

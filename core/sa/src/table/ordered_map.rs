@@ -102,6 +102,14 @@ impl<K: MapKey, V> OrderedMap<K, V> {
         slots.filter_map(|slot| self.values.get(slot)?.as_ref())
     }
 
+    /// The values of the keys that are not below `from`, in the order of their keys.
+    pub fn values_from(&self, from: K) -> impl Iterator<Item = &V> {
+        let [upper, lower] = from.words();
+        let slots = self.slots.iter_from([upper, lower, 0]);
+        let slots = slots.filter_map(|[.., slot]| usize::try_from(slot).ok());
+        slots.filter_map(|slot| self.values.get(slot)?.as_ref())
+    }
+
     /// All values in no particular order, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.values.iter_mut().flatten()
@@ -170,6 +178,9 @@ mod tests {
                     }
                 }
                 prop_assert!(table.values().eq(map.values()));
+                for from in (0..4_u128).map(|upper| upper << 64 | 1) {
+                    prop_assert!(table.values_from(from).eq(map.range(from..).map(|(_, value)| value)));
+                }
                 prop_assert!(map.iter().all(|(key, value)| table.get(*key) == Some(value)));
                 prop_assert_eq!((table.len(), table.values_mut().count()), (map.len(), map.len()));
             }

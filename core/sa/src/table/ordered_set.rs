@@ -43,6 +43,11 @@ impl WordSet {
         self.0.iter().copied()
     }
 
+    /// The entries that are not below `from`, in ascending order.
+    pub fn iter_from(&self, from: [u64; 3]) -> impl Iterator<Item = [u64; 3]> {
+        self.0.range(from..).copied()
+    }
+
     /// The entries with this first word.
     pub fn with_first(&self, first: u64) -> impl Iterator<Item = [u64; 3]> {
         self.between([first, 0, 0], [first, u64::MAX, u64::MAX])

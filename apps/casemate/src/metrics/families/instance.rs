@@ -1,0 +1,275 @@
+//! Families about the whole instance.
+
+use super::super::Snapshot;
+use super::super::exposition::Samples;
+use super::{Family, Kind, Rows};
+use casemate::{ExchangeCounters, MessageCount};
+use casemate_sched::{Class, Counters};
+
+pub(super) const BUILD: Family = Family {
+    name: "casemate_build",
+    kind: Kind::Info,
+    labels: &["version"],
+    help: "Version of the program.",
+    rows: Rows::Once(|_, samples| samples.write(&[env!("CARGO_PKG_VERSION")], 1)),
+};
+
+pub(super) const START_TIME: Family = Family::gauge(
+    "casemate_start_time_seconds",
+    &[],
+    "Time of the start, in seconds since 1970. All counters began at 0 then.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.started.as_secs_f64())),
+);
+
+pub(super) const UPTIME: Family = Family::gauge(
+    "casemate_uptime_seconds",
+    &[],
+    "Time since the start.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.uptime.as_secs_f64())),
+);
+
+pub(super) const HALF_OPEN: Family = Family::gauge(
+    "casemate_half_open_ike_sas",
+    &[],
+    "IKE SAs that peers have started and that are not authenticated yet. Many of them are a sign of a flood.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.half_open)),
+);
+
+pub(super) const IKE_MESSAGES: Family = Family::counter(
+    "casemate_ike_messages",
+    &["direction", "exchange", "type"],
+    "IKE messages by exchange and type: request or response. Repeated and invalid messages count, too.",
+    Rows::Once(|snapshot, samples| {
+        for (direction, counters) in
+            [("in", &snapshot.totals.messages.received), ("out", &snapshot.totals.messages.sent)]
+        {
+            for (exchange, MessageCount { requests, responses }) in by_exchange(counters) {
+                samples.write(&[direction, exchange, "request"], requests);
+                samples.write(&[direction, exchange, "response"], responses);
+            }
+        }
+    }),
+);
+
+/// The counters of each exchange, with its name in the registry of IANA.
+const fn by_exchange(counters: &ExchangeCounters) -> [(&'static str, MessageCount); 4] {
+    [
+        ("IKE_SA_INIT", counters.init),
+        ("IKE_AUTH", counters.auth),
+        ("CREATE_CHILD_SA", counters.create_child),
+        ("INFORMATIONAL", counters.informational),
+    ]
+}
+
+pub(super) const IKE_FAULTS: Family = Family::counter(
+    "casemate_ike_faults",
+    &["fault"],
+    "IKE messages with a fault, also of peers that match no connection. The table of faults in \
+     troubleshooting.md explains each.",
+    Rows::Once(|snapshot, samples| {
+        for (fault, count) in &snapshot.totals.faults {
+            samples.write(&[fault], count);
+        }
+    }),
+);
+
+pub(super) const MANUAL_PACKETS: Family = Family::counter(
+    "casemate_manual_packets",
+    &["direction"],
+    "Packets of all SAs with manual keys that were protected (out) or opened (in).",
+    Rows::Once(|snapshot, samples| {
+        let [inbound, outbound] =
+            snapshot.totals.manual.map(|sums| sums.map(|sum| sum.packets)).unwrap_or_default();
+        manual(snapshot, samples, inbound, outbound);
+    }),
+);
+
+pub(super) const MANUAL_BYTES: Family = Family::counter(
+    "casemate_manual_bytes",
+    &["direction"],
+    "Bytes of those packets, without the headers and trailers of ESP and AH.",
+    Rows::Once(|snapshot, samples| {
+        let [inbound, outbound] =
+            snapshot.totals.manual.map(|sums| sums.map(|sum| sum.bytes)).unwrap_or_default();
+        manual(snapshot, samples, inbound, outbound);
+    }),
+);
+
+/// Samples of both directions, if the instance has manual keys.
+fn manual(snapshot: &Snapshot, samples: &mut Samples<'_>, inbound: u64, outbound: u64) {
+    if snapshot.totals.manual.is_some() {
+        samples.write(&["in"], inbound);
+        samples.write(&["out"], outbound);
+    }
+}
+
+pub(super) const DROPS: Family = Family::counter(
+    "casemate_dropped_packets",
+    &["reason"],
+    "Packets that were dropped, by reason. The table of reasons in inspect.md explains each.",
+    Rows::Once(|snapshot, samples| {
+        for (reason, count) in &snapshot.totals.drops {
+            samples.write(&[reason.name()], count);
+        }
+    }),
+);
+
+pub(super) const CLASS_PACKETS: Family = Family::counter(
+    "casemate_class_packets",
+    &["class"],
+    "Outbound packets that the scheduler passed on to be protected, by class.",
+    Rows::Once(|snapshot, samples| {
+        by_class(snapshot, |class, counters| samples.write(&[class], counters.taken))
+    }),
+);
+
+pub(super) const CLASS_BYTES: Family = Family::counter(
+    "casemate_class_bytes",
+    &["class"],
+    "Bytes of those packets.",
+    Rows::Once(|snapshot, samples| {
+        by_class(snapshot, |class, counters| samples.write(&[class], counters.taken_bytes));
+    }),
+);
+
+pub(super) const CLASS_OVER_CAP: Family = Family::counter(
+    "casemate_class_over_cap_packets",
+    &["class"],
+    "Packets of a low-latency class that waited for their turn like others, because the class was over its rate.",
+    Rows::Once(|snapshot, samples| {
+        by_class(snapshot, |class, counters| samples.write(&[class], counters.over_cap));
+    }),
+);
+
+pub(super) const CLASS_DROPS: Family = Family::counter(
+    "casemate_class_dropped_packets",
+    &["class", "reason"],
+    "Packets that the scheduler dropped, by the reasons of casemate_dropped_packets_total.",
+    Rows::Once(|snapshot, samples| {
+        by_class(snapshot, |class, counters| {
+            for (reason, count) in [
+                ("queue-full", counters.full),
+                ("queue-late", counters.late),
+                ("queue-too-long", counters.too_long),
+            ] {
+                samples.write(&[class, reason], count);
+            }
+        });
+    }),
+);
+
+pub(super) const CLASS_QUEUE: Family = Family::gauge(
+    "casemate_class_queued_packets",
+    &["class"],
+    "Packets that wait in the queue of the class.",
+    Rows::Once(|snapshot, samples| {
+        by_class(snapshot, |class, counters| {
+            let left = counters.taken.saturating_add(counters.late);
+            samples.write(&[class], counters.accepted.saturating_sub(left));
+        });
+    }),
+);
+
+/// Counters of each class, the most urgent class first, if there is a scheduler.
+fn by_class(snapshot: &Snapshot, mut write: impl FnMut(&str, &Counters)) {
+    if let Some(classes) = &snapshot.totals.classes {
+        for class in Class::ALL {
+            write(class.name(), classes.get(class));
+        }
+    }
+}
+
+pub(super) const PADDED_PACKETS: Family = Family::counter(
+    "casemate_padded_packets",
+    &[],
+    "Packets that were padded to leave in one batch with others.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.padding.packets)),
+);
+
+pub(super) const PADDING_BYTES: Family = Family::counter(
+    "casemate_padding_bytes",
+    &[],
+    "Bytes of that padding.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.padding.bytes)),
+);
+
+pub(super) const REJECTED_WRITES: Family = Family::counter(
+    "casemate_rejected_combined_writes",
+    &[],
+    "Writes of several received packets at once that the kernel rejected. The packets were written one by one.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.rejected_writes)),
+);
+
+pub(super) const GUARD_INSTALLED: Family = Family::gauge(
+    "casemate_guard_installed",
+    &[],
+    "1 if the packet filter that blocks protected traffic in clear is installed; 0 if another program has changed \
+     it and it is not restored yet.",
+    Rows::Once(|snapshot, samples| {
+        if let Some(guard) = snapshot.totals.guard {
+            samples.write(&[], u8::from(guard.stands));
+        }
+    }),
+);
+
+pub(super) const GUARD_RESTORATIONS: Family = Family::counter(
+    "casemate_guard_restorations",
+    &[],
+    "How often another program changed or removed that packet filter and it was restored.",
+    Rows::Once(|snapshot, samples| {
+        samples.write(&[], snapshot.totals.guard.map_or(0, |guard| guard.restored));
+    }),
+);
+
+pub(super) const PROBLEMS: Family = Family::counter(
+    "casemate_system_problems",
+    &["kind"],
+    "Operations that the system refused, or names that were not found. The log has the details.",
+    Rows::Once(|snapshot, samples| {
+        for (kind, name) in super::super::collector::PROBLEMS {
+            samples.write(&[name], snapshot.totals.problems.get(&kind).copied().unwrap_or_default());
+        }
+    }),
+);
+
+pub(super) const LOST_EVENTS: Family = Family::counter(
+    "casemate_lost_events",
+    &[],
+    "Events about packets that were not logged, because too many occurred at once. Drops are counted in any case.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.lost_events)),
+);
+
+pub(super) const LOST_LOG_LINES: Family = Family::counter(
+    "casemate_lost_log_lines",
+    &[],
+    "Lines of the log that were lost, because standard error or the journal did not take them in time.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.lost_log_lines)),
+);
+
+pub(super) const BROKEN_INVARIANTS: Family = Family::counter(
+    "casemate_broken_invariants",
+    &[],
+    "States that only a defect of the program explains. Please report a value other than 0.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.broken_invariants)),
+);
+
+pub(super) const SCRAPES: Family = Family::counter(
+    "casemate_scrapes",
+    &[],
+    "How often the values of these pages were read, with this time.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.scrapes)),
+);
+
+pub(super) const SCRAPE_DURATION: Family = Family::gauge(
+    "casemate_scrape_duration_seconds",
+    &[],
+    "Time in which the values of this page were read.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.collected_in.as_secs_f64())),
+);
+
+pub(super) const SCRAPE_LOCK: Family = Family::gauge(
+    "casemate_scrape_longest_lock_seconds",
+    &[],
+    "Longest time for which packets had to wait while the values of this page were read.",
+    Rows::Once(|snapshot, samples| samples.write(&[], snapshot.longest_lock.as_secs_f64())),
+);
