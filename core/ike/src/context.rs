@@ -11,7 +11,7 @@ use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
-use crate::state::{AssignedAddrs, SaCommon};
+use crate::state::{AssignedAddrs, ProbePath, SaCommon};
 use crate::{
     ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, IkeSpis, PeerFault,
     StateFault, TrafficSelector,
@@ -85,6 +85,9 @@ pub struct Transmit {
     /// Whether the non-ESP marker, four zero bytes, precedes the message (RFC 7296 section 3.1): on the port
     /// that IKE shares with ESP.
     pub non_esp_marker: bool,
+    /// Whether the datagram is lost if it is too long for a link on the path: it measures the path MTU. No
+    /// host or router may fragment it (DF in IPv4), whatever the host knows of the path.
+    pub is_path_probe: bool,
     /// IKE message. Empty for a NAT keepalive, which is one byte of 0xFF without a marker (RFC 3948 section
     /// 2.3).
     pub message: Vec<u8>,
@@ -141,6 +144,8 @@ pub(crate) struct Shared {
     /// Builds explanations of faults; `None` unless the caller wants them.
     pub(crate) explainer: Option<&'static dyn Explain>,
     pub(crate) explanation: ExplanationSlot,
+    /// Sends path MTU probes; `None` unless the caller wants them.
+    pub(crate) path_prober: Option<&'static dyn ProbePath>,
     pub(crate) peers: PeerIndex,
     /// IKE SA of each Child SA.
     pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
@@ -206,10 +211,20 @@ pub(crate) struct KexResponse {
 impl Step<'_, '_> {
     /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
+        self.transmit(path, datagrams, false);
+    }
+
+    /// Sends datagrams that measure the path MTU.
+    pub(crate) fn send_path_probe(&mut self, path: Path, datagrams: &[Vec<u8>]) {
+        self.transmit(path, datagrams, true);
+    }
+
+    fn transmit(&mut self, path: Path, datagrams: &[Vec<u8>], is_path_probe: bool) {
         let marker = path.local.port() == self.shared.settings.natt_port;
         let transmits = datagrams.iter().map(|message| Transmit {
             path,
             non_esp_marker: marker,
+            is_path_probe,
             message: message.clone(),
         });
         self.shared.transmits.extend(transmits);

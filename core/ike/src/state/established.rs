@@ -10,6 +10,7 @@ use crate::context::{Deadlines, Step, random_below};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
+use crate::path_mtu::PathSearch;
 use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
 use crate::transport::SecureChannel;
 use crate::{
@@ -37,6 +38,8 @@ pub(crate) struct SaContents {
     /// Configuration that the peer assigned to this host.
     pub(crate) assigned: AssignedConfig,
     pub(crate) children: Vec<ChildSa>,
+    /// Search for the path MTU.
+    pub(crate) path_search: PathSearch,
     /// Queued tasks.
     pub(crate) tasks: VecDeque<Task>,
 }
@@ -81,9 +84,12 @@ impl Established {
     pub(crate) fn new(
         common: &SaCommon,
         channel: SecureChannel,
-        contents: SaContents,
+        mut contents: SaContents,
         step: &mut Step<'_, '_>,
     ) -> Self {
+        if let Some(prober) = step.shared.path_prober {
+            contents.path_search = prober.new_search(common, &channel, step.context.now);
+        }
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
         let peer = contents.peer.id().clone();
         step.event(Event::IkeUp { ike, connection, peer, path });
@@ -246,6 +252,11 @@ impl Established {
                 self.remove_child(id, EndCause::local(reason), step);
             }
             Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
+            Some(Pending::PathProbe(probe)) => {
+                if let Some(prober) = step.shared.path_prober {
+                    prober.on_response(&mut self, probe, common, step);
+                }
+            }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -280,6 +291,11 @@ impl Established {
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
+        if let Some(prober) = step.shared.path_prober
+            && self.tasks.iter().any(|task| self.is_ready(task, step.context.now))
+        {
+            prober.give_way(&mut self, common, step);
+        }
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
@@ -325,6 +341,10 @@ impl Established {
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
             }
+            Task::ProbePath => match step.shared.path_prober {
+                Some(prober) => prober.send(self, common, step),
+                None => Ok(None),
+            },
             Task::SendCrashToken => {
                 let Some(token) = step.crash_token(common.spis()) else { return Ok(None) };
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
@@ -367,6 +387,7 @@ impl Established {
         if before == now {
             return;
         }
+        self.contents.path_search.restart(step.context.now);
         self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
         self.contents
             .dynamic_addrs

@@ -56,6 +56,14 @@ impl IkeSa {
         }
     }
 
+    /// The path MTU that probes have found, if it is below that of the link.
+    pub(crate) fn probed_path_mtu(&self) -> Option<u16> {
+        match &self.state {
+            State::Established(state) => state.contents.path_search.limit(),
+            _ => None,
+        }
+    }
+
     /// Whether the IKE SA is established, not replaced, and not provisional.
     pub(crate) fn is_current(&self) -> bool {
         matches!(&self.state, State::Established(state) if state.is_open() && state.provisional.is_none())

@@ -2,6 +2,7 @@
 //! the queue.
 
 use super::create_child::PendingChild;
+use super::path_probe::OutstandingProbe;
 use super::rekey::PendingRekey;
 use crate::child_sa::ChildRequest;
 use crate::state::Established;
@@ -28,6 +29,8 @@ pub(crate) enum Task {
     DeletePredecessor(IkeSaId),
     /// Check the liveness of the peer.
     Liveness,
+    /// Probe the path MTU.
+    ProbePath,
     /// Send our token for this IKE SA to the peer (RFC 6290 section 4.3).
     SendCrashToken,
 }
@@ -66,6 +69,7 @@ pub(crate) enum Pending {
     DeleteIke(DownReason),
     Liveness,
     SendCrashToken,
+    PathProbe(OutstandingProbe),
 }
 
 impl Pending {
@@ -73,9 +77,11 @@ impl Pending {
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChild { .. } | Self::DeleteIke(_) | Self::Liveness | Self::SendCrashToken => {
-                ExchangeType::INFORMATIONAL
-            }
+            Self::DeleteChild { .. }
+            | Self::DeleteIke(_)
+            | Self::Liveness
+            | Self::SendCrashToken
+            | Self::PathProbe(_) => ExchangeType::INFORMATIONAL,
         }
     }
 }

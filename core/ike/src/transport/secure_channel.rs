@@ -14,6 +14,7 @@ use crate::{Event, IkeKeys, KeyPair, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
+use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
 use casemate_wire::invariant::OrBroken;
 
@@ -156,6 +157,58 @@ impl SecureChannel {
         let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
         self.window.request_sent(datagrams, now, retransmission, step.context.rng);
         Ok(())
+    }
+
+    /// Sends a request as one datagram that measures the path MTU. It is due again at `due`.
+    pub(crate) fn send_probe(
+        &mut self,
+        common: &SaCommon,
+        due: Instant,
+        step: &mut Step<'_, '_>,
+        build: Build<'_>,
+    ) -> Result<(), BuildError> {
+        let message_id = self.window.next_request_id().ok_or(BuildError)?;
+        let datagrams = self.seal_probe(message_id, None, step, build)?;
+        step.send_path_probe(common.path, &datagrams);
+        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
+        self.window.request_sent(datagrams, now, retransmission, step.context.rng);
+        self.window.postpone_request(due);
+        Ok(())
+    }
+
+    /// Sends the outstanding probe again.
+    pub(crate) fn repeat_probe(&mut self, common: &SaCommon, due: Instant, step: &mut Step<'_, '_>) {
+        step.send_path_probe(common.path, self.window.request());
+        self.window.postpone_request(due);
+    }
+
+    /// Sends the outstanding probe again in fragments of up to `limit` bytes, without measuring. From now on
+    /// it is an ordinary request. `build` is that of the probe.
+    pub(crate) fn resend_in_fragments(
+        &mut self,
+        common: &SaCommon,
+        limit: usize,
+        step: &mut Step<'_, '_>,
+        build: Build<'_>,
+    ) -> Result<(), BuildError> {
+        let message_id = self.window.request_id().ok_or(BuildError)?;
+        let datagrams = self.seal_probe(message_id, Some(limit), step, build)?;
+        step.send(common.path, &datagrams);
+        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
+        self.window.replace_request(datagrams, now, retransmission, step.context.rng);
+        Ok(())
+    }
+
+    fn seal_probe(
+        &mut self,
+        message_id: u32,
+        limit: Option<usize>,
+        step: &mut Step<'_, '_>,
+        build: Build<'_>,
+    ) -> Result<Vec<Vec<u8>>, BuildError> {
+        let kind = MessageKind { exchange: ExchangeType::INFORMATIONAL, message_id, response: false };
+        let (rng, providers) = (&mut *step.context.rng, step.context.providers);
+        self.cipher.seal(kind, limit, &mut step.shared.scratch, rng, providers, build)
     }
 
     /// Sends the response to the last request.

@@ -121,6 +121,38 @@ impl Window {
         self.responses.clear();
     }
 
+    /// The datagrams of the outstanding request.
+    pub(crate) fn request(&self) -> &[Vec<u8>] {
+        self.outstanding.as_ref().map_or(&[], |request| &request.datagrams)
+    }
+
+    /// Message ID of the outstanding request.
+    pub(crate) fn request_id(&self) -> Option<u32> {
+        self.outstanding.as_ref().map(|request| request.id)
+    }
+
+    /// Sets when the outstanding request is due again.
+    pub(crate) fn postpone_request(&mut self, due: Instant) {
+        if let Some(request) = &mut self.outstanding {
+            request.due = due;
+        }
+    }
+
+    /// Notes that the outstanding request was sent again in other datagrams. Its retransmission begins anew
+    /// (RFC 7383 section 2.5.2).
+    pub(crate) fn replace_request(
+        &mut self,
+        datagrams: Vec<Vec<u8>>,
+        now: Instant,
+        retransmission: &Retransmission,
+        rng: &mut dyn Rng,
+    ) {
+        if let Some(request) = &mut self.outstanding {
+            (request.datagrams, request.tries) = (datagrams, 0);
+            request.due = now.after(retransmission.wait(0, rng));
+        }
+    }
+
     /// Notes that the response has arrived.
     pub(crate) fn response_received(&mut self) {
         self.outstanding = None;
