@@ -20,6 +20,7 @@ use socket2::SockRef;
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 /// UDP port of IKE without ESP.
 pub const IKE_PORT: u16 = 500;
@@ -62,26 +63,47 @@ impl IkePorts {
     }
 }
 
-/// Sends a message through the matching socket of `senders`. If ESP to a slow peer has filled that socket,
-/// sends it through `raw`; then `ident` is the identification of its fragments.
-pub(crate) fn send(
-    senders: &[UdpSender],
-    raw: &RawSender,
-    ident: u32,
-    now: Instant,
-    transmit: &Transmit,
-) -> io::Result<()> {
-    let Path { local, remote } = transmit.path;
-    let sender = senders.iter().find(|sender| sender.matches(local.port(), remote.ip()));
-    let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-    // RFC 3948 section 2.3: a keepalive is one byte.
-    let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
-    let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
-    sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
-        let is_blocked = is_full(&error) && !local.ip().is_unspecified();
-        let packet = if is_blocked { datagram(local, remote, [marker, message]) } else { None };
-        send_raw(raw, now, packet.ok_or(error)?, remote.ip(), ident)
-    })
+/// The sockets that send IKE messages.
+pub(crate) struct IkeSenders {
+    /// Sockets of the UDP ports.
+    pub(crate) ports: Vec<UdpSender>,
+    /// Sends messages if ESP to a slow peer has filled the socket of their port.
+    pub(crate) raw: Arc<RawSender>,
+    /// Sends path MTU probes.
+    pub(crate) probes: RawSender,
+}
+
+impl IkeSenders {
+    /// Sends a message. `ident` is the identification of its fragments, if it has to be fragmented here.
+    pub(crate) fn send(&self, ident: u32, now: Instant, transmit: &Transmit) -> io::Result<()> {
+        let Path { local, remote } = transmit.path;
+        // RFC 3948 section 2.3: a keepalive is one byte.
+        let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
+        let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
+        if transmit.is_path_probe {
+            return self.send_probe(now, transmit.path, [marker, message]);
+        }
+        let sender = self.ports.iter().find(|sender| sender.matches(local.port(), remote.ip()));
+        let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
+            let is_blocked = is_full(&error) && !local.ip().is_unspecified();
+            let packet = if is_blocked { datagram(local, remote, [marker, message]) } else { None };
+            send_raw(&self.raw, now, packet.ok_or(error)?, remote.ip(), ident)
+        })
+    }
+
+    /// Sends a path MTU probe, with DF. A probe that the system does not send counts as lost.
+    fn send_probe(&self, now: Instant, path: Path, parts: [&[u8]; 2]) -> io::Result<()> {
+        let Some(mut packet) = datagram(path.local, path.remote, parts) else { return Ok(()) };
+        if let Ok(mut ip) = Ipv4::parse(&mut packet[..]) {
+            ip.set_df(true);
+            ip.fill_checksum();
+        }
+        match self.probes.send(now, &[AddressedPacket { bytes: &packet, dst: path.remote.ip() }]) {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) || is_full(&error) => Ok(()),
+            sent => sent.map(drop),
+        }
+    }
 }
 
 /// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the

@@ -4,6 +4,7 @@ use super::connections::ConnectionStatus;
 use crate::history::History;
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
+use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_linux::setup::GuardState;
@@ -69,6 +70,8 @@ pub struct Snapshot {
     identity: InstanceIdentity,
     at: Instant,
     sas: Vec<SaStatus>,
+    /// Path MTU of each outbound SA in bytes, and where it comes from.
+    path_mtus: HashMap<SaId, (usize, PathMtuSource)>,
     policies: Vec<PolicySnapshot>,
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
@@ -95,10 +98,13 @@ impl Snapshot {
                 priority: policy.priority,
             })
         });
+        let sas: Vec<SaStatus> = datapath.sas().collect();
+        let path_mtu = |sa: &SaStatus| Some((sa.id, datapath.sa_path_mtu(sa.id, context.now())?));
         Self {
             identity: identity.clone(),
             at: context.now(),
-            sas: datapath.sas().collect(),
+            path_mtus: sas.iter().filter_map(path_mtu).collect(),
+            sas,
             policies: policies.collect(),
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
@@ -173,6 +179,8 @@ impl Snapshot {
                 "failures": rohc.failures,
             })
         });
+        let path_mtu = self.path_mtus.get(&sa.id);
+        let path_mtu = path_mtu.map(|(bytes, source)| json!({"bytes": bytes, "source": source.to_string()}));
         json!({
             "direction": word(sa.id.direction()),
             "spi": sa.spi.to_string(),
@@ -186,6 +194,7 @@ impl Snapshot {
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,
             "dscp_values": code_points(sa.dscp),
+            "path_mtu": path_mtu,
             "seq": sa.seq,
             "packets": meter.packets,
             "bytes": meter.bytes,
