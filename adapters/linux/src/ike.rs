@@ -80,8 +80,8 @@ impl IkeSenders {
         // RFC 3948 section 2.3: a keepalive is one byte.
         let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
         let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
-        if transmit.is_path_probe {
-            return self.send_probe(now, transmit.path, [marker, message]);
+        if let Some(len) = transmit.probe_len {
+            return self.send_probe(now, transmit.path, [marker, message], len);
         }
         let sender = self.ports.iter().find(|sender| sender.matches(local.port(), remote.ip()));
         let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
@@ -92,18 +92,34 @@ impl IkeSenders {
         })
     }
 
-    /// Sends a path MTU probe, with DF. A probe that the system does not send counts as lost.
-    fn send_probe(&self, now: Instant, path: Path, parts: [&[u8]; 2]) -> io::Result<()> {
-        let Some(mut packet) = datagram(path.local, path.remote, parts) else { return Ok(()) };
-        if let Ok(mut ip) = Ipv4::parse(&mut packet[..]) {
-            ip.set_df(true);
-            ip.fill_checksum();
-        }
+    /// Sends a path MTU probe. A probe that the system does not send counts as lost.
+    fn send_probe(&self, now: Instant, path: Path, parts: [&[u8]; 2], len: u16) -> io::Result<()> {
+        let Some(packet) = probe_packet(path, parts, len) else { return Ok(()) };
         match self.probes.send(now, &[AddressedPacket { bytes: &packet, dst: path.remote.ip() }]) {
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) || is_full(&error) => Ok(()),
             sent => sent.map(drop),
         }
     }
+}
+
+/// Returns an IP packet of `len` bytes with DF that begins with a datagram. The UDP length is that of the
+/// datagram, so receivers ignore the zeros behind it (RFC 9868 section 7).
+fn probe_packet(path: Path, parts: [&[u8]; 2], len: u16) -> Option<Vec<u8>> {
+    let mut packet = datagram(path.local, path.remote, parts)?;
+    packet.resize(packet.len().max(len.into()), 0);
+    match version(&packet).ok()? {
+        IpVersion::V4 => {
+            let mut ip = Ipv4::parse(&mut packet[..]).ok()?;
+            ip.set_total_len(len);
+            ip.set_df(true);
+            ip.fill_checksum();
+        }
+        IpVersion::V6 => {
+            let payload_len = len.checked_sub(casemate_wire::ip::v6::HEADER_LEN as u16)?;
+            Ipv6::parse(&mut packet[..]).ok()?.set_payload_len(payload_len);
+        }
+    }
+    Some(packet)
 }
 
 /// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the

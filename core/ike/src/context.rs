@@ -85,9 +85,10 @@ pub struct Transmit {
     /// Whether the non-ESP marker, four zero bytes, precedes the message (RFC 7296 section 3.1): on the port
     /// that IKE shares with ESP.
     pub non_esp_marker: bool,
-    /// Whether the datagram is lost if it is too long for a link on the path: it measures the path MTU. No
-    /// host or router may fragment it (DF in IPv4), whatever the host knows of the path.
-    pub is_path_probe: bool,
+    /// Length in bytes of the IP packet, if the datagram measures the path MTU. Zeros follow the UDP datagram
+    /// up to that length. No host or router may fragment the packet (DF in IPv4), whatever the host knows of
+    /// the path.
+    pub probe_len: Option<u16>,
     /// IKE message. Empty for a NAT keepalive, which is one byte of 0xFF without a marker (RFC 3948 section
     /// 2.3).
     pub message: Vec<u8>,
@@ -211,23 +212,18 @@ pub(crate) struct KexResponse {
 impl Step<'_, '_> {
     /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
-        self.transmit(path, datagrams, false);
+        datagrams.iter().for_each(|message| self.transmit(path, message, None));
     }
 
-    /// Sends datagrams that measure the path MTU.
-    pub(crate) fn send_path_probe(&mut self, path: Path, datagrams: &[Vec<u8>]) {
-        self.transmit(path, datagrams, true);
+    /// Sends a datagram in an IP packet of `len` bytes, which measures the path MTU.
+    pub(crate) fn send_path_probe(&mut self, path: Path, message: &[u8], len: u16) {
+        self.transmit(path, message, Some(len));
     }
 
-    fn transmit(&mut self, path: Path, datagrams: &[Vec<u8>], is_path_probe: bool) {
-        let marker = path.local.port() == self.shared.settings.natt_port;
-        let transmits = datagrams.iter().map(|message| Transmit {
-            path,
-            non_esp_marker: marker,
-            is_path_probe,
-            message: message.clone(),
-        });
-        self.shared.transmits.extend(transmits);
+    fn transmit(&mut self, path: Path, message: &[u8], probe_len: Option<u16>) {
+        let non_esp_marker = path.local.port() == self.shared.settings.natt_port;
+        let message = message.to_vec();
+        self.shared.transmits.push_back(Transmit { path, non_esp_marker, probe_len, message });
     }
 
     pub(crate) fn event(&mut self, event: Event) {

@@ -2,7 +2,8 @@
 //!
 //! Every probe has one size, and it either arrives or is lost. The first one has the size of the link's MTU,
 //! so a path without a narrower link costs one probe. If it is lost, the search bisects a table of usual MTUs.
-//! The search is repeated every ten minutes, and begins with the size that is in use. The module knows neither messages nor timers:
+//! A limit applies only once a smaller probe has arrived: some path or peer may drop probes of any size. The
+//! search is repeated every ten minutes, and begins with the size that is in use. The module knows neither messages nor timers:
 //! `state/path_probe.rs` sends the probes.
 
 use casemate_sa::Instant;
@@ -14,42 +15,16 @@ const RAISE: Duration = Duration::from_secs(600);
 const SUSPICION_PAUSE: Duration = Duration::from_secs(60);
 /// Time to the next probe if the last one showed nothing.
 const RETRY: Duration = Duration::from_secs(10);
-/// Largest probe. RFC 7296 section 2: every implementation should accept messages of up to 3,000 bytes.
-const LARGEST_PROBE: u16 = 3_000;
-/// Smallest MTU of an IPv6 link (RFC 8200 section 5). Nearly every path takes packets of this size, so the
-/// search treats it as the path MTU until it knows better.
+/// Smallest MTU of an IPv6 link (RFC 8200 section 5). Nearly every path takes packets of this size.
 const BASE: u16 = 1_280;
 /// Every IPv4 host accepts packets of this size (RFC 791 section 3.1).
 const V4_FLOOR: u16 = 576;
 
 /// Sizes to search: MTUs of usual links and tunnels.
-const SIZES: [u16; 19] = [
-    800, 1_006, 1_200, 1_280, 1_320, 1_360, 1_380, 1_400, 1_420, 1_430, 1_440, 1_450, 1_460, 1_472, 1_480,
-    1_492, 1_500, 2_002, 3_000,
+const SIZES: [u16; 23] = [
+    576, 800, 1_006, 1_200, 1_280, 1_320, 1_360, 1_380, 1_400, 1_420, 1_430, 1_440, 1_450, 1_460, 1_472,
+    1_480, 1_492, 1_500, 2_002, 4_352, 8_166, 9_000, 17_914,
 ];
-
-/// Sizes that a probe of an IKE SA can have. The encryption may allow multiples of its block length only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProbeSizes {
-    /// Bytes of the IP packet around the encrypted part.
-    pub(crate) overhead: usize,
-    /// Length of the encrypted part is a multiple of this.
-    pub(crate) block: usize,
-}
-
-impl ProbeSizes {
-    /// The largest possible size that does not exceed `size`.
-    fn at_most(self, size: u16) -> u16 {
-        let inside = self.encrypted_len(size);
-        u16::try_from(self.overhead.saturating_add(inside)).unwrap_or(u16::MAX)
-    }
-
-    /// Length of the encrypted part of the longest probe that does not exceed `size`.
-    pub(crate) fn encrypted_len(self, size: u16) -> usize {
-        let inside = usize::from(size).saturating_sub(self.overhead);
-        inside.saturating_sub(inside.checked_rem(self.block).unwrap_or(0))
-    }
-}
 
 /// State of the search on one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +34,6 @@ pub(crate) struct PathSearch {
     /// MTU of the link; 0 before the first search.
     link: u16,
     floor: u16,
-    /// Largest size to test.
-    top: u16,
     /// The path MTU of the last search; `None` if it was that of the link.
     expected: Option<u16>,
     /// Largest size that has arrived in this search.
@@ -78,7 +51,6 @@ impl PathSearch {
         next_at: None,
         link: 0,
         floor: V4_FLOOR,
-        top: 0,
         expected: None,
         passed: None,
         lost: None,
@@ -90,11 +62,6 @@ impl PathSearch {
     /// A search that begins at `at`, on a path of which nothing is known.
     pub(crate) const fn starting_at(at: Instant) -> Self {
         Self { next_at: Some(at), ..Self::OFF }
-    }
-
-    /// The length of packets that every path takes.
-    pub(crate) const fn smallest(is_v4: bool) -> u16 {
-        if is_v4 { V4_FLOOR } else { BASE }
     }
 
     /// Time of the next probe; `None` if the path is not probed.
@@ -128,7 +95,7 @@ impl PathSearch {
 
     /// Begins a search if none is in progress. `link` is the MTU of the link; without it there is nothing to
     /// search.
-    pub(crate) fn begin(&mut self, link: Option<usize>, is_v4: bool, sizes: ProbeSizes, now: Instant) {
+    pub(crate) fn begin(&mut self, link: Option<usize>, is_v4: bool, now: Instant) {
         if !self.is_complete {
             return;
         }
@@ -136,19 +103,18 @@ impl PathSearch {
             self.next_at = Some(now.after(RAISE));
             return;
         };
-        self.floor = Self::smallest(is_v4);
+        self.floor = if is_v4 { V4_FLOOR } else { BASE };
         (self.link, self.passed, self.lost, self.is_complete) = (link, None, None, false);
         self.limit = self.limit.filter(|limit| *limit < link);
         self.expected = self.limit;
-        self.top = sizes.at_most(link.min(LARGEST_PROBE));
     }
 
     /// The size of the next probe. Ends the search and returns `None` if there is none.
-    pub(crate) fn next_size(&mut self, sizes: ProbeSizes, now: Instant) -> Option<u16> {
+    pub(crate) fn next_size(&mut self, now: Instant) -> Option<u16> {
         if self.is_complete {
             return None;
         }
-        let size = self.untested(sizes);
+        let size = self.untested();
         if size.is_none() {
             (self.is_complete, self.ended_at) = (true, now);
             self.next_at = self.next_at.map(|_| now.after(RAISE));
@@ -157,8 +123,8 @@ impl PathSearch {
     }
 
     /// Whether no size is left to test.
-    pub(crate) fn is_finished(&self, sizes: ProbeSizes) -> bool {
-        self.untested(sizes).is_none()
+    pub(crate) fn is_finished(&self) -> bool {
+        self.untested().is_none()
     }
 
     /// Whether the path MTU is another one than after the last search.
@@ -166,25 +132,24 @@ impl PathSearch {
         self.limit != self.expected
     }
 
-    fn untested(&self, sizes: ProbeSizes) -> Option<u16> {
-        let low = self.passed.unwrap_or(self.floor);
+    fn untested(&self) -> Option<u16> {
+        let low = self.passed.unwrap_or(self.floor.saturating_sub(1));
         let Some(lost) = self.lost else {
-            let in_use = self.expected.filter(|_| self.passed.is_none()).map(|size| sizes.at_most(size));
-            return [in_use.unwrap_or(self.top), self.top].into_iter().find(|size| *size > low);
+            let in_use = self.expected.filter(|_| self.passed.is_none()).unwrap_or(self.link);
+            return [in_use, self.link].into_iter().find(|size| *size > low.max(self.floor));
         };
         let is_open = |size: &u16| *size > low && *size < lost;
-        if let Some(base) = Some(sizes.at_most(BASE)).filter(|base| self.passed.is_none() && is_open(base)) {
-            return Some(base);
+        if self.passed.is_none() && is_open(&BASE) {
+            return Some(BASE);
         }
-        let open = || SIZES.into_iter().map(|size| sizes.at_most(size)).filter(is_open);
+        let open = || SIZES.into_iter().filter(is_open);
         open().nth(open().count() / 2)
     }
 
     /// A probe of this size has arrived.
     pub(crate) fn probe_passed(&mut self, size: u16, now: Instant) {
         self.passed = self.passed.max(Some(size));
-        let is_top = size >= self.top && (size >= self.link || self.link > LARGEST_PROBE);
-        self.limit = if is_top { None } else { self.passed.max(self.limit_below_lost()) };
+        self.limit = if size >= self.link { None } else { self.passed.max(self.limit_below_lost()) };
         self.next_at = self.next_at.map(|_| now);
     }
 
@@ -192,13 +157,13 @@ impl PathSearch {
     pub(crate) fn probe_lost(&mut self, size: u16, now: Instant) {
         let lost = self.lost.map_or(size, |lost| lost.min(size));
         self.lost = Some(lost);
-        let base = if lost > BASE { BASE } else { self.floor };
-        self.limit = self.limit_below_lost().or(self.passed).or(Some(base));
+        if self.passed.is_some() {
+            self.limit = self.limit_below_lost().or(self.passed);
+        }
         self.next_at = self.next_at.map(|_| now);
     }
 
-    /// A probe showed nothing: neither it nor shorter packets arrived at first, or another request could not
-    /// wait for it.
+    /// A probe showed nothing: shorter packets did not arrive either, or another request came between.
     pub(crate) fn probe_inconclusive(&mut self, now: Instant) {
         self.next_at = self.next_at.map(|_| now.after(RETRY));
     }
@@ -215,17 +180,13 @@ mod tests {
     use alloc::vec::Vec;
 
     const NOW: Instant = Instant::from_secs(100);
-    /// AES-GCM over IPv4 and UDP port 500.
-    const EXACT: ProbeSizes = ProbeSizes { overhead: 20 + 8 + 28 + 4 + 8 + 16, block: 1 };
-    /// AES-CBC with HMAC-SHA2-256-128 over IPv4 and UDP port 4500.
-    const BLOCKS: ProbeSizes = ProbeSizes { overhead: 20 + 8 + 4 + 28 + 4 + 16 + 16, block: 16 };
 
     /// Searches a path that takes packets of up to `path` bytes. Returns the sizes of the probes.
-    fn search(search: &mut PathSearch, sizes: ProbeSizes, is_v4: bool, link: usize, path: u16) -> Vec<u16> {
+    fn search(search: &mut PathSearch, is_v4: bool, link: usize, path: u16) -> Vec<u16> {
         let before = search.limit();
-        search.begin(Some(link), is_v4, sizes, NOW);
+        search.begin(Some(link), is_v4, NOW);
         let mut probes = Vec::new();
-        while let Some(size) = search.next_size(sizes, NOW) {
+        while let Some(size) = search.next_size(NOW) {
             probes.push(size);
             if size <= path {
                 search.probe_passed(size, NOW);
@@ -233,8 +194,7 @@ mod tests {
                 search.probe_lost(size, NOW);
             }
             let limit = search.limit();
-            let is_safe = limit.is_none_or(|size| size <= path || size == BASE || limit == before);
-            assert!(is_safe, "{limit:?} on a path of {path} after {probes:?}");
+            assert!(limit == before || limit.is_none_or(|limit| limit <= path), "{limit:?} after {probes:?}");
             assert!(probes.len() <= 8, "{probes:?}");
         }
         probes
@@ -242,92 +202,62 @@ mod tests {
 
     #[test]
     fn a_path_as_wide_as_the_link_takes_one_probe() {
-        for link in [1_280, 1_400, 1_500, 2_500] {
+        for link in [1_281, 1_400, 1_500, 9_000, 65_535] {
             let mut state = PathSearch::starting_at(NOW);
-            assert_eq!(search(&mut state, EXACT, true, link, 9_000), [link as u16]);
+            assert_eq!(search(&mut state, true, link, u16::MAX), [link as u16]);
             assert_eq!((state.limit(), state.next_at()), (None, Some(NOW.after(RAISE))));
         }
     }
 
     #[test]
-    fn a_wide_link_is_probed_with_a_message_that_every_peer_accepts() {
-        let mut state = PathSearch::starting_at(NOW);
-        assert_eq!(search(&mut state, EXACT, true, 65_535, 9_000), [LARGEST_PROBE]);
-        assert_eq!(state.limit(), None);
-        let mut state = PathSearch::starting_at(NOW);
-        search(&mut state, EXACT, true, 9_000, 1_500);
-        assert_eq!(state.limit(), Some(1_500));
-    }
-
-    #[test]
     fn the_result_is_the_largest_size_of_the_table_that_passes() {
-        for is_v4 in [true, false] {
-            for path in 576..=1_500 {
-                let floor = if is_v4 { V4_FLOOR } else { BASE };
-                if path < floor {
-                    continue;
-                }
+        for (is_v4, link) in [(true, 1_500), (false, 1_500), (true, 9_000)] {
+            let floor = if is_v4 { V4_FLOOR } else { BASE };
+            for path in floor..link {
                 let mut state = PathSearch::starting_at(NOW);
-                let probes = search(&mut state, EXACT, is_v4, 1_500, path);
-                let expected = SIZES.into_iter().filter(|size| *size <= path).max().unwrap_or(floor);
-                let expected = if path == 1_500 { None } else { Some(expected.max(floor)) };
+                let probes = search(&mut state, is_v4, link.into(), path);
+                let expected = SIZES.into_iter().filter(|size| *size <= path).max();
                 assert_eq!(state.limit(), expected, "path of {path}: {probes:?}");
             }
         }
     }
 
     #[test]
-    fn block_ciphers_limit_the_path_to_the_size_that_was_tested() {
-        let mut state = PathSearch::starting_at(NOW);
-        assert_eq!(search(&mut state, BLOCKS, true, 1_500, 1_500), [1_488]);
-        assert_eq!(state.limit(), Some(1_488));
-        for path in 576..1_488 {
+    fn a_path_that_drops_probes_of_any_size_gets_no_limit() {
+        for is_v4 in [true, false] {
             let mut state = PathSearch::starting_at(NOW);
-            search(&mut state, BLOCKS, true, 1_500, path);
-            let limit = state.limit().unwrap();
-            assert!(limit <= path && path - limit < 240, "{limit} on a path of {path}");
+            search(&mut state, is_v4, 1_500, 0);
+            assert_eq!((state.limit(), state.next_at()), (None, Some(NOW.after(RAISE))));
         }
     }
 
     #[test]
     fn links_of_the_minimum_mtu_are_not_probed() {
         let mut state = PathSearch::starting_at(NOW);
-        assert_eq!(search(&mut state, EXACT, false, 1_280, 1_280), [0; 0]);
-        assert_eq!(search(&mut state, EXACT, true, 500, 500), [0; 0]);
+        assert_eq!(search(&mut state, false, 1_280, 1_280), [0; 0]);
+        assert_eq!(search(&mut state, true, 500, 500), [0; 0]);
         assert_eq!((state.limit(), state.next_at()), (None, Some(NOW.after(RAISE))));
     }
 
     #[test]
     fn a_later_search_finds_a_wider_and_a_narrower_path() {
         let mut state = PathSearch::starting_at(NOW);
-        search(&mut state, EXACT, true, 1_500, 1_400);
+        search(&mut state, true, 1_500, 1_400);
         assert_eq!(state.limit(), Some(1_400));
-        let again = search(&mut state, EXACT, true, 1_500, 1_400);
+        let again = search(&mut state, true, 1_500, 1_400);
         assert_eq!((&again[..2], state.limit()), (&[1_400, 1_500][..], Some(1_400)));
-        search(&mut state, EXACT, true, 1_500, 1_460);
+        search(&mut state, true, 1_500, 1_460);
         assert_eq!(state.limit(), Some(1_460));
-        search(&mut state, EXACT, true, 1_500, 1_300);
+        search(&mut state, true, 1_500, 1_300);
         assert_eq!(state.limit(), Some(1_280));
-        assert_eq!(search(&mut state, EXACT, true, 1_500, 1_500), [1_280, 1_500]);
+        assert_eq!(search(&mut state, true, 1_500, 1_500), [1_280, 1_500]);
         assert_eq!(state.limit(), None);
-    }
-
-    #[test]
-    fn the_known_limit_stays_in_force_during_a_later_search() {
-        let mut state = PathSearch::starting_at(NOW);
-        search(&mut state, EXACT, true, 1_500, 1_400);
-        state.begin(Some(1_500), true, EXACT, NOW);
-        assert_eq!(state.next_size(EXACT, NOW), Some(1_400));
-        state.probe_passed(1_400, NOW);
-        assert_eq!((state.next_size(EXACT, NOW), state.limit()), (Some(1_500), Some(1_400)));
-        state.probe_lost(1_500, NOW);
-        assert_eq!(state.limit(), Some(1_400));
     }
 
     #[test]
     fn suspicion_begins_a_search_at_most_once_a_minute() {
         let mut state = PathSearch::starting_at(NOW);
-        search(&mut state, EXACT, true, 1_500, 1_500);
+        search(&mut state, true, 1_500, 1_500);
         state.suspect(NOW.after(SUSPICION_PAUSE / 2));
         assert_eq!(state.next_at(), Some(NOW.after(RAISE)));
         state.suspect(NOW.after(SUSPICION_PAUSE));
@@ -341,17 +271,17 @@ mod tests {
     #[test]
     fn an_inconclusive_probe_is_repeated_later_and_changes_nothing() {
         let mut state = PathSearch::starting_at(NOW);
-        state.begin(Some(1_500), true, EXACT, NOW);
-        assert_eq!(state.next_size(EXACT, NOW), Some(1_500));
+        state.begin(Some(1_500), true, NOW);
+        assert_eq!(state.next_size(NOW), Some(1_500));
         state.probe_inconclusive(NOW);
         assert_eq!((state.limit(), state.next_at()), (None, Some(NOW.after(RETRY))));
-        assert_eq!(state.next_size(EXACT, NOW), Some(1_500));
+        assert_eq!(state.next_size(NOW), Some(1_500));
     }
 
     #[test]
     fn a_new_address_forgets_the_path() {
         let mut state = PathSearch::starting_at(NOW);
-        search(&mut state, EXACT, true, 1_500, 1_400);
+        search(&mut state, true, 1_500, 1_400);
         state.restart(NOW);
         assert_eq!((state.limit(), state.next_at()), (None, Some(NOW)));
     }

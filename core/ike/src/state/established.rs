@@ -11,7 +11,7 @@ use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
-use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
+use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
 use crate::{
     AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeState, IkeStatus, Path, PeerFault, StateFault,
@@ -69,6 +69,7 @@ pub(crate) struct Established {
     pub(super) authenticated_at: Instant,
     pub(super) timers: Timers,
     pub(super) traffic: TrafficWatch,
+    pub(super) path_probe: PathProbe,
     /// Number of consecutive failed rekeyings.
     pub(super) rekey_failures: u8,
     /// IKE SA that this one replaced.
@@ -88,7 +89,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Self {
         if let Some(prober) = step.shared.path_prober {
-            contents.path_search = prober.new_search(common, &channel, step.context.now);
+            contents.path_search = prober.new_search(common, step.context.now);
         }
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
         let peer = contents.peer.id().clone();
@@ -150,6 +151,7 @@ impl Established {
             authenticated_at,
             timers,
             traffic: TrafficWatch::new(now),
+            path_probe: PathProbe::default(),
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
@@ -230,7 +232,7 @@ impl Established {
             step.sa_fault(StateFault::WrongExchange.into(), meta.path, common);
             return State::Established(self);
         }
-        self.channel.window.response_received();
+        let answered = self.channel.window.response_received();
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
                 return self.close_or_hand_over(
@@ -252,9 +254,9 @@ impl Established {
                 self.remove_child(id, EndCause::local(reason), step);
             }
             Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
-            Some(Pending::PathProbe(probe)) => {
-                if let Some(prober) = step.shared.path_prober {
-                    prober.on_response(&mut self, probe, common, step);
+            Some(Pending::PathProbe { sent_at }) => {
+                if let (Some(prober), Some(request)) = (step.shared.path_prober, answered) {
+                    prober.start(&mut self, request, sent_at, common, step);
                 }
             }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
@@ -291,14 +293,12 @@ impl Established {
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
-        if let Some(prober) = step.shared.path_prober
-            && self.tasks.iter().any(|task| self.is_ready(task, step.context.now))
-        {
-            prober.give_way(&mut self, common, step);
-        }
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
+            if !matches!(task, Task::ProbePath) {
+                self.abandon_probe(step.context.now);
+            }
             match self.start_task(common, task, step) {
                 Ok(pending) => self.pending = pending,
                 Err(fault) => step.sa_fault(fault.into(), common.path, common),
@@ -342,7 +342,7 @@ impl Established {
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
             }
             Task::ProbePath => match step.shared.path_prober {
-                Some(prober) => prober.send(self, common, step),
+                Some(prober) => prober.prepare(self, common, step),
                 None => Ok(None),
             },
             Task::SendCrashToken => {
@@ -381,12 +381,21 @@ impl Established {
 }
 
 impl Established {
+    /// Ends the test of a size, because another request is sent: the peer answers repetitions of the last
+    /// request only.
+    fn abandon_probe(&mut self, now: Instant) {
+        if !matches!(core::mem::take(&mut self.path_probe), PathProbe::None) {
+            self.contents.path_search.probe_inconclusive(now);
+        }
+    }
+
     /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
     /// traffic selector, so Child SAs in transport mode are rekeyed.
     pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {
         if before == now {
             return;
         }
+        self.path_probe = PathProbe::None;
         self.contents.path_search.restart(step.context.now);
         self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
         self.contents

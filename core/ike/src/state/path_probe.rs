@@ -1,92 +1,112 @@
 //! Path MTU probes (RFC 8899; docs/decisions/0091-path-mtu-probes.md).
 //!
-//! A probe is an INFORMATIONAL request with a status notification that fills it up to the size to test. It is
-//! sent as one datagram that routers must not fragment. Peers ignore the unknown notification and respond, so
-//! a response shows that packets of this size arrive. Without a response, the same request is sent again in
-//! fragments that every path takes (RFC 7383 section 2.5.2). A response to these shows that the size is lost,
-//! and that the peer is alive.
+//! A probe is a retransmission of a small request that the peer has answered, an empty INFORMATIONAL request.
+//! Its IKE message is the same; the IP packet around it is longer than the UDP datagram and has the size to
+//! test. A receiver ignores the rest of the packet, recognizes a retransmission by the message ID, and sends
+//! its response again (RFC 7296 section 2.1). A lost probe thus changes nothing at the peer, and the window
+//! stays free for other requests. Each size has its own request, so that a late response is not taken for
+//! that of the next size. That request also shows that the peer was alive while longer packets were lost.
 
 use super::tasks::Pending;
-use crate::config::Fragmentation;
 use crate::context::Step;
-use crate::path_mtu::{PathSearch, ProbeSizes};
+use crate::path_mtu::PathSearch;
 use crate::state::{Established, SaCommon};
-use crate::transport::SecureChannel;
-use crate::{Event, Path, Role, StateFault};
-use alloc::vec;
+use crate::transport::AnsweredRequest;
+use crate::{Event, Role, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::{HEADER_LEN, Notify, NotifyType};
+use casemate_wire::ike::ExchangeType;
 use core::time::Duration;
 
-/// Time until a probe is repeated, or counts as lost (RFC 8899 section 5.1.1: PROBE_TIMER, at least 1 s).
+/// Shortest time until a probe is repeated, or counts as lost (RFC 8899 section 5.1.1: PROBE_TIMER).
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of transmissions of a probe (RFC 8899 section 5.1.2: MAX_PROBES).
 const TRANSMISSIONS: u8 = 3;
 /// Time from the establishment of an IKE SA to the first probe of its responder, whose response may still be
 /// on its way.
 const RESPONDER_DELAY: Duration = Duration::from_secs(1);
-/// Status type for private use (RFC 7296 section 3.10.1). Peers ignore status types that they do not know.
-const PADDING: NotifyType = NotifyType(54_091);
-/// Length of a generic payload header and of a Notify payload without SPI and data, in bytes.
-const SK_HEADER: usize = 4;
-const NOTIFY_HEADER: usize = 8;
 
 /// Path MTU probes. The code that sends probes is behind this trait, so that programs that do not call
 /// [`Ike::probe_path_mtu`](crate::Ike::probe_path_mtu) do not contain it.
 pub(crate) trait ProbePath: Sync {
     /// The search for a new IKE SA.
-    fn new_search(&self, common: &SaCommon, channel: &SecureChannel, now: Instant) -> PathSearch;
+    fn new_search(&self, common: &SaCommon, now: Instant) -> PathSearch;
 
-    /// Sends the next probe, if there is one to send.
-    fn send(
+    /// Sends the request that the next probe will repeat.
+    fn prepare(
         &self,
         ike: &mut Established,
         common: &SaCommon,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault>;
 
-    /// Repeats the outstanding probe if that is due, or sends it again in fragments.
-    fn repeat(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>);
-
-    /// Ends the test of a size, because other requests wait for the response.
-    fn give_way(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>);
-
-    /// Handles the response to a probe.
-    fn on_response(
+    /// Sends a probe, now that the peer has answered the request that it repeats.
+    fn start(
         &self,
         ike: &mut Established,
-        probe: OutstandingProbe,
+        request: AnsweredRequest,
+        sent_at: Instant,
         common: &SaCommon,
         step: &mut Step<'_, '_>,
     );
+
+    /// Repeats the probe, or regards it as lost.
+    fn on_timeout(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>);
+
+    /// Handles the response to a probe.
+    fn on_response(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>);
+}
+
+/// Probe of an IKE SA.
+#[derive(Debug, Default)]
+pub(crate) enum PathProbe {
+    #[default]
+    None,
+    /// The probe awaits its response.
+    Sent(SentProbe),
+    /// No response came. The next request shows whether shorter packets arrive.
+    Lost { size: u16 },
 }
 
 /// A probe that awaits its response.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OutstandingProbe {
+#[derive(Debug)]
+pub(crate) struct SentProbe {
     /// Length of the IP packet.
     size: u16,
-    phase: ProbePhase,
+    datagram: Vec<u8>,
+    transmissions: u8,
+    sent_at: Instant,
+    /// Time from the request to its response.
+    round_trip: Duration,
+    due: Instant,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum ProbePhase {
-    /// The probe was sent this many times as one datagram.
-    Whole { transmissions: u8 },
-    /// It was sent in fragments. If it was `lost`, a response shows that the path does not take its size.
-    Fragments { lost: bool },
+impl PathProbe {
+    /// When the probe is repeated, or counts as lost.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Sent(probe) => Some(probe.due),
+            Self::None | Self::Lost { .. } => None,
+        }
+    }
+}
+
+impl SentProbe {
+    fn transmit(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let now = step.context.now;
+        self.transmissions = self.transmissions.saturating_add(1);
+        self.sent_at = now;
+        self.due = now.after(PROBE_TIMEOUT.max(self.round_trip.saturating_mul(2)));
+        step.send_path_probe(common.path, &self.datagram, self.size);
+    }
 }
 
 /// The implementation.
 pub(crate) struct PathProber;
 
 impl ProbePath for PathProber {
-    fn new_search(&self, common: &SaCommon, channel: &SecureChannel, now: Instant) -> PathSearch {
-        // Without fragmentation a lost probe could not be sent again, and the IKE SA would end with it.
-        let support = channel.fragments;
-        let may_fragment = common.connection.fragmentation == Fragmentation::Yes;
-        if !common.connection.path_mtu_probes || !may_fragment || !support.local || !support.remote {
+    fn new_search(&self, common: &SaCommon, now: Instant) -> PathSearch {
+        if !common.connection.path_mtu_probes {
             return PathSearch::OFF;
         }
         PathSearch::starting_at(match common.role {
@@ -95,105 +115,90 @@ impl ProbePath for PathProber {
         })
     }
 
-    fn send(
+    fn prepare(
         &self,
         ike: &mut Established,
         common: &SaCommon,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
-        let now = step.context.now;
-        let peer = common.path.remote.ip();
-        let sizes = probe_sizes(ike, common.path, step);
+        let (now, peer) = (step.context.now, common.path.remote.ip());
         let search = &mut ike.contents.path_search;
-        search.begin(step.context.routes.link_mtu(peer), peer.is_ipv4(), sizes, now);
-        let Some(size) = search.next_size(sizes, now) else { return Ok(None) };
-        let probe = OutstandingProbe { size, phase: ProbePhase::Whole { transmissions: 1 } };
-        let padding = padding(sizes, size);
-        let sent = ike.channel.send_probe(common, now.after(PROBE_TIMEOUT), step, &|out| {
-            out.notify(&Notify::new(PADDING, &padding))
-        });
-        sent.map(|()| Some(Pending::PathProbe(probe))).map_err(|_| StateFault::Provider)
-    }
-
-    fn repeat(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>) {
-        let now = step.context.now;
-        let is_due = ike.channel.window.request_due().is_some_and(|due| due <= now);
-        let Some(Pending::PathProbe(probe)) = ike.pending.as_mut().filter(|_| is_due) else { return };
-        match probe.phase {
-            ProbePhase::Whole { transmissions } if transmissions < TRANSMISSIONS => {
-                probe.phase = ProbePhase::Whole { transmissions: transmissions.saturating_add(1) };
-                ike.channel.repeat_probe(common, now.after(PROBE_TIMEOUT), step);
-            }
-            ProbePhase::Whole { .. } => {
-                probe.phase = ProbePhase::Fragments { lost: true };
-                let size = probe.size;
-                send_fragments(ike, size, common, step);
-            }
-            // Fragments were lost as well, so the size was not the cause.
-            ProbePhase::Fragments { .. } => probe.phase = ProbePhase::Fragments { lost: false },
+        search.begin(step.context.routes.link_mtu(peer), peer.is_ipv4(), now);
+        if search.next_size(now).is_none() {
+            return Ok(None);
         }
+        let sent = ike.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
+        sent.map(|()| Some(Pending::PathProbe { sent_at: now })).map_err(|_| StateFault::Provider)
     }
 
-    fn give_way(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>) {
-        let Some(Pending::PathProbe(probe)) = &mut ike.pending else { return };
-        if let ProbePhase::Whole { .. } = probe.phase {
-            probe.phase = ProbePhase::Fragments { lost: false };
-            let size = probe.size;
-            send_fragments(ike, size, common, step);
-        }
-    }
-
-    fn on_response(
+    fn start(
         &self,
         ike: &mut Established,
-        probe: OutstandingProbe,
+        request: AnsweredRequest,
+        sent_at: Instant,
         common: &SaCommon,
         step: &mut Step<'_, '_>,
     ) {
         let now = step.context.now;
-        let sizes = probe_sizes(ike, common.path, step);
-        let search = &mut ike.contents.path_search;
-        let before = search.limit();
-        match probe.phase {
-            ProbePhase::Whole { .. } => search.probe_passed(probe.size, now),
-            ProbePhase::Fragments { lost: true } => search.probe_lost(probe.size, now),
-            ProbePhase::Fragments { lost: false } => search.probe_inconclusive(now),
+        let lost = match core::mem::take(&mut ike.path_probe) {
+            PathProbe::Lost { size } => Some(size),
+            PathProbe::None | PathProbe::Sent(_) => None,
+        };
+        if request.tries > 0 {
+            // Short packets were lost as well, and there may be a second response to the same request.
+            ike.contents.path_search.probe_inconclusive(now);
+            return;
         }
-        let (mtu, link, is_final) = (search.limit(), search.link(), search.is_finished(sizes));
-        if mtu != before || (is_final && search.has_changed()) {
-            let children = ike.children().iter().map(|child| child.id).collect();
-            step.event(Event::PathMtu { ike: common.id, children, path: common.path, mtu, link, is_final });
+        if let Some(size) = lost {
+            conclude(ike, common, step, |search| search.probe_lost(size, now));
         }
+        let Some(size) = ike.contents.path_search.next_size(now) else { return };
+        let Some(datagram) = request.datagrams.into_iter().next() else { return };
+        let round_trip = now.since(sent_at);
+        let mut probe = SentProbe { size, datagram, transmissions: 0, sent_at: now, round_trip, due: now };
+        ike.channel.window.await_repetition(request.id);
+        probe.transmit(common, step);
+        ike.path_probe = PathProbe::Sent(probe);
+    }
+
+    fn on_timeout(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let PathProbe::Sent(probe) = &mut ike.path_probe else { return };
+        if probe.due > step.context.now {
+            return;
+        }
+        if probe.transmissions < TRANSMISSIONS {
+            probe.transmit(common, step);
+        } else {
+            ike.path_probe = PathProbe::Lost { size: probe.size };
+        }
+    }
+
+    fn on_response(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let now = step.context.now;
+        let PathProbe::Sent(probe) = &ike.path_probe else { return };
+        // A response that is much faster than the first one is a duplicate of that.
+        if probe.transmissions == 1 && now.since(probe.sent_at) < probe.round_trip / 2 {
+            return;
+        }
+        let size = probe.size;
+        ike.path_probe = PathProbe::None;
+        conclude(ike, common, step, |search| search.probe_passed(size, now));
     }
 }
 
-/// Sends a probe again in fragments that every path takes.
-fn send_fragments(ike: &mut Established, size: u16, common: &SaCommon, step: &mut Step<'_, '_>) {
-    let sizes = probe_sizes(ike, common.path, step);
-    let padding = padding(sizes, size);
-    let limit = PathSearch::smallest(common.path.remote.is_ipv4());
-    let limit = usize::from(limit).saturating_sub(outer_len(common.path, step));
-    // The message was built before with the same contents.
-    let _ = ike
-        .channel
-        .resend_in_fragments(common, limit, step, &|out| out.notify(&Notify::new(PADDING, &padding)));
-}
-
-/// Contents of the notification that gives a probe its size.
-fn padding(sizes: ProbeSizes, size: u16) -> Vec<u8> {
-    // The last byte of the encrypted part is the length of its padding.
-    vec![0; sizes.encrypted_len(size).saturating_sub(NOTIFY_HEADER).saturating_sub(1)]
-}
-
-fn probe_sizes(ike: &Established, path: Path, step: &Step<'_, '_>) -> ProbeSizes {
-    let layout = ike.channel.suite.sk.layout();
-    let overhead = [outer_len(path, step), HEADER_LEN, SK_HEADER, layout.iv, layout.icv];
-    ProbeSizes { overhead: overhead.into_iter().fold(0, usize::saturating_add), block: layout.block.max(1) }
-}
-
-/// Length of the IP and UDP headers and the non-ESP marker.
-fn outer_len(path: Path, step: &Step<'_, '_>) -> usize {
-    let ip = if path.remote.is_ipv4() { 20 } else { 40 };
-    let marker = if path.local.port() == step.shared.settings.natt_port { 4 } else { 0 };
-    [ip, 8, marker].into_iter().sum()
+/// Applies the result of a probe, and reports another path MTU.
+fn conclude(
+    ike: &mut Established,
+    common: &SaCommon,
+    step: &mut Step<'_, '_>,
+    apply: impl FnOnce(&mut PathSearch),
+) {
+    let search = &mut ike.contents.path_search;
+    let before = search.limit();
+    apply(search);
+    let (mtu, link, is_final) = (search.limit(), search.link(), search.is_finished());
+    if mtu != before || (is_final && search.has_changed()) {
+        let children = ike.children().iter().map(|child| child.id).collect();
+        step.event(Event::PathMtu { ike: common.id, children, path: common.path, mtu, link, is_final });
+    }
 }

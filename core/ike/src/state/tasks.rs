@@ -2,7 +2,6 @@
 //! the queue.
 
 use super::create_child::PendingChild;
-use super::path_probe::OutstandingProbe;
 use super::rekey::PendingRekey;
 use crate::child_sa::ChildRequest;
 use crate::state::Established;
@@ -65,11 +64,17 @@ impl Established {
 pub(crate) enum Pending {
     Child(Box<PendingChild>),
     Rekey(Box<PendingRekey>),
-    DeleteChild { id: ChildId, reason: DownReason },
+    DeleteChild {
+        id: ChildId,
+        reason: DownReason,
+    },
     DeleteIke(DownReason),
     Liveness,
     SendCrashToken,
-    PathProbe(OutstandingProbe),
+    /// The request that a path MTU probe will repeat.
+    PathProbe {
+        sent_at: Instant,
+    },
 }
 
 impl Pending {
@@ -81,7 +86,7 @@ impl Pending {
             | Self::DeleteIke(_)
             | Self::Liveness
             | Self::SendCrashToken
-            | Self::PathProbe(_) => ExchangeType::INFORMATIONAL,
+            | Self::PathProbe { .. } => ExchangeType::INFORMATIONAL,
         }
     }
 }

@@ -127,9 +127,6 @@ impl Established {
             }
             match timer {
                 Timer::Retransmit => {
-                    if let Some(prober) = step.shared.path_prober {
-                        prober.repeat(&mut self, common, step);
-                    }
                     if self.channel.retransmit(common, step).is_err() {
                         // An IKE SA that was being closed ends for that reason. A dead peer does not
                         // restart it.
@@ -164,7 +161,7 @@ impl Established {
                 Timer::Traffic => self.compare_traffic(step),
                 Timer::Keepalive => self.send_keepalive(common, step),
                 Timer::Task => {}
-                Timer::ProbePath => self.queue_probe(now),
+                Timer::ProbePath => self.probe_path(common, step),
             }
         }
         self.start_next_task(common, step)
@@ -194,7 +191,7 @@ impl Established {
         self.timers.set(Timer::Retransmit, self.channel.window.next_timeout());
         self.timers.set(Timer::Child, child);
         self.timers.set(Timer::Task, task);
-        self.timers.set(Timer::ProbePath, self.contents.path_search.next_at());
+        self.timers.set(Timer::ProbePath, self.path_probe.due().or(self.contents.path_search.next_at()));
     }
 
     /// Time of the next timeout.
@@ -235,9 +232,12 @@ impl Established {
         }
     }
 
-    /// Probes the path MTU after the tasks that are ready.
-    fn queue_probe(&mut self, now: Instant) {
-        if !self.tasks.iter().any(|task| self.is_ready(task, now)) {
+    /// Repeats a probe of the path MTU, or queues the next one after the tasks that are ready.
+    fn probe_path(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let Some(prober) = step.shared.path_prober else { return };
+        prober.on_timeout(self, common, step);
+        let now = step.context.now;
+        if self.path_probe.due().is_none() && !self.tasks.iter().any(|task| self.is_ready(task, now)) {
             self.tasks.push_back(Task::ProbePath);
         }
     }
@@ -246,12 +246,7 @@ impl Established {
         let interval = step.shared.settings.keepalive_interval;
         self.timers.set(Timer::Keepalive, Some(step.context.now.after(interval)));
         let (path, message) = (common.path, Vec::new());
-        step.shared.transmits.push_back(Transmit {
-            path,
-            non_esp_marker: false,
-            is_path_probe: false,
-            message,
-        });
+        step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, probe_len: None, message });
     }
 }
 

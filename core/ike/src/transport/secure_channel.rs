@@ -14,7 +14,6 @@ use crate::{Event, IkeKeys, KeyPair, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
-use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
 use casemate_wire::invariant::OrBroken;
 
@@ -46,6 +45,8 @@ pub(crate) struct FragmentSupport {
 pub(crate) enum Received {
     /// A complete message: type of its first payload, and its payloads.
     Message { first: PayloadType, payloads: Vec<u8> },
+    /// A repeated response to the request that path MTU probes repeat.
+    RepeatedResponse,
     /// An incomplete message, or a repeated request that was answered again.
     Nothing,
 }
@@ -93,7 +94,10 @@ impl SecureChannel {
         match number {
             MessageIdClass::UnexpectedResponse => return Err(StateFault::StrayResponse.into()),
             MessageIdClass::OutOfWindow => return Err(StateFault::MessageId.into()),
-            MessageIdClass::Request | MessageIdClass::RepeatedRequest | MessageIdClass::Response => {}
+            MessageIdClass::Request
+            | MessageIdClass::RepeatedRequest
+            | MessageIdClass::Response
+            | MessageIdClass::RepeatedResponse => {}
         }
         let opened = self.cipher.open(datagram, step.context.providers)?;
         if number == MessageIdClass::RepeatedRequest {
@@ -102,6 +106,9 @@ impl SecureChannel {
                 step.send(path, self.window.last_response());
             }
             return Ok(Received::Nothing);
+        }
+        if number == MessageIdClass::RepeatedResponse {
+            return Ok(Received::RepeatedResponse);
         }
         if number == MessageIdClass::Request {
             self.request_path = path;
@@ -157,58 +164,6 @@ impl SecureChannel {
         let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
         self.window.request_sent(datagrams, now, retransmission, step.context.rng);
         Ok(())
-    }
-
-    /// Sends a request as one datagram that measures the path MTU. It is due again at `due`.
-    pub(crate) fn send_probe(
-        &mut self,
-        common: &SaCommon,
-        due: Instant,
-        step: &mut Step<'_, '_>,
-        build: Build<'_>,
-    ) -> Result<(), BuildError> {
-        let message_id = self.window.next_request_id().ok_or(BuildError)?;
-        let datagrams = self.seal_probe(message_id, None, step, build)?;
-        step.send_path_probe(common.path, &datagrams);
-        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
-        self.window.request_sent(datagrams, now, retransmission, step.context.rng);
-        self.window.postpone_request(due);
-        Ok(())
-    }
-
-    /// Sends the outstanding probe again.
-    pub(crate) fn repeat_probe(&mut self, common: &SaCommon, due: Instant, step: &mut Step<'_, '_>) {
-        step.send_path_probe(common.path, self.window.request());
-        self.window.postpone_request(due);
-    }
-
-    /// Sends the outstanding probe again in fragments of up to `limit` bytes, without measuring. From now on
-    /// it is an ordinary request. `build` is that of the probe.
-    pub(crate) fn resend_in_fragments(
-        &mut self,
-        common: &SaCommon,
-        limit: usize,
-        step: &mut Step<'_, '_>,
-        build: Build<'_>,
-    ) -> Result<(), BuildError> {
-        let message_id = self.window.request_id().ok_or(BuildError)?;
-        let datagrams = self.seal_probe(message_id, Some(limit), step, build)?;
-        step.send(common.path, &datagrams);
-        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
-        self.window.replace_request(datagrams, now, retransmission, step.context.rng);
-        Ok(())
-    }
-
-    fn seal_probe(
-        &mut self,
-        message_id: u32,
-        limit: Option<usize>,
-        step: &mut Step<'_, '_>,
-        build: Build<'_>,
-    ) -> Result<Vec<Vec<u8>>, BuildError> {
-        let kind = MessageKind { exchange: ExchangeType::INFORMATIONAL, message_id, response: false };
-        let (rng, providers) = (&mut *step.context.rng, step.context.providers);
-        self.cipher.seal(kind, limit, &mut step.shared.scratch, rng, providers, build)
     }
 
     /// Sends the response to the last request.
