@@ -103,7 +103,7 @@ impl IkeSenders {
 }
 
 /// Returns an IP packet of `len` bytes with DF that begins with a datagram. The UDP length is that of the
-/// datagram, so receivers ignore the zeros behind it (RFC 9868 section 7).
+/// datagram, so receivers ignore the zeros behind it (the surplus area of RFC 9868).
 fn probe_packet(path: Path, parts: [&[u8]; 2], len: u16) -> Option<Vec<u8>> {
     let mut packet = datagram(path.local, path.remote, parts)?;
     packet.resize(packet.len().max(len.into()), 0);

@@ -106,9 +106,9 @@ impl Ike {
         self.shared.explainer = Some(&ExplainFaults);
     }
 
-    /// Probes the path MTU to peers whose connections allow it, on the IKE SAs that are established from now
-    /// on. Needs [`Routes::link_mtu`](crate::Routes::link_mtu). A device that does not call this function does
-    /// not contain the code that sends probes.
+    /// Probes the path MTU to peers whose connections allow it, on IKE SAs that are established later. Needs
+    /// [`Routes::link_mtu`](crate::Routes::link_mtu). A device that does not call this function does not
+    /// contain the code that sends probes.
     pub fn probe_path_mtu(&mut self) {
         self.shared.path_prober = Some(&PathProber);
     }

@@ -1,10 +1,10 @@
 //! Search for the path MTU with probes (RFC 8899 section 5, in a simple form).
 //!
 //! Every probe has one size, and it either arrives or is lost. The first one has the size of the link's MTU,
-//! so a path without a narrower link costs one probe. If it is lost, the search bisects a table of usual MTUs.
-//! A limit applies only once a smaller probe has arrived: some path or peer may drop probes of any size. The
-//! search is repeated every ten minutes, and begins with the size that is in use. The module knows neither messages nor timers:
-//! `state/path_probe.rs` sends the probes.
+//! so a path without a narrower link costs one probe. If it is lost, the search bisects a table of usual
+//! MTUs. A limit applies only once a smaller probe has arrived: some path or peer may drop probes of any
+//! size. The search is repeated every ten minutes, and begins with the size that is in use. The module knows
+//! neither messages nor timers: `state/path_probe.rs` sends the probes.
 
 use casemate_sa::Instant;
 use core::time::Duration;

@@ -1,7 +1,6 @@
 //! Path MTU probes between two hosts, over paths that lose long packets, or any packets.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod pair;
 
 use casemate_ike::config::{Connection, Fragmentation};
@@ -19,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(601);
 const STEP: Duration = Duration::from_millis(250);
 
 /// Two hosts that probe, and the path between them.
-struct Link {
+struct ProbedPair {
     pair: Pair,
     /// MTU of the path from left to right.
     path: usize,
@@ -31,7 +30,7 @@ fn probing(own: &str, peer: &str) -> Connection {
     Connection { path_mtu_probes: true, ..connection(own, peer) }
 }
 
-impl Link {
+impl ProbedPair {
     fn new(path: usize) -> Self {
         Self::between(probing("left", "right"), connection("right", "left"), path)
     }
@@ -110,7 +109,7 @@ fn reported(side: &IkePeer) -> Vec<Option<u16>> {
 
 #[test]
 fn a_path_as_wide_as_the_link_takes_one_message_in_ten_minutes() {
-    let mut link = Link::new(LINK);
+    let mut link = ProbedPair::new(LINK);
     link.advance(SEARCH);
     assert_eq!((&link.probes[..], link.reported()), (&[LINK][..], vec![]));
     link.advance(PAUSE * 3);
@@ -121,7 +120,7 @@ fn a_path_as_wide_as_the_link_takes_one_message_in_ten_minutes() {
 #[test]
 fn a_narrower_path_is_found_within_seconds() {
     for (path, found) in [(1_499, 1_492), (1_400, 1_400), (1_281, 1_280), (1_250, 1_200), (600, 576)] {
-        let mut link = Link::new(path);
+        let mut link = ProbedPair::new(path);
         link.advance(Duration::from_secs(4));
         let first = link.reported().first().copied();
         assert_eq!(first, (path >= 1_280).then_some(Some(1_280)), "{path}: a safe value after 3 s");
@@ -133,7 +132,7 @@ fn a_narrower_path_is_found_within_seconds() {
 
 #[test]
 fn a_path_that_becomes_wider_or_narrower_is_noticed() {
-    let mut link = Link::new(1_400);
+    let mut link = ProbedPair::new(1_400);
     link.advance(SEARCH);
     link.path = LINK;
     link.advance(PAUSE);
@@ -149,7 +148,7 @@ fn a_path_that_becomes_wider_or_narrower_is_noticed() {
 fn no_pattern_of_losses_ends_the_ike_sa_or_changes_the_result() {
     for path in [LINK, 1_400] {
         for pattern in 0..64_u32 {
-            let mut link = Link::new(path);
+            let mut link = ProbedPair::new(path);
             let mut count = 0;
             let mut is_lost = |sent: &Transmit| {
                 let header = Header::parse(&sent.message).unwrap();
@@ -169,7 +168,7 @@ fn no_pattern_of_losses_ends_the_ike_sa_or_changes_the_result() {
 
 #[test]
 fn an_outage_is_not_taken_for_a_narrow_path() {
-    let mut link = Link::new(LINK);
+    let mut link = ProbedPair::new(LINK);
     link.advance(SEARCH);
     link.advance(PAUSE - SEARCH - Duration::from_secs(5));
     // It begins with the first probe, which follows a request that the peer has answered.
@@ -185,7 +184,7 @@ fn an_outage_is_not_taken_for_a_narrow_path() {
 
 #[test]
 fn a_dead_peer_is_detected_as_without_probes() {
-    let mut link = Link::new(LINK);
+    let mut link = ProbedPair::new(LINK);
     link.advance(SEARCH);
     link.advance_losing(PAUSE - SEARCH + IkeSettings::SERVER.retransmission.total(), &mut |_| true);
     link.advance_losing(Duration::from_secs(2), &mut |_| true);
@@ -195,7 +194,7 @@ fn a_dead_peer_is_detected_as_without_probes() {
 
 #[test]
 fn other_requests_do_not_wait_for_a_lost_probe() {
-    let mut link = Link::new(1_400);
+    let mut link = ProbedPair::new(1_400);
     link.advance(Duration::from_millis(500));
     assert_eq!((link.probes.len(), link.reported()), (1, vec![]));
     let ike = link.pair.left.ike.status().next().unwrap().id;
@@ -212,7 +211,7 @@ fn other_requests_do_not_wait_for_a_lost_probe() {
 
 #[test]
 fn the_result_survives_the_rekeying_of_the_ike_sa() {
-    let mut link = Link::new(1_400);
+    let mut link = ProbedPair::new(1_400);
     link.advance(SEARCH);
     let (probes, now) = (link.probes.len(), link.pair.now);
     let right = link.pair.right.ike.status().next().unwrap().id;
@@ -226,7 +225,7 @@ fn the_result_survives_the_rekeying_of_the_ike_sa() {
 
 #[test]
 fn both_hosts_may_probe() {
-    let mut link = Link::between(probing("left", "right"), probing("right", "left"), 1_400);
+    let mut link = ProbedPair::between(probing("left", "right"), probing("right", "left"), 1_400);
     link.advance(SEARCH);
     assert_eq!(link.reported().last(), Some(&Some(1_400)));
     assert_eq!(reported(&link.pair.right), [], "only one direction is narrow");
@@ -236,21 +235,21 @@ fn both_hosts_may_probe() {
 #[test]
 fn peers_without_fragmentation_are_probed_as_well() {
     let right = Connection { fragmentation: Fragmentation::No, ..connection("right", "left") };
-    let mut link = Link::between(probing("left", "right"), right, 1_400);
+    let mut link = ProbedPair::between(probing("left", "right"), right, 1_400);
     link.advance(SEARCH);
     assert_eq!(link.reported().last(), Some(&Some(1_400)));
 }
 
 #[test]
 fn a_connection_without_probes_sends_none() {
-    let mut link = Link::between(connection("left", "right"), connection("right", "left"), 1_400);
+    let mut link = ProbedPair::between(connection("left", "right"), connection("right", "left"), 1_400);
     link.advance(SEARCH);
     assert_eq!((&link.probes[..], link.reported()), (&[][..], vec![]));
 }
 
 #[test]
 fn a_path_that_drops_all_probes_gets_no_limit() {
-    let mut link = Link::new(0);
+    let mut link = ProbedPair::new(0);
     link.advance(PAUSE);
     assert_eq!(link.reported(), []);
     assert!(link.is_up());
@@ -258,7 +257,7 @@ fn a_path_that_drops_all_probes_gets_no_limit() {
 
 #[test]
 fn a_host_that_knows_no_link_mtu_does_not_probe() {
-    let mut link = Link::new(LINK);
+    let mut link = ProbedPair::new(LINK);
     link.pair.left.routes.link_mtu = None;
     link.advance(PAUSE * 2);
     assert_eq!(link.probes, [0; 0]);

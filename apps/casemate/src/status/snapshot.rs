@@ -1,6 +1,8 @@
 //! A snapshot of the state of an instance, with its IKE SAs and Child SAs, and its JSON.
 
+use super::child_traffic::path_mtu;
 use super::connections::ConnectionStatus;
+use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
@@ -179,8 +181,7 @@ impl Snapshot {
                 "failures": rohc.failures,
             })
         });
-        let path_mtu = self.path_mtus.get(&sa.id);
-        let path_mtu = path_mtu.map(|(bytes, source)| json!({"bytes": bytes, "source": source.to_string()}));
+        let path_mtu = self.path_mtus.get(&sa.id).copied().map(path_mtu);
         json!({
             "direction": word(sa.id.direction()),
             "spi": sa.spi.to_string(),
@@ -249,21 +250,9 @@ fn bounds(bounds: &Bounds) -> Value {
     Value::Object(map)
 }
 
-fn word(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Outbound => "out",
-        Direction::Inbound => "in",
-    }
-}
-
 /// The names of the DSCP values; an empty list means any.
 pub(super) fn code_points(set: DscpSet) -> Vec<String> {
     set.iter().map(|dscp| dscp.to_string()).collect()
-}
-
-/// Seconds with a precision of milliseconds.
-pub(crate) fn seconds(duration: std::time::Duration) -> f64 {
-    duration.as_millis() as f64 / 1_000.0
 }
 
 /// A snapshot of the state of IKE.

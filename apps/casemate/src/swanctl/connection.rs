@@ -102,7 +102,6 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
     let (children, shunts) = children(resolved, peer, context);
     let packet_limits = packet_limits(&keys, peer);
-    let fragmentation = keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
         keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
@@ -121,8 +120,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         pools: keys.list("pools", |pool| known_pool(pool, context.pools)),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
-        fragmentation,
-        path_mtu_probes: path_mtu_probes(&keys, fragmentation, packet_limits),
+        fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
+        path_mtu_probes: keys.get("path_mtu_probes", truth).unwrap_or(packet_limits.mtu.is_none()),
         childless: keys.get("childless", choice(&CHILDLESS)).unwrap_or(Childless::Allow),
         keying_tries: keys.get("keyingtries", parse_number).unwrap_or(1),
         unique: keys.get("unique", choice(&UNIQUE)).unwrap_or(Unique::No),
@@ -232,17 +231,6 @@ fn packet_limits(keys: &Keys<'_>, peer: Option<&AddrPattern>) -> PacketLimits {
         mtu: keys.get("mtu", |text| bytes_from(text, min_mtu)),
         mss: keys.get("mss", |text| bytes_from(text, MIN_MSS)),
     }
-}
-
-/// Reads `path_mtu_probes`. The default is to probe a path whose MTU is not configured, if messages may be
-/// fragmented.
-fn path_mtu_probes(keys: &Keys<'_>, fragmentation: Fragmentation, limits: PacketLimits) -> bool {
-    let can_fragment = fragmentation == Fragmentation::Yes;
-    let probes = |text: &str| match truth(text)? {
-        true if !can_fragment => Err("probes need `fragmentation = yes`".into()),
-        probes => Ok(probes),
-    };
-    keys.get("path_mtu_probes", probes).unwrap_or(can_fragment && limits.mtu.is_none())
 }
 
 fn bytes_from(text: &str, min: u16) -> Result<u16, String> {

@@ -53,8 +53,7 @@ pub struct Connection {
     pub dpd_delay: Option<Duration>,
     /// Fragmentation of long messages (RFC 7383).
     pub fragmentation: Fragmentation,
-    /// Whether the path MTU is probed, if the peer supports fragmentation
-    /// ([`Ike::probe_path_mtu`](crate::Ike::probe_path_mtu)).
+    /// Whether the path MTU is probed ([`Ike::probe_path_mtu`](crate::Ike::probe_path_mtu)).
     pub path_mtu_probes: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,

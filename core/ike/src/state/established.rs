@@ -13,9 +13,7 @@ use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
 use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{
-    AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeState, IkeStatus, Path, PeerFault, StateFault,
-};
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -360,35 +358,9 @@ impl Established {
         let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
         step.context.now.after(wait)
     }
-
-    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
-        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
-        status.state = match self.phase {
-            Phase::Open => IkeState::Established,
-            Phase::Replaced => IkeState::Rekeyed,
-            Phase::Closing => IkeState::Closing,
-        };
-        status.peer = Some(peer.id().clone());
-        status.suite = Some(self.channel.suite);
-        status.nat = *nat;
-        status.established = Some(self.established_at);
-        status.rekey_at = self.timers.get(Timer::Rekey);
-        let own = &assigned.addrs;
-        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
-        status.dns = assigned.dns.clone();
-        status.children = children.iter().map(ChildSa::status).collect();
-    }
 }
 
 impl Established {
-    /// Ends the test of a size, because another request is sent: the peer answers repetitions of the last
-    /// request only.
-    fn abandon_probe(&mut self, now: Instant) {
-        if !matches!(core::mem::take(&mut self.path_probe), PathProbe::None) {
-            self.contents.path_search.probe_inconclusive(now);
-        }
-    }
-
     /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
     /// traffic selector, so Child SAs in transport mode are rekeyed.
     pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {

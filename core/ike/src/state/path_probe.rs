@@ -150,7 +150,7 @@ impl ProbePath for PathProber {
             return;
         }
         if let Some(size) = lost {
-            conclude(ike, common, step, |search| search.probe_lost(size, now));
+            finish_test(ike, common, step, |search| search.probe_lost(size, now));
         }
         let Some(size) = ike.contents.path_search.next_size(now) else { return };
         let Some(datagram) = request.datagrams.into_iter().next() else { return };
@@ -177,17 +177,27 @@ impl ProbePath for PathProber {
         let now = step.context.now;
         let PathProbe::Sent(probe) = &ike.path_probe else { return };
         // A response that is much faster than the first one is a duplicate of that.
-        if probe.transmissions == 1 && now.since(probe.sent_at) < probe.round_trip / 2 {
+        if probe.transmissions == 1 && now.since(probe.sent_at).saturating_mul(2) < probe.round_trip {
             return;
         }
         let size = probe.size;
         ike.path_probe = PathProbe::None;
-        conclude(ike, common, step, |search| search.probe_passed(size, now));
+        finish_test(ike, common, step, |search| search.probe_passed(size, now));
+    }
+}
+
+impl Established {
+    /// Ends the test of a size, because another request is sent: the peer answers repetitions of the last
+    /// request only.
+    pub(super) fn abandon_probe(&mut self, now: Instant) {
+        if !matches!(core::mem::take(&mut self.path_probe), PathProbe::None) {
+            self.contents.path_search.probe_inconclusive(now);
+        }
     }
 }
 
 /// Applies the result of a probe, and reports another path MTU.
-fn conclude(
+fn finish_test(
     ike: &mut Established,
     common: &SaCommon,
     step: &mut Step<'_, '_>,
