@@ -20,6 +20,7 @@ use socket2::SockRef;
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 /// UDP port of IKE without ESP.
 pub const IKE_PORT: u16 = 500;
@@ -62,26 +63,63 @@ impl IkePorts {
     }
 }
 
-/// Sends a message through the matching socket of `senders`. If ESP to a slow peer has filled that socket,
-/// sends it through `raw`; then `ident` is the identification of its fragments.
-pub(crate) fn send(
-    senders: &[UdpSender],
-    raw: &RawSender,
-    ident: u32,
-    now: Instant,
-    transmit: &Transmit,
-) -> io::Result<()> {
-    let Path { local, remote } = transmit.path;
-    let sender = senders.iter().find(|sender| sender.matches(local.port(), remote.ip()));
-    let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-    // RFC 3948 section 2.3: a keepalive is one byte.
-    let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
-    let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
-    sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
-        let is_blocked = is_full(&error) && !local.ip().is_unspecified();
-        let packet = if is_blocked { datagram(local, remote, [marker, message]) } else { None };
-        send_raw(raw, now, packet.ok_or(error)?, remote.ip(), ident)
-    })
+/// The sockets that send IKE messages.
+pub(crate) struct IkeSenders {
+    /// Sockets of the UDP ports.
+    pub(crate) ports: Vec<UdpSender>,
+    /// Sends messages if ESP to a slow peer has filled the socket of their port.
+    pub(crate) raw: Arc<RawSender>,
+    /// Sends path MTU probes.
+    pub(crate) probes: RawSender,
+}
+
+impl IkeSenders {
+    /// Sends a message. `ident` is the identification of its fragments, if it has to be fragmented here.
+    pub(crate) fn send(&self, ident: u32, now: Instant, transmit: &Transmit) -> io::Result<()> {
+        let Path { local, remote } = transmit.path;
+        // RFC 3948 section 2.3: a keepalive is one byte.
+        let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
+        let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
+        if let Some(len) = transmit.probe_len {
+            return self.send_probe(now, transmit.path, [marker, message], len);
+        }
+        let sender = self.ports.iter().find(|sender| sender.matches(local.port(), remote.ip()));
+        let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
+            let is_blocked = is_full(&error) && !local.ip().is_unspecified();
+            let packet = if is_blocked { datagram(local, remote, [marker, message]) } else { None };
+            send_raw(&self.raw, now, packet.ok_or(error)?, remote.ip(), ident)
+        })
+    }
+
+    /// Sends a path MTU probe. A probe that the system does not send counts as lost.
+    fn send_probe(&self, now: Instant, path: Path, parts: [&[u8]; 2], len: u16) -> io::Result<()> {
+        let Some(packet) = probe_packet(path, parts, len) else { return Ok(()) };
+        match self.probes.send(now, &[AddressedPacket { bytes: &packet, dst: path.remote.ip() }]) {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) || is_full(&error) => Ok(()),
+            sent => sent.map(drop),
+        }
+    }
+}
+
+/// Returns an IP packet of `len` bytes with DF that begins with a datagram. The UDP length is that of the
+/// datagram, so receivers ignore the zeros behind it (the surplus area of RFC 9868).
+fn probe_packet(path: Path, parts: [&[u8]; 2], len: u16) -> Option<Vec<u8>> {
+    let mut packet = datagram(path.local, path.remote, parts)?;
+    packet.resize(packet.len().max(len.into()), 0);
+    match version(&packet).ok()? {
+        IpVersion::V4 => {
+            let mut ip = Ipv4::parse(&mut packet[..]).ok()?;
+            ip.set_total_len(len);
+            ip.set_df(true);
+            ip.fill_checksum();
+        }
+        IpVersion::V6 => {
+            let payload_len = len.checked_sub(casemate_wire::ip::v6::HEADER_LEN as u16)?;
+            Ipv6::parse(&mut packet[..]).ok()?.set_payload_len(payload_len);
+        }
+    }
+    Some(packet)
 }
 
 /// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the

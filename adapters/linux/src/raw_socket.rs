@@ -52,7 +52,17 @@ pub struct RawSender {
 impl RawSender {
     /// Opens the sockets. Their packets carry `mark`.
     pub fn open(mark: u32) -> Result<Self, Error> {
-        let open = |domain| open(domain, mark, SEND_BUFFER);
+        Self::with_pmtu_discovery(mark, PmtuDiscovery::Kernel)
+    }
+
+    /// Opens sockets for packets that measure the path MTU. The kernel does not apply what it knows of the
+    /// path. Their packets carry `mark`.
+    pub(crate) fn open_for_path_probes(mark: u32) -> Result<Self, Error> {
+        Self::with_pmtu_discovery(mark, PmtuDiscovery::Probe)
+    }
+
+    fn with_pmtu_discovery(mark: u32, discovery: PmtuDiscovery) -> Result<Self, Error> {
+        let open = |domain| open(domain, mark, SEND_BUFFER, discovery);
         let v4 = open(Domain::IPV4).map_err(|error| Error::new("raw IPv4 socket", error))?;
         let v6 = match open(Domain::IPV6) {
             Ok(socket) => Some(socket),
@@ -105,15 +115,31 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
 }
 
-fn open(domain: Domain, mark: u32, buffer: usize) -> io::Result<Socket> {
+/// Whether a socket uses the path MTU that the kernel has learned (IP_MTU_DISCOVER in ip(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PmtuDiscovery {
+    /// The kernel rejects packets with DF that are longer than the path MTU that it has learned.
+    Kernel,
+    /// Only the MTU of the interface counts.
+    Probe,
+}
+
+fn open(domain: Domain, mark: u32, buffer: usize, discovery: PmtuDiscovery) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
     if domain == Domain::IPV4 {
         socket.set_header_included_v4(true)?;
         // The header determines DF, and the data path keeps track of the path MTU.
-        let off = libc::IP_PMTUDISC_DONT;
-        sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, off)?;
+        let value = match discovery {
+            PmtuDiscovery::Kernel => libc::IP_PMTUDISC_DONT,
+            PmtuDiscovery::Probe => libc::IP_PMTUDISC_PROBE,
+        };
+        sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)?;
     } else {
         socket.set_header_included_v6(true)?;
+        if discovery == PmtuDiscovery::Probe {
+            let probe = libc::IPV6_PMTUDISC_PROBE;
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+        }
     }
     socket.set_mark(mark)?;
     sys::enlarge_send_buffer(&socket, buffer)?;
@@ -273,7 +299,7 @@ impl PeerSocketTable {
         if self.sockets.len() >= MAX_PEER_SOCKETS {
             return self.borrowed_socket_for(dst);
         }
-        let socket = match open(domain, self.mark, PEER_SEND_BUFFER) {
+        let socket = match open(domain, self.mark, PEER_SEND_BUFFER, PmtuDiscovery::Kernel) {
             Ok(socket) => socket,
             Err(error) => {
                 self.refused = Some((dst, error));

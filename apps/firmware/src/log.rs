@@ -58,6 +58,7 @@ fn describe_ike(event: &Event) -> Option<String> {
         | Event::ChildClosing(_)
         | Event::Keys(_)
         | Event::Retransmitted { .. }
+        | Event::PathMtu { .. }
         | Event::ConfigAssigned { .. }
         | Event::AddrsReleased { .. } => {
             return None;

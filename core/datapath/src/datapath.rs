@@ -6,6 +6,7 @@ use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
+use crate::pmtu::PathMtuSource;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
@@ -270,6 +271,28 @@ impl Datapath {
         sa.path_mtu.set_link(mtu);
         self.widest_sa_link = self.widest_sa_link.max(mtu);
         true
+    }
+
+    /// Sets the configured MTU in bytes of the path of an outbound SA; `None` removes it. Returns `false` if
+    /// the SA does not exist.
+    pub fn set_sa_configured_mtu(&mut self, id: SaId, mtu: Option<usize>) -> bool {
+        self.sad.outbound_by_id(id).map(|sa| sa.path_mtu.set_configured(mtu)).is_some()
+    }
+
+    /// Sets the path MTU in bytes that probes have found for an outbound SA; `None` if the path takes what
+    /// the link does, or is not probed. It is forgotten when the peer moves to another address. Returns
+    /// `false` if the SA does not exist.
+    pub fn set_sa_probed_mtu(&mut self, id: SaId, mtu: Option<usize>) -> bool {
+        self.sad.outbound_by_id(id).map(|sa| sa.path_mtu.set_probed(mtu)).is_some()
+    }
+
+    /// The path MTU of an outbound SA in bytes and where it comes from; `None` if the SA does not exist.
+    pub fn sa_path_mtu(&self, id: SaId, now: Instant) -> Option<(usize, PathMtuSource)> {
+        if id.direction() != Direction::Outbound || self.sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        let path = &self.sad.outbound_ref(id.slot())?.path_mtu;
+        Some((path.current(now, self.link_mtu), path.source(now, self.link_mtu)))
     }
 
     /// Limits the MSS of TCP connections through an outbound SA, besides what fits its path. `None` removes

@@ -1,11 +1,13 @@
-//! Path MTU of one SA (RFC 4301 section 8.2, RFC 1191, RFC 8201).
+//! Path MTU of one SA (RFC 4301 section 8.2, RFC 1191, RFC 8201, RFC 8899).
 //!
-//! [`crate::icmp::parse_inbound`] provides the values, and the outbound path uses them before it seals. A
-//! learned value only lowers the link MTU, and only for a time (section 8.2.2: it MUST be aged). Then larger
-//! packets are sent again, which probes the path. The link is the one towards the peer of the SA if the
-//! caller knows it, else that of the data path.
+//! The smallest of four values applies, and the outbound path uses it before it seals: the MTU of the link, a
+//! configured value, one that probes have found, and one that was learned from an ICMP error
+//! ([`crate::icmp::parse_inbound`]). The learned one applies only for a time (RFC 4301 section 8.2.2: it MUST
+//! be aged). Then larger packets are sent again. The link is the one towards the peer of the SA if the caller
+//! knows it, else that of the data path.
 
 use casemate_sa::Instant;
+use core::fmt;
 use core::time::Duration;
 
 /// Smallest MTU of an IPv6 link (RFC 8200 section 5).
@@ -22,6 +24,8 @@ pub struct PathMtu {
     floor: usize,
     /// MTU of the link towards the peer.
     link: Option<usize>,
+    configured: Option<usize>,
+    probed: Option<usize>,
     learned: Option<Learned>,
 }
 
@@ -29,6 +33,30 @@ pub struct PathMtu {
 struct Learned {
     value: usize,
     learned_at: Instant,
+}
+
+/// Where the path MTU of an SA comes from. `Display` writes the variant in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathMtuSource {
+    /// The MTU of the link.
+    Link,
+    /// The configuration.
+    Configuration,
+    /// Probes ([`Datapath::set_sa_probed_mtu`](crate::Datapath::set_sa_probed_mtu)).
+    Probe,
+    /// An ICMP error.
+    Icmp,
+}
+
+impl fmt::Display for PathMtuSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Link => "link",
+            Self::Configuration => "configuration",
+            Self::Probe => "probe",
+            Self::Icmp => "icmp",
+        })
+    }
 }
 
 impl PathMtu {
@@ -39,7 +67,7 @@ impl PathMtu {
 
     /// No learned value. Values below `floor` are raised to `floor`.
     pub const fn with_floor(floor: usize) -> Self {
-        Self { floor, link: None, learned: None }
+        Self { floor, link: None, configured: None, probed: None, learned: None }
     }
 
     /// Sets the MTU of the link towards the peer.
@@ -47,9 +75,20 @@ impl PathMtu {
         self.link = Some(mtu);
     }
 
-    /// Forgets all values, because the peer has another address.
+    /// Sets the configured limit; `None` removes it.
+    pub const fn set_configured(&mut self, mtu: Option<usize>) {
+        self.configured = mtu;
+    }
+
+    /// Sets what probes have found; `None` if the path takes what the link does, or is not probed. A value
+    /// below the smallest is raised to that.
+    pub fn set_probed(&mut self, mtu: Option<usize>) {
+        self.probed = mtu.map(|mtu| mtu.max(self.floor));
+    }
+
+    /// Forgets all values of the path, because the peer has another address.
     pub const fn reset(&mut self) {
-        (self.link, self.learned) = (None, None);
+        (self.link, self.probed, self.learned) = (None, None, None);
     }
 
     /// Learns that the path MTU is `mtu`. Returns whether the value changed.
@@ -69,8 +108,19 @@ impl PathMtu {
 
     /// The MTU towards the peer. `link_mtu` applies if the SA has no link MTU of its own.
     pub fn current(&self, now: Instant, link_mtu: usize) -> usize {
-        let link_mtu = self.link.unwrap_or(link_mtu);
-        self.in_force(now).map_or(link_mtu, |value| value.min(link_mtu))
+        let limits = [self.configured, self.probed, self.in_force(now)];
+        limits.into_iter().flatten().fold(self.link.unwrap_or(link_mtu), usize::min)
+    }
+
+    /// Where [`current`](Self::current) comes from.
+    pub fn source(&self, now: Instant, link_mtu: usize) -> PathMtuSource {
+        let current = Some(self.current(now, link_mtu));
+        match self.link.or(Some(link_mtu)) {
+            link if link == current => PathMtuSource::Link,
+            _ if self.configured == current => PathMtuSource::Configuration,
+            _ if self.probed == current => PathMtuSource::Probe,
+            _ => PathMtuSource::Icmp,
+        }
     }
 
     fn in_force(&self, now: Instant) -> Option<usize> {
@@ -134,6 +184,28 @@ mod tests {
         assert_eq!(path.current(T0, 1500), 1300, "the link MTU is below the reported path MTU");
         path.reset();
         assert_eq!(path.current(T0, 1500), 1500);
+    }
+
+    #[test]
+    fn the_smallest_value_applies_and_names_its_source() {
+        let mut path = PathMtu::V4;
+        let found = |path: &PathMtu| (path.current(T0, 1500), path.source(T0, 1500));
+        assert_eq!(found(&path), (1500, PathMtuSource::Link));
+        path.set_probed(Some(1_460));
+        assert_eq!(found(&path), (1_460, PathMtuSource::Probe));
+        assert!(path.update(T0, 1_400));
+        assert_eq!(found(&path), (1_400, PathMtuSource::Icmp));
+        path.set_configured(Some(1_300));
+        assert_eq!(found(&path), (1_300, PathMtuSource::Configuration));
+        path.set_link(1_280);
+        assert_eq!(found(&path), (1_280, PathMtuSource::Link));
+        path.reset();
+        assert_eq!(found(&path), (1_300, PathMtuSource::Configuration), "the configuration stays");
+        path.set_configured(None);
+        path.set_probed(Some(100));
+        assert_eq!(found(&path), (576, PathMtuSource::Probe), "a smaller value is raised");
+        path.set_probed(None);
+        assert_eq!(found(&path), (1500, PathMtuSource::Link));
     }
 
     #[test]

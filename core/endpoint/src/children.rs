@@ -90,7 +90,8 @@ impl SaWriter<'_> {
     ) -> Result<SaId, AddSaError> {
         let id = self.datapath.add_sa(params, Direction::Outbound, context.providers, context.now)?;
         self.datapath.couple_rohc(inbound, id);
-        set_link_mtu(self.datapath, id, params.dst, context.routes, limits);
+        set_link_mtu(self.datapath, id, params.dst, context.routes);
+        self.datapath.set_sa_configured_mtu(id, limits.mtu.map(usize::from));
         self.datapath.set_sa_max_mss(id, limits.mss);
         Ok(id)
     }
@@ -305,7 +306,7 @@ impl Children {
             match &mut child.outbound {
                 OutboundSa::Active(id) => {
                     datapath.move_sa(*id, outward);
-                    set_link_mtu(datapath, *id, remote.ip(), routes, child.connection.packet_limits);
+                    set_link_mtu(datapath, *id, remote.ip(), routes);
                 }
                 OutboundSa::Pending(sa) => {
                     (sa.src, sa.dst, sa.encap) = (outward.src, outward.dst, outward.encap)
@@ -371,16 +372,9 @@ impl Children {
     }
 }
 
-/// Sets the MTU of the link towards the peer of an outbound SA, or the configured MTU if it is lower.
-fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes, limits: PacketLimits) {
-    let link = routes.link_mtu(peer);
-    let configured = limits.mtu.map(usize::from);
-    let mtu = match (link, configured) {
-        (Some(link), Some(configured)) => Some(link.min(configured)),
-        (None, Some(configured)) => Some(configured.min(datapath.link_mtu())),
-        (link, None) => link,
-    };
-    if let Some(mtu) = mtu {
+/// Sets the MTU of the link towards the peer of an outbound SA.
+fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes) {
+    if let Some(mtu) = routes.link_mtu(peer) {
         datapath.set_sa_link_mtu(id, mtu);
     }
 }

@@ -299,6 +299,7 @@ impl Endpoint {
                     let reason = DownReason::Fault(StateFault::Provider.into());
                     self.with_ike(|ike, host| ike.terminate_child(*id, reason, host, context));
                 }
+                self.set_probed_mtu(*id);
             }
             Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
             Event::ChildDown { id, reason, origin } => self.child_down(*id, *reason, *origin, context),
@@ -326,6 +327,7 @@ impl Endpoint {
             Event::PathChanged { children, path, .. } => {
                 self.children.move_to_path(children, *path, &mut self.datapath, context.routes);
             }
+            Event::PathMtu { children, .. } => children.iter().for_each(|child| self.set_probed_mtu(*child)),
             Event::IkeUp { .. }
             | Event::IkeDown { .. }
             | Event::IkeRekeyed { .. }
@@ -345,7 +347,10 @@ impl Endpoint {
         let installed = children.install(up, reqid, &mut sas, context);
         self.datapath.flush_flow_cache();
         match installed {
-            Ok(()) => self.traps.child_up(&up.connection.name, &up.child.name),
+            Ok(()) => {
+                self.traps.child_up(&up.connection.name, &up.child.name);
+                self.set_probed_mtu(up.id);
+            }
             Err(error) => {
                 // If the Child SA was never installed, no other code releases its SPI.
                 self.spis.release(up.inbound.spi);
@@ -355,6 +360,14 @@ impl Endpoint {
                 let reason = DownReason::Fault(StateFault::Provider.into());
                 self.with_ike(|ike, host| ike.terminate_child(up.id, reason, host, context));
             }
+        }
+    }
+
+    /// Applies to a Child SA the path MTU that probes have found.
+    fn set_probed_mtu(&mut self, child: ChildId) {
+        if let Some(outbound) = self.children.sas(child).and_then(|sas| sas.outbound) {
+            let mtu = self.ike.probed_path_mtu(child).map(usize::from);
+            self.datapath.set_sa_probed_mtu(outbound, mtu);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
-use crate::state::{AssignedAddrs, SaCommon};
+use crate::state::{AssignedAddrs, ProbePath, SaCommon};
 use crate::{
     ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, IkeSpis, PeerFault,
     StateFault, TrafficSelector,
@@ -85,6 +85,10 @@ pub struct Transmit {
     /// Whether the non-ESP marker, four zero bytes, precedes the message (RFC 7296 section 3.1): on the port
     /// that IKE shares with ESP.
     pub non_esp_marker: bool,
+    /// Length in bytes of the IP packet, if the datagram measures the path MTU. Zeros follow the UDP datagram
+    /// up to that length. No host or router may fragment the packet (DF in IPv4), whatever the host knows of
+    /// the path.
+    pub probe_len: Option<u16>,
     /// IKE message. Empty for a NAT keepalive, which is one byte of 0xFF without a marker (RFC 3948 section
     /// 2.3).
     pub message: Vec<u8>,
@@ -141,6 +145,8 @@ pub(crate) struct Shared {
     /// Builds explanations of faults; `None` unless the caller wants them.
     pub(crate) explainer: Option<&'static dyn Explain>,
     pub(crate) explanation: ExplanationSlot,
+    /// Sends path MTU probes; `None` unless the caller wants them.
+    pub(crate) path_prober: Option<&'static dyn ProbePath>,
     pub(crate) peers: PeerIndex,
     /// IKE SA of each Child SA.
     pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
@@ -206,13 +212,18 @@ pub(crate) struct KexResponse {
 impl Step<'_, '_> {
     /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
-        let marker = path.local.port() == self.shared.settings.natt_port;
-        let transmits = datagrams.iter().map(|message| Transmit {
-            path,
-            non_esp_marker: marker,
-            message: message.clone(),
-        });
-        self.shared.transmits.extend(transmits);
+        datagrams.iter().for_each(|message| self.transmit(path, message, None));
+    }
+
+    /// Sends a datagram in an IP packet of `len` bytes, which measures the path MTU.
+    pub(crate) fn send_path_probe(&mut self, path: Path, message: &[u8], len: u16) {
+        self.transmit(path, message, Some(len));
+    }
+
+    fn transmit(&mut self, path: Path, message: &[u8], probe_len: Option<u16>) {
+        let non_esp_marker = path.local.port() == self.shared.settings.natt_port;
+        let message = message.to_vec();
+        self.shared.transmits.push_back(Transmit { path, non_esp_marker, probe_len, message });
     }
 
     pub(crate) fn event(&mut self, event: Event) {

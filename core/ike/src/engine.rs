@@ -21,7 +21,7 @@ use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
-use crate::state::{AssignedAddrs, IkeSa, Task};
+use crate::state::{AssignedAddrs, IkeSa, PathProber, Task};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSaState, IkeSettings, IkeStatus,
     Retransmission, Transmit, UnconfiguredSas,
@@ -78,6 +78,7 @@ impl Ike {
             faults: FaultCounters::new(),
             explainer: None,
             explanation: ExplanationSlot::default(),
+            path_prober: None,
             peers: PeerIndex::default(),
             child_owners: OrderedMap::default(),
             scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
@@ -103,6 +104,19 @@ impl Ike {
     /// does not contain the code that builds explanations.
     pub fn explain_faults(&mut self) {
         self.shared.explainer = Some(&ExplainFaults);
+    }
+
+    /// Probes the path MTU to peers whose connections allow it, on IKE SAs that are established later. Needs
+    /// [`Routes::link_mtu`](crate::Routes::link_mtu). A device that does not call this function does not
+    /// contain the code that sends probes.
+    pub fn probe_path_mtu(&mut self) {
+        self.shared.path_prober = Some(&PathProber);
+    }
+
+    /// The path MTU in bytes that probes have found for a Child SA; `None` if the path takes what the link
+    /// does, or nothing is known.
+    pub fn probed_path_mtu(&self, child: ChildId) -> Option<u16> {
+        self.sas.get(*self.shared.child_owners.get(child)?)?.probed_path_mtu()
     }
 
     /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues

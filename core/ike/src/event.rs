@@ -190,6 +190,22 @@ pub enum Event {
         /// New addresses and ports.
         path: Path,
     },
+    /// Probes have shown another path MTU than before, or a search has ended with another one.
+    PathMtu {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Child SAs of the IKE SA.
+        children: Vec<ChildId>,
+        /// Addresses and ports of the probes.
+        path: Path,
+        /// Length in bytes of the longest packets that arrive, outer IP header included; `None` if that is
+        /// the MTU of the link.
+        mtu: Option<u16>,
+        /// MTU of the link in bytes.
+        link: u16,
+        /// Whether the search has ended. Until then, `mtu` is a safe value.
+        is_final: bool,
+    },
     /// A peer violated the protocol, or a negotiation failed.
     Fault {
         /// Kind of the violation.

@@ -31,6 +31,7 @@ mod fault;
 pub mod keymat;
 mod nat;
 mod negotiate;
+mod path_mtu;
 mod settings;
 mod state;
 mod status;

@@ -117,6 +117,7 @@ fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
         // A node that kept its state has to detect that its peer lost its own.
         dpd_delay: setup.liveness.then(|| Duration::from_secs(10 + u64::from(variant.ike % 3))),
         fragmentation: Fragmentation::Yes,
+        path_mtu_probes: false,
         childless: setup.childless.of(own),
         keying_tries: 0,
         unique: setup.unique,

@@ -4,9 +4,9 @@ use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
 use super::{EngineHandler, SystemProblem, held};
+use crate::Error;
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
-use crate::{Error, ike};
 use casemate::{Endpoint, Notice};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction, SaStatus};
@@ -207,7 +207,7 @@ impl EventLoop {
     fn send_ike(&self, messages: Vec<Transmit>, shared: &Shared, report: &mut dyn FnMut(String)) {
         for transmit in messages {
             let ident = shared.idents.next();
-            let sent = ike::send(&self.ike_senders, &self.raw_sender, ident, self.batch.now, &transmit);
+            let sent = self.ike_senders.send(ident, self.batch.now, &transmit);
             if let Err(error) = sent {
                 let Path { local, remote } = transmit.path;
                 let hint = match error.kind() {

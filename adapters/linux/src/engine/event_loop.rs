@@ -9,14 +9,14 @@ use super::shared::{Batch, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;
-use crate::ike::IkePorts;
+use crate::ike::{IkePorts, IkeSenders};
 use crate::link_sender::HostRules;
 use crate::netfilter::EarlyDrop;
 use crate::process::{Clock, RunEnd, Signal, Signals, SystemRng};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
 use crate::sys::{Epoll, NumberedFd};
-use crate::udp::{UdpPort, UdpSender};
+use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::Endpoint;
@@ -37,7 +37,7 @@ pub(super) struct EventLoop {
     pub(super) system: SystemState,
     pub(super) ike: Option<IkePorts>,
     /// Sockets that send IKE messages.
-    pub(super) ike_senders: Vec<UdpSender>,
+    pub(super) ike_senders: IkeSenders,
     pub(super) raw_sender: Arc<RawSender>,
     /// Rules of this host that decide how packets are sent.
     pub(super) host_rules: HostRules,

@@ -50,7 +50,7 @@ pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 
 use crate::Error;
-use crate::ike::{IkePorts, MarkedRoutes};
+use crate::ike::{IkePorts, IkeSenders, MarkedRoutes};
 use crate::link_sender::{HostRules, LinkSender};
 use crate::netfilter::EarlyDrop;
 use crate::packet_socket::PacketSocket;
@@ -119,12 +119,17 @@ impl Engine {
             ..
         } = parts;
         let ike = if ike_enabled { Some(IkePorts::open(mark)?) } else { None };
-        let ike_senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
+        let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
+        let ike_senders = IkeSenders {
+            ports: senders.collect::<Result<_, _>>()?,
+            raw: raw_sender.clone(),
+            probes: RawSender::open_for_path_probes(mark)?,
+        };
         let event_loop = EventLoop {
             batch: Batch::new(),
             clock,
             system,
-            ike_senders: ike_senders.collect::<Result<_, _>>()?,
+            ike_senders,
             ike,
             keepalives: Keepalives::new(raw_sender.clone(), &manual_sas),
             raw_sender,

@@ -249,7 +249,7 @@ impl Host {
 
     /// Returns the next message to send.
     pub(crate) fn next_message(&mut self) -> Option<OutgoingDatagram<'_>> {
-        let Transmit { path, non_esp_marker, message } = self.endpoint.next_transmit()?;
+        let Transmit { path, non_esp_marker, message, .. } = self.endpoint.next_transmit()?;
         // RFC 3948 section 2.3: a NAT keepalive is one byte.
         let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
         let marker = if non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };

@@ -266,6 +266,7 @@ impl Events {
                 | Event::ConfigAssigned { .. }
                 | Event::AddrsReleased { .. }
                 | Event::PathChanged { .. }
+                | Event::PathMtu { .. }
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)

@@ -157,6 +157,10 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
         Event::AddrsReleased { ike, addrs } => {
             (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", texts(addrs)), Vec::new())
         }
+        Event::PathMtu { is_final: false, .. } => return None,
+        Event::PathMtu { ike, path, mtu, link, .. } => {
+            (Level::Info, ike_sa(ike), path_mtu(path.remote.ip(), *mtu, *link), Vec::new())
+        }
         Event::PathChanged { ike, path, .. } => {
             (Level::Info, ike_sa(ike), format!("the peer is now at {}", path.remote), Vec::new())
         }
@@ -177,6 +181,14 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
         }
     };
     Some(Message::new(level, category, subject, text).with_details(details))
+}
+
+/// What probes have found.
+fn path_mtu(peer: std::net::IpAddr, mtu: Option<u16>, link: u16) -> String {
+    match mtu {
+        Some(mtu) => format!("path MTU to {peer} is {mtu} bytes: longer packets are lost (link MTU {link})"),
+        None => format!("path MTU to {peer} is {link} bytes, as that of the link"),
+    }
 }
 
 /// What the fault means, the peer, and the name under which it is counted.

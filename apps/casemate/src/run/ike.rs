@@ -102,6 +102,7 @@ fn endpoint_with_key_log(start: &mut Start<'_>) -> Result<(Endpoint, Option<KeyL
     let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
     endpoint.report_keys(key_log.is_some());
     endpoint.explain_faults();
+    endpoint.probe_path_mtu();
     Ok((endpoint, key_log))
 }
 

@@ -1,8 +1,10 @@
 //! The traffic of the Child SAs of a connection.
 
 use casemate::{ChildSas, Endpoint};
+use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::ChildStatus;
+use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +21,8 @@ pub(crate) struct ChildTraffic {
     pub(crate) icv_failures: u64,
     /// Received packets that were repeated or too late.
     pub(crate) replays: u64,
+    /// Path MTU of the outbound SA in bytes, and where it comes from.
+    pub(crate) path_mtu: Option<(usize, PathMtuSource)>,
 }
 
 impl ChildTraffic {
@@ -31,6 +35,7 @@ impl ChildTraffic {
             udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
             icv_failures: window.map_or(0, |window| window.icv_failures),
             replays: window.map_or(0, |window| window.replays),
+            path_mtu: None,
         }
     }
 
@@ -47,12 +52,18 @@ impl ChildTraffic {
             "udp_encapsulated": self.udp,
             "icv_failures": self.icv_failures,
             "replays": self.replays,
+            "path_mtu": self.path_mtu.map(path_mtu),
         })
     }
 }
 
+/// A path MTU in bytes and where it comes from.
+pub(super) fn path_mtu((bytes, source): (usize, PathMtuSource)) -> Value {
+    json!({"bytes": bytes, "source": source.to_string()})
+}
+
 /// The traffic of each installed Child SA of a connection.
-pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str) -> Vec<ChildTraffic> {
+pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str, now: Instant) -> Vec<ChildTraffic> {
     let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection);
     let installed = |child: ChildStatus| Some((child.child.name.clone(), endpoint.sas_of(child.id)?));
     let children: Vec<(String, ChildSas)> =
@@ -64,7 +75,9 @@ pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str) -> Vec<ChildT
         endpoint.datapath().sas().filter(|sa| ids.contains(&sa.id)).map(|sa| (sa.id, sa)).collect();
     let traffic = |(child, sas): &(String, ChildSas)| {
         let outbound = sas.outbound.and_then(|id| statuses.get(&id));
-        ChildTraffic::new(format!("{connection}/{child}"), statuses.get(&sas.inbound), outbound)
+        let path_mtu = sas.outbound.and_then(|id| endpoint.datapath().sa_path_mtu(id, now));
+        let name = format!("{connection}/{child}");
+        ChildTraffic { path_mtu, ..ChildTraffic::new(name, statuses.get(&sas.inbound), outbound) }
     };
     children.iter().map(traffic).collect()
 }

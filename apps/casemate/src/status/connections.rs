@@ -1,6 +1,6 @@
 //! The state of each configured connection.
 
-use super::snapshot::seconds;
+use super::seconds;
 use crate::history::History;
 use crate::log::wording;
 use casemate::Endpoint;

@@ -9,13 +9,13 @@ use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
+use casemate_datapath::Direction;
 use casemate_linux::instance::Instance;
 pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
 pub(crate) use connections::{ConnectionState, ConnectionStatus};
 use serde_json::Value;
 pub use snapshot::ike_sas;
-pub(crate) use snapshot::seconds;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 
@@ -63,4 +63,17 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
 fn send_request(instance: &Instance) -> std::io::Result<Value> {
     let text = control::send_request(instance, &Request::Status, TIMEOUT)?;
     serde_json::from_str(&text).map_err(std::io::Error::other)
+}
+
+/// The direction of an SA or policy.
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Outbound => "out",
+        Direction::Inbound => "in",
+    }
+}
+
+/// Seconds with a precision of milliseconds.
+pub(crate) fn seconds(duration: std::time::Duration) -> f64 {
+    duration.as_millis() as f64 / 1_000.0
 }

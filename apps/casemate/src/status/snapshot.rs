@@ -1,9 +1,12 @@
 //! A snapshot of the state of an instance, with its IKE SAs and Child SAs, and its JSON.
 
+use super::child_traffic::path_mtu;
 use super::connections::ConnectionStatus;
+use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
+use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_linux::setup::GuardState;
@@ -69,6 +72,8 @@ pub struct Snapshot {
     identity: InstanceIdentity,
     at: Instant,
     sas: Vec<SaStatus>,
+    /// Path MTU of each outbound SA in bytes, and where it comes from.
+    path_mtus: HashMap<SaId, (usize, PathMtuSource)>,
     policies: Vec<PolicySnapshot>,
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
@@ -95,10 +100,13 @@ impl Snapshot {
                 priority: policy.priority,
             })
         });
+        let sas: Vec<SaStatus> = datapath.sas().collect();
+        let path_mtu = |sa: &SaStatus| Some((sa.id, datapath.sa_path_mtu(sa.id, context.now())?));
         Self {
             identity: identity.clone(),
             at: context.now(),
-            sas: datapath.sas().collect(),
+            path_mtus: sas.iter().filter_map(path_mtu).collect(),
+            sas,
             policies: policies.collect(),
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
@@ -174,6 +182,7 @@ impl Snapshot {
                 "failures": rohc.failures,
             })
         });
+        let path_mtu = self.path_mtus.get(&sa.id).copied().map(path_mtu);
         json!({
             "direction": word(sa.id.direction()),
             "spi": sa.spi.to_string(),
@@ -187,6 +196,7 @@ impl Snapshot {
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,
             "dscp_values": code_points(sa.dscp),
+            "path_mtu": path_mtu,
             "seq": sa.seq,
             "packets": meter.packets,
             "bytes": meter.bytes,
@@ -241,21 +251,9 @@ fn bounds(bounds: &Bounds) -> Value {
     Value::Object(map)
 }
 
-fn word(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Outbound => "out",
-        Direction::Inbound => "in",
-    }
-}
-
 /// The names of the DSCP values; an empty list means any.
 pub(super) fn code_points(set: DscpSet) -> Vec<String> {
     set.iter().map(|dscp| dscp.to_string()).collect()
-}
-
-/// Seconds with a precision of milliseconds.
-pub(crate) fn seconds(duration: std::time::Duration) -> f64 {
-    duration.as_millis() as f64 / 1_000.0
 }
 
 /// A snapshot of the state of IKE.

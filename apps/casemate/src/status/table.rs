@@ -243,6 +243,9 @@ fn what(sa: &Value) -> String {
         what.push_str(" dscp ");
         what.push_str(&points.join(","));
     }
+    if let Some(path) = sa.get("path_mtu").filter(|path| path.is_object()) {
+        let _ = write!(what, " mtu {} ({})", show(path, "bytes"), show(path, "source"));
+    }
     what
 }
 

@@ -83,13 +83,22 @@ fn traffic(text: &mut String, report: &Value) {
     for child in all {
         let _ = writeln!(
             text,
-            "  {}: {} packets in, {} packets out, {} replays, {} wrong ICVs",
+            "  {}: {} packets in, {} packets out, {} replays, {} wrong ICVs{}",
             show(child, "name"),
             show(child, "packets_in"),
             show(child, "packets_out"),
             show(child, "replays"),
             show(child, "icv_failures"),
+            path_mtu(child),
         );
+    }
+}
+
+/// The path MTU of a Child SA, and where it comes from.
+fn path_mtu(child: &Value) -> String {
+    match child.get("path_mtu").filter(|path| path.is_object()) {
+        Some(path) => format!(", path MTU {} ({})", show(path, "bytes"), show(path, "source")),
+        None => String::new(),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn report(
         .into_iter()
         .find(|status| status.name == connection.name)
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
-    let traffic = child_traffic(endpoint, &connection.name);
+    let traffic = child_traffic(endpoint, &connection.name, context.now());
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name);
     let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();

@@ -42,6 +42,12 @@ impl Endpoint {
         self.ike.explain_faults();
     }
 
+    /// Probes the path MTU to peers whose connections allow it
+    /// ([`probe_path_mtu`](casemate_ike::Ike::probe_path_mtu)).
+    pub fn probe_path_mtu(&mut self) {
+        self.ike.probe_path_mtu();
+    }
+
     /// Connections and children that will be initiated again: by a timer, or after the pause of a trap by the
     /// next packet.
     pub fn pending_retries(&self) -> impl Iterator<Item = PendingRetry> + '_ {

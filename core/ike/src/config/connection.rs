@@ -53,6 +53,8 @@ pub struct Connection {
     pub dpd_delay: Option<Duration>,
     /// Fragmentation of long messages (RFC 7383).
     pub fragmentation: Fragmentation,
+    /// Whether the path MTU is probed ([`Ike::probe_path_mtu`](crate::Ike::probe_path_mtu)).
+    pub path_mtu_probes: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
     /// Number of sequences of requests to a peer that does not respond to IKE_SA_INIT or IKE_AUTH; 0 means
@@ -104,6 +106,7 @@ impl Connection {
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
+            path_mtu_probes: false,
             childless: Childless::Allow,
             keying_tries: 1,
             unique: Unique::No,

@@ -194,7 +194,14 @@ impl Ike {
         let sa = sas.get_mut(id).ok_or(StateFault::UnknownSpi)?;
         let sent_before = shared.transmits.len();
         let received = sa.receive(header, datagram, path, &mut Step { context, host, shared })?;
-        let Received::Message { first, payloads } = received else { return Ok(()) };
+        let (first, payloads) = match received {
+            Received::Message { first, payloads } => (first, payloads),
+            Received::RepeatedResponse => {
+                self.update_sa(id, host, context, |sa, step| sa.on_repeated_response(step));
+                return Ok(());
+            }
+            Received::Nothing => return Ok(()),
+        };
         let meta = MessageMeta { exchange: header.exchange, path };
         let content = parse_payloads(first, &payloads);
         if !header.flags.response

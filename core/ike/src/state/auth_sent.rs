@@ -15,6 +15,7 @@ use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
+use crate::path_mtu::PathSearch;
 use crate::state::{Established, IncomingMessage, InitSent, SaCommon, SaContents, State, Task};
 use crate::transport::{Content, SecureChannel, required};
 use crate::{AssignedConfig, DownReason, Event, PeerFault, Role, StateFault};
@@ -331,7 +332,16 @@ impl AuthSent {
         }
         let leased = Vec::new();
         let peer = Arc::new(peer);
-        let contents = SaContents { peer, nat: init.nat, dynamic_addrs, leased, assigned, children, tasks };
+        let contents = SaContents {
+            peer,
+            nat: init.nat,
+            dynamic_addrs,
+            leased,
+            assigned,
+            children,
+            path_search: PathSearch::OFF,
+            tasks,
+        };
         let established = Box::new(Established::new(common, channel, contents, step));
         established.start_next_task(common, step)
     }

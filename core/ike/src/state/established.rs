@@ -10,11 +10,10 @@ use crate::context::{Deadlines, Step, random_below};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
-use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
+use crate::path_mtu::PathSearch;
+use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{
-    AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeState, IkeStatus, Path, PeerFault, StateFault,
-};
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -37,6 +36,8 @@ pub(crate) struct SaContents {
     /// Configuration that the peer assigned to this host.
     pub(crate) assigned: AssignedConfig,
     pub(crate) children: Vec<ChildSa>,
+    /// Search for the path MTU.
+    pub(crate) path_search: PathSearch,
     /// Queued tasks.
     pub(crate) tasks: VecDeque<Task>,
 }
@@ -66,6 +67,7 @@ pub(crate) struct Established {
     pub(super) authenticated_at: Instant,
     pub(super) timers: Timers,
     pub(super) traffic: TrafficWatch,
+    pub(super) path_probe: PathProbe,
     /// Number of consecutive failed rekeyings.
     pub(super) rekey_failures: u8,
     /// IKE SA that this one replaced.
@@ -81,9 +83,12 @@ impl Established {
     pub(crate) fn new(
         common: &SaCommon,
         channel: SecureChannel,
-        contents: SaContents,
+        mut contents: SaContents,
         step: &mut Step<'_, '_>,
     ) -> Self {
+        if let Some(prober) = step.shared.path_prober {
+            contents.path_search = prober.new_search(common, step.context.now);
+        }
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
         let peer = contents.peer.id().clone();
         step.event(Event::IkeUp { ike, connection, peer, path });
@@ -144,6 +149,7 @@ impl Established {
             authenticated_at,
             timers,
             traffic: TrafficWatch::new(now),
+            path_probe: PathProbe::default(),
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
@@ -224,7 +230,7 @@ impl Established {
             step.sa_fault(StateFault::WrongExchange.into(), meta.path, common);
             return State::Established(self);
         }
-        self.channel.window.response_received();
+        let answered = self.channel.window.response_received();
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
                 return self.close_or_hand_over(
@@ -246,6 +252,11 @@ impl Established {
                 self.remove_child(id, EndCause::local(reason), step);
             }
             Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
+            Some(Pending::PathProbe { sent_at }) => {
+                if let (Some(prober), Some(request)) = (step.shared.path_prober, answered) {
+                    prober.start(&mut self, request, sent_at, common, step);
+                }
+            }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -283,6 +294,9 @@ impl Established {
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
+            if !matches!(task, Task::ProbePath) {
+                self.abandon_probe(step.context.now);
+            }
             match self.start_task(common, task, step) {
                 Ok(pending) => self.pending = pending,
                 Err(fault) => step.sa_fault(fault.into(), common.path, common),
@@ -325,6 +339,10 @@ impl Established {
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
             }
+            Task::ProbePath => match step.shared.path_prober {
+                Some(prober) => prober.prepare(self, common, step),
+                None => Ok(None),
+            },
             Task::SendCrashToken => {
                 let Some(token) = step.crash_token(common.spis()) else { return Ok(None) };
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
@@ -340,27 +358,6 @@ impl Established {
         let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
         step.context.now.after(wait)
     }
-
-    pub(crate) const fn public_state(&self) -> IkeState {
-        match self.phase {
-            Phase::Open => IkeState::Established,
-            Phase::Replaced => IkeState::Rekeyed,
-            Phase::Closing => IkeState::Closing,
-        }
-    }
-
-    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
-        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
-        status.peer = Some(peer.id().clone());
-        status.suite = Some(self.channel.suite);
-        status.nat = *nat;
-        status.established = Some(self.established_at);
-        status.rekey_at = self.timers.get(Timer::Rekey);
-        let own = &assigned.addrs;
-        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
-        status.dns = assigned.dns.clone();
-        status.children = children.iter().map(ChildSa::status).collect();
-    }
 }
 
 impl Established {
@@ -370,6 +367,8 @@ impl Established {
         if before == now {
             return;
         }
+        self.path_probe = PathProbe::None;
+        self.contents.path_search.restart(step.context.now);
         self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
         self.contents
             .dynamic_addrs

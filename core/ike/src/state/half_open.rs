@@ -15,6 +15,7 @@ use crate::crash_token::PeerToken;
 use crate::diagnosis::RefusedInitiator;
 use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
+use crate::path_mtu::PathSearch;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
 use crate::transport::{Content, SecureChannel, required};
 use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
@@ -305,6 +306,7 @@ impl HalfOpen {
             leased,
             assigned,
             children,
+            path_search: PathSearch::OFF,
             tasks: VecDeque::new(),
         };
         State::Established(Box::new(Established::new(common, channel, contents, step)))

@@ -4,6 +4,7 @@ use super::established::Phase;
 use super::tasks::Pending;
 use crate::context::Step;
 use crate::engine::effects::Effect;
+use crate::path_mtu::PathSearch;
 use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
 use crate::{AssignedConfig, DownReason, IkeSaId, Path};
@@ -65,9 +66,10 @@ impl Established {
     pub(crate) fn adopt_contents(&mut self, common: &mut SaCommon, contents: SaContents, path: Path) {
         common.path = path;
         self.provisional = None;
-        let SaContents { leased, assigned, children, tasks, .. } = contents;
+        let SaContents { leased, assigned, children, path_search, tasks, .. } = contents;
         self.contents.leased.extend(leased);
         self.contents.assigned = assigned;
+        self.contents.path_search = path_search;
         self.contents.children.extend(children);
         self.tasks.extend(tasks);
     }
@@ -76,7 +78,10 @@ impl Established {
     /// behind.
     pub(super) fn take_contents(&mut self) -> SaContents {
         let is_own = |task: &Task| {
-            matches!(task, Task::RekeyIke | Task::Liveness | Task::DeleteIke(DownReason::Replaced))
+            matches!(
+                task,
+                Task::RekeyIke | Task::Liveness | Task::ProbePath | Task::DeleteIke(DownReason::Replaced)
+            )
         };
         let mut contents = self.contents.take();
         contents.tasks = core::mem::take(&mut self.tasks);
@@ -95,6 +100,7 @@ impl SaContents {
             leased: Vec::new(),
             assigned: AssignedConfig::default(),
             children: Vec::new(),
+            path_search: PathSearch::OFF,
             tasks: VecDeque::new(),
         }
     }

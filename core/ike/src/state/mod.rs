@@ -19,6 +19,7 @@ mod hand_over;
 mod informational;
 mod init_response;
 mod init_sent;
+mod path_probe;
 mod queries;
 mod rekey;
 mod retry;
@@ -44,6 +45,7 @@ pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
 pub(crate) use init_response::{InitRejected, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
+pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
 pub(crate) use retry::retry_at;
 pub(crate) use tasks::Task;
 pub(crate) use traffic::Hint;
@@ -206,6 +208,14 @@ impl IkeSa {
             state @ (State::InitSent(_) | State::HalfOpen(_) | State::Closed(_)) => state,
         };
         self
+    }
+
+    /// Handles the response to a path MTU probe.
+    pub(crate) fn on_repeated_response(mut self, step: &mut Step<'_, '_>) -> Self {
+        if let (State::Established(state), Some(prober)) = (&mut self.state, step.shared.path_prober) {
+            prober.on_response(state, &self.common, step);
+        }
+        self.start_next_task(step)
     }
 
     /// Requests a Child SA.

@@ -1,11 +1,13 @@
 //! Questions that the engine asks an IKE SA, and changes after a reload or a command.
 
 use super::Predecessor;
+use super::established::Phase;
 use super::tasks::Pending;
 use crate::child_sa::{ChildRequest, ChildSa};
 use crate::config::{ChildConfig, Connection};
 use crate::nat::NatStatus;
-use crate::state::{Established, IkeSa, SaCommon, State, Task};
+use crate::state::timers::Timer;
+use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
@@ -53,6 +55,14 @@ impl IkeSa {
         match (&self.state, &other.state) {
             (State::Established(one), State::Established(other)) => one.scope() == other.scope(),
             _ => false,
+        }
+    }
+
+    /// The path MTU that probes have found, if it is below that of the link.
+    pub(crate) fn probed_path_mtu(&self) -> Option<u16> {
+        match &self.state {
+            State::Established(state) => state.contents.path_search.limit(),
+            _ => None,
         }
     }
 
@@ -266,6 +276,29 @@ impl SaCommon {
 }
 
 impl Established {
+    /// The state that [`IkeStatus`] shows.
+    pub(crate) const fn public_state(&self) -> IkeState {
+        match self.phase {
+            Phase::Open => IkeState::Established,
+            Phase::Replaced => IkeState::Rekeyed,
+            Phase::Closing => IkeState::Closing,
+        }
+    }
+
+    /// Fills in what is known of an established IKE SA.
+    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
+        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
+        status.peer = Some(peer.id().clone());
+        status.suite = Some(self.channel.suite);
+        status.nat = *nat;
+        status.established = Some(self.established_at);
+        status.rekey_at = self.timers.get(Timer::Rekey);
+        let own = &assigned.addrs;
+        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
+        status.dns = assigned.dns.clone();
+        status.children = children.iter().map(ChildSa::status).collect();
+    }
+
     /// Adds a negotiated Child SA.
     pub(super) fn add_child(&mut self, common: &SaCommon, child: ChildSa) {
         self.tasks.extend(common.delete_if_unconfigured(child.id, &child.config));

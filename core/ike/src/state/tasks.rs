@@ -28,6 +28,8 @@ pub(crate) enum Task {
     DeletePredecessor(IkeSaId),
     /// Check the liveness of the peer.
     Liveness,
+    /// Probe the path MTU.
+    ProbePath,
     /// Send our token for this IKE SA to the peer (RFC 6290 section 4.3).
     SendCrashToken,
 }
@@ -62,10 +64,17 @@ impl Established {
 pub(crate) enum Pending {
     Child(Box<PendingChild>),
     Rekey(Box<PendingRekey>),
-    DeleteChild { id: ChildId, reason: DownReason },
+    DeleteChild {
+        id: ChildId,
+        reason: DownReason,
+    },
     DeleteIke(DownReason),
     Liveness,
     SendCrashToken,
+    /// The request that a path MTU probe will repeat.
+    PathProbe {
+        sent_at: Instant,
+    },
 }
 
 impl Pending {
@@ -73,9 +82,11 @@ impl Pending {
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChild { .. } | Self::DeleteIke(_) | Self::Liveness | Self::SendCrashToken => {
-                ExchangeType::INFORMATIONAL
-            }
+            Self::DeleteChild { .. }
+            | Self::DeleteIke(_)
+            | Self::Liveness
+            | Self::SendCrashToken
+            | Self::PathProbe { .. } => ExchangeType::INFORMATIONAL,
         }
     }
 }

@@ -35,10 +35,12 @@ pub(crate) enum Timer {
     Keepalive,
     /// Starts a task that was postponed.
     Task,
+    /// Probes the path MTU (RFC 8899).
+    ProbePath,
 }
 
 impl Timer {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Retransmit,
         Self::Expire,
         Self::Reauthenticate,
@@ -48,6 +50,7 @@ impl Timer {
         Self::Traffic,
         Self::Keepalive,
         Self::Task,
+        Self::ProbePath,
     ];
 }
 
@@ -63,6 +66,7 @@ impl fmt::Display for Timer {
             Self::Traffic => "traffic",
             Self::Keepalive => "keepalive",
             Self::Task => "task",
+            Self::ProbePath => "path-mtu",
         })
     }
 }
@@ -157,6 +161,7 @@ impl Established {
                 Timer::Traffic => self.compare_traffic(step),
                 Timer::Keepalive => self.send_keepalive(common, step),
                 Timer::Task => {}
+                Timer::ProbePath => self.probe_path(common, step),
             }
         }
         self.start_next_task(common, step)
@@ -173,7 +178,9 @@ impl Established {
             Timer::Retransmit | Timer::Expire => true,
             Timer::Keepalive => self.contents.nat.local,
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
-            Timer::Liveness | Timer::Task => self.is_in_use() && !self.channel.window.has_outstanding(),
+            Timer::Liveness | Timer::Task | Timer::ProbePath => {
+                self.is_in_use() && !self.channel.window.has_outstanding()
+            }
         }
     }
 
@@ -184,6 +191,7 @@ impl Established {
         self.timers.set(Timer::Retransmit, self.channel.window.next_timeout());
         self.timers.set(Timer::Child, child);
         self.timers.set(Timer::Task, task);
+        self.timers.set(Timer::ProbePath, self.path_probe.due().or(self.contents.path_search.next_at()));
     }
 
     /// Time of the next timeout.
@@ -224,11 +232,21 @@ impl Established {
         }
     }
 
+    /// Repeats a probe of the path MTU, or queues the next one after the tasks that are ready.
+    fn probe_path(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let Some(prober) = step.shared.path_prober else { return };
+        prober.on_timeout(self, common, step);
+        let now = step.context.now;
+        if self.path_probe.due().is_none() && !self.tasks.iter().any(|task| self.is_ready(task, now)) {
+            self.tasks.push_back(Task::ProbePath);
+        }
+    }
+
     fn send_keepalive(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         let interval = step.shared.settings.keepalive_interval;
         self.timers.set(Timer::Keepalive, Some(step.context.now.after(interval)));
         let (path, message) = (common.path, Vec::new());
-        step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, message });
+        step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, probe_len: None, message });
     }
 }
 

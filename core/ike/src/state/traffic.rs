@@ -171,6 +171,7 @@ impl Established {
     /// Checks the liveness of the peer, unless an outstanding request does.
     fn suspect(&mut self, now: Instant) {
         self.traffic.suspected_at = Some(now);
+        self.contents.path_search.suspect(now);
         if !self.channel.window.has_outstanding() {
             self.check_liveness(now);
         }

@@ -16,4 +16,4 @@ pub(crate) use fragment::{Reassembled, Reassembly, ReceivedFragment};
 pub(crate) use message_cipher::{Build, BuildError, MessageCipher, MessageKind, header, write_plain};
 pub(crate) use payloads::{Content, ReceivedId, required, unsupported_critical};
 pub(crate) use secure_channel::{FragmentSupport, Received, SecureChannel, parse_payloads};
-pub(crate) use window::{MessageIdClass, NoResponse, Window};
+pub(crate) use window::{AnsweredRequest, MessageIdClass, NoResponse, Window};

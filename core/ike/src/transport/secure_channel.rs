@@ -45,6 +45,8 @@ pub(crate) struct FragmentSupport {
 pub(crate) enum Received {
     /// A complete message: type of its first payload, and its payloads.
     Message { first: PayloadType, payloads: Vec<u8> },
+    /// A repeated response to the request that path MTU probes repeat.
+    RepeatedResponse,
     /// An incomplete message, or a repeated request that was answered again.
     Nothing,
 }
@@ -92,7 +94,10 @@ impl SecureChannel {
         match number {
             MessageIdClass::UnexpectedResponse => return Err(StateFault::StrayResponse.into()),
             MessageIdClass::OutOfWindow => return Err(StateFault::MessageId.into()),
-            MessageIdClass::Request | MessageIdClass::RepeatedRequest | MessageIdClass::Response => {}
+            MessageIdClass::Request
+            | MessageIdClass::RepeatedRequest
+            | MessageIdClass::Response
+            | MessageIdClass::RepeatedResponse => {}
         }
         let opened = self.cipher.open(datagram, step.context.providers)?;
         if number == MessageIdClass::RepeatedRequest {
@@ -101,6 +106,9 @@ impl SecureChannel {
                 step.send(path, self.window.last_response());
             }
             return Ok(Received::Nothing);
+        }
+        if number == MessageIdClass::RepeatedResponse {
+            return Ok(Received::RepeatedResponse);
         }
         if number == MessageIdClass::Request {
             self.request_path = path;

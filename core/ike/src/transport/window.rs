@@ -17,6 +17,8 @@ pub(crate) struct Window {
     /// Message ID of our next request.
     next_id: u32,
     outstanding: Option<Outstanding>,
+    /// Message ID of the last request, if path MTU probes repeat it.
+    repeated_id: Option<u32>,
     /// Message ID of the peer's next request.
     expected_id: u32,
     last_response: Option<SentResponse>,
@@ -31,6 +33,15 @@ pub(crate) struct Outstanding {
     datagrams: Vec<Vec<u8>>,
     tries: u32,
     due: Instant,
+}
+
+/// Our request that was answered.
+#[derive(Debug)]
+pub(crate) struct AnsweredRequest {
+    pub(crate) id: u32,
+    pub(crate) datagrams: Vec<Vec<u8>>,
+    /// Number of retransmissions.
+    pub(crate) tries: u32,
 }
 
 #[derive(Debug)]
@@ -48,6 +59,8 @@ pub(crate) enum MessageIdClass {
     RepeatedRequest,
     /// The awaited response.
     Response,
+    /// Another response to the last request, which path MTU probes repeat.
+    RepeatedResponse,
     /// A response without an outstanding request.
     UnexpectedResponse,
     /// A request with any other message ID.
@@ -60,6 +73,7 @@ impl Window {
         Self {
             next_id: next,
             outstanding: None,
+            repeated_id: None,
             expected_id: expected,
             last_response: None,
             requests: Reassembly::new(),
@@ -73,6 +87,7 @@ impl Window {
             true if self.outstanding.as_ref().is_some_and(|request| request.id == message_id) => {
                 MessageIdClass::Response
             }
+            true if self.repeated_id == Some(message_id) => MessageIdClass::RepeatedResponse,
             true => MessageIdClass::UnexpectedResponse,
             // RFC 7296 section 2.2: an IKE SA ends before its message IDs wrap.
             false if message_id == u32::MAX => MessageIdClass::OutOfWindow,
@@ -118,13 +133,20 @@ impl Window {
         let due = now.after(retransmission.wait(0, rng));
         self.outstanding = Some(Outstanding { id: self.next_id, datagrams, tries: 0, due });
         self.next_id = self.next_id.saturating_add(1);
+        self.repeated_id = None;
         self.responses.clear();
     }
 
-    /// Notes that the response has arrived.
-    pub(crate) fn response_received(&mut self) {
-        self.outstanding = None;
+    /// Notes that the response has arrived. Returns the request.
+    pub(crate) fn response_received(&mut self) -> Option<AnsweredRequest> {
         self.responses.clear();
+        let Outstanding { id, datagrams, tries, .. } = self.outstanding.take()?;
+        Some(AnsweredRequest { id, datagrams, tries })
+    }
+
+    /// Accepts repetitions of the response to this request, the last one, until the next request.
+    pub(crate) const fn await_repetition(&mut self, id: u32) {
+        self.repeated_id = Some(id);
     }
 
     /// Stores the response to the peer's request.

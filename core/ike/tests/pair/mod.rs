@@ -95,19 +95,25 @@ impl Host for SpiReserver {
 pub(crate) struct OneRoute {
     /// Our address on the route; `None` without a route.
     pub(crate) source: Option<IpAddr>,
+    /// MTU of the link.
+    pub(crate) link_mtu: Option<usize>,
     /// What is known of a host.
     pub(crate) host: HostAddrs,
 }
 
 impl Default for OneRoute {
     fn default() -> Self {
-        Self { source: None, host: HostAddrs::Unknown }
+        Self { source: None, link_mtu: None, host: HostAddrs::Unknown }
     }
 }
 
 impl Routes for OneRoute {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         self.source
+    }
+
+    fn link_mtu(&self, _: IpAddr) -> Option<usize> {
+        self.link_mtu
     }
 
     fn host_addrs(&self, _: &str, _: Lookup) -> HostAddrs {

@@ -242,7 +242,7 @@ impl Session {
         let port = if elsewhere { 4_501 } else { 500 };
         // Path as the peer sees it.
         let path = Path { local: (peer, port).into(), remote: (own, 500).into() };
-        self.deliver_to(left, Transmit { path, non_esp_marker: false, message });
+        self.deliver_to(left, Transmit { path, non_esp_marker: false, probe_len: None, message });
     }
 
     fn reconfigure(&mut self, input: &mut Input<'_>, left: bool) {

@@ -304,6 +304,16 @@ fn trap_without_a_peer_address_gives_a_warning() {
 }
 
 #[test]
+fn the_path_is_probed_unless_its_mtu_is_configured() {
+    let probes =
+        |keys: &str| ok(&format!("connections {{ gw {{\n{keys}\n}} }}")).connections[0].path_mtu_probes;
+    let given = ["", "mtu = 1400", "path_mtu_probes = no", "mtu = 1400\npath_mtu_probes = yes"];
+    assert_eq!(given.map(probes), [true, false, false, true]);
+    let problem = only("connections { gw {\npath_mtu_probes = maybe\n} }");
+    assert!(problem.contains("connections.gw.path_mtu_probes: `maybe`: yes or no was expected"), "{problem}");
+}
+
+#[test]
 fn packet_limits_of_a_connection() {
     let limits =
         |keys: &str| ok(&format!("connections {{ gw {{\n{keys}\n}} }}")).connections[0].packet_limits;

@@ -77,6 +77,17 @@ impl Path {
         )
     }
 
+    /// From now on, loses packets that are longer than `mtu` bytes, without an ICMP error.
+    pub(crate) fn lose_longer_than(&self, mtu: u16) -> Result<()> {
+        for side in Side::BOTH {
+            self.router.ip(&format!("link set {} mtu {mtu}\n", interface(side)))?;
+        }
+        self.nft(
+            "table inet silent { chain out { type filter hook output priority 0\n\
+             icmp type destination-unreachable drop\nicmpv6 type packet-too-big drop\n}\n}",
+        )
+    }
+
     /// Drops some of the IKE messages from now on. Counts the messages of both directions together, and
     /// drops number `index` of every `count` messages.
     pub(crate) fn drop_ike(&self, index: u32, count: u32) -> Result<()> {

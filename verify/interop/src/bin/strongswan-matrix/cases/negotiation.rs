@@ -2,12 +2,16 @@
 //! cookies, proposals, traffic selectors, children, IKE fragments.
 
 use super::auth::chain;
-use super::{Case, ensure, establish_and_talk};
+use super::{Case, RunsOn, ensure, establish_and_talk};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
 use crate::testbed::Testbed;
 use crate::wire::{COOKIE, ENCRYPTED_FRAGMENT, IKE_SA_INIT, INVALID_KE_PAYLOAD, Packet};
 use casemate_interop::{Error, Result};
+use std::time::Duration;
+
+/// Limit for the search for the path MTU.
+const SEARCH_LIMIT: Duration = Duration::from_secs(40);
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     add_fragments(cases, initiator);
@@ -227,6 +231,7 @@ fn add_fragments(cases: &mut Vec<Case>, initiator: Side) {
         testbed.path.drop_fragments()?;
         establish_in_fragments(testbed)
     }));
+    add_path_mtu(cases, initiator);
     // Without IKE fragmentation, IP fragments the messages.
     for refuser in Side::BOTH {
         let mut plan = large_certificates(initiator);
@@ -244,6 +249,38 @@ fn add_fragments(cases: &mut Vec<Case>, initiator: Side) {
             testbed.traffic(Family::V4)
         }));
     }
+}
+
+/// The path loses long packets without an ICMP error. Casemate probes it; strongSwan takes
+/// the probes for retransmissions, and answers again.
+fn add_path_mtu(cases: &mut Vec<Case>, initiator: Side) {
+    for (family, encap, name) in
+        [(Family::V4, "no", "v4"), (Family::V6, "no", "v6"), (Family::V4, "yes", "v4-in-udp")]
+    {
+        let mut plan = Plan::new(initiator);
+        plan.outer(family);
+        plan.connection("encap", encap);
+        let case = Case::new(&format!("path-mtu/{name}"), plan, find_path_mtu);
+        cases.push(Case { runs_on: RunsOn::Casemate, ..case });
+    }
+}
+
+fn find_path_mtu(testbed: &mut Testbed) -> Result<String> {
+    const PATH_MTU: u16 = 1_400;
+    testbed.path.lose_longer_than(PATH_MTU)?;
+    testbed.establish()?;
+    let line = format!(" is {PATH_MTU} bytes: longer packets are lost");
+    testbed.wait_until(SEARCH_LIMIT, |testbed| {
+        let [left, _] = testbed.logs();
+        ensure(left.contains(&line), "the log of Casemate does not report the path MTU")
+    })?;
+    ensure(
+        testbed.strongswan_logged("received retransmit of request"),
+        "strongSwan did not take the probes for retransmissions",
+    )?;
+    testbed.compare_sas()?;
+    let [left, right] = Side::BOTH.map(|side| testbed.plan.between.address(side, Family::V4));
+    testbed.tcp(Side::Left, &left, &right)
 }
 
 /// Certificate chains of RSA keys with 4096 bits: about 4000 bytes from each side.
