@@ -12,7 +12,7 @@ use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::trace::Tracer;
-use crate::{Direction, DropCounters, DropReason, SaCounters, SaId, SaStatus, Unmatched};
+use crate::{Direction, DropCounters, DropReason, SaId, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Limits, Protocol, RateLimiter, UdpEncap};
@@ -209,41 +209,6 @@ impl Datapath {
             && self.sad.is_empty()
             && self.spd_out.is_empty()
             && self.spd_in.is_empty()
-    }
-
-    /// State of every SA, outbound ones first.
-    pub fn sas(&self) -> impl Iterator<Item = SaStatus> + '_ {
-        let out = self.sad.iter_outbound().map(|(id, sa)| SaStatus::from_outbound(id, sa));
-        out.chain(self.sad.iter_inbound().map(|(id, sa)| SaStatus::from_inbound(id, sa)))
-    }
-
-    /// State of an SA; `None` if it does not exist.
-    pub fn sa(&self, id: SaId) -> Option<SaStatus> {
-        if self.sad.id_of(id.direction(), id.slot()) != id {
-            return None;
-        }
-        match id.direction() {
-            Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| SaStatus::from_outbound(id, sa)),
-            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| SaStatus::from_inbound(id, sa)),
-        }
-    }
-
-    /// Counters of an SA; `None` if it does not exist.
-    pub fn sa_counters(&self, id: SaId) -> Option<SaCounters> {
-        SaCounters::of(&self.sad, id)
-    }
-
-    /// Sums of the counters of the SAs of one direction. Takes time in proportion to their number.
-    pub fn sum_counters(&self, direction: Direction) -> SaCounters {
-        let none = SaCounters::default();
-        match direction {
-            Direction::Inbound => {
-                self.sad.iter_inbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_inbound(sa)))
-            }
-            Direction::Outbound => {
-                self.sad.iter_outbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_outbound(sa)))
-            }
-        }
     }
 
     /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.

@@ -4,7 +4,7 @@ use crate::lifetime::Meter;
 use crate::rohc::InboundRohc;
 use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
 use crate::sad::Sad;
-use crate::{Direction, RohcStatus, SaId};
+use crate::{Datapath, Direction, RohcStatus, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
 use casemate_wire::invariant;
@@ -154,6 +154,43 @@ impl SaStatus {
                 icv_failures: sa.state.icv_failures,
             }),
             rohc: sa.rohc.as_deref().map(InboundRohc::status),
+        }
+    }
+}
+
+impl Datapath {
+    /// State of every SA, outbound ones first.
+    pub fn sas(&self) -> impl Iterator<Item = SaStatus> + '_ {
+        let out = self.sad.iter_outbound().map(|(id, sa)| SaStatus::from_outbound(id, sa));
+        out.chain(self.sad.iter_inbound().map(|(id, sa)| SaStatus::from_inbound(id, sa)))
+    }
+
+    /// State of an SA; `None` if it does not exist.
+    pub fn sa(&self, id: SaId) -> Option<SaStatus> {
+        if self.sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        match id.direction() {
+            Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| SaStatus::from_outbound(id, sa)),
+            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| SaStatus::from_inbound(id, sa)),
+        }
+    }
+
+    /// Counters of an SA; `None` if it does not exist.
+    pub fn sa_counters(&self, id: SaId) -> Option<SaCounters> {
+        SaCounters::of(&self.sad, id)
+    }
+
+    /// Sums of the counters of the SAs of one direction. Takes time in proportion to their number.
+    pub fn sum_counters(&self, direction: Direction) -> SaCounters {
+        let none = SaCounters::default();
+        match direction {
+            Direction::Inbound => {
+                self.sad.iter_inbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_inbound(sa)))
+            }
+            Direction::Outbound => {
+                self.sad.iter_outbound().fold(none, |sum, (_, sa)| sum.plus(SaCounters::of_outbound(sa)))
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Child SAs in the data path. A new Child SA is installed before the one that it replaces is removed, and
 //! its inbound SA is removed only after packets have stopped arriving.
 
+#[cfg(feature = "child-counters")]
 mod counters;
 mod group;
 mod lingering;
@@ -21,7 +22,9 @@ use core::net::{IpAddr, SocketAddr};
 use group::{ChildGroup, HAS_GROUP, first_addr, group_value, peer_key};
 use lingering::{InboundSa, Lingering};
 
+#[cfg(feature = "child-counters")]
 pub use counters::ChildCounters;
+#[cfg(feature = "child-counters")]
 use counters::CounterTable;
 pub(crate) use group::TransportHost;
 
@@ -353,6 +356,7 @@ impl Children {
     }
 
     /// The counters of the children from the entry with this number on.
+    #[cfg(feature = "child-counters")]
     pub(crate) fn counters_from(
         &self,
         number: u64,
@@ -377,4 +381,20 @@ fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Ro
     if let Some(mtu) = routes.link_mtu(peer) {
         datapath.set_sa_link_mtu(id, mtu);
     }
+}
+
+/// Without the Cargo feature `child-counters` nothing is counted, so that devices do not pay for it.
+#[cfg(not(feature = "child-counters"))]
+#[derive(Default)]
+struct CounterTable {}
+
+#[cfg(not(feature = "child-counters"))]
+impl CounterTable {
+    fn configure(&mut self, _: &[Arc<Connection>]) {}
+    fn add_sa(&mut self, _: &Connection, _: &ChildConfig, _: SaId) {}
+    fn remove_sa(&mut self, sa: SaId, datapath: &mut Datapath) {
+        datapath.remove_sa(sa);
+    }
+    fn child_up(&mut self, _: &Connection, _: &ChildConfig) {}
+    fn child_down(&mut self, _: &Connection, _: &ChildConfig) {}
 }

@@ -28,7 +28,9 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
-pub use children::{ChildCounters, ChildSas};
+#[cfg(feature = "child-counters")]
+pub use children::ChildCounters;
+pub use children::ChildSas;
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };

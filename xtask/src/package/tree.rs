@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 /// Directory of the documentation.
 const DOC: &str = "usr/share/doc/casemate";
 /// Pages of the manual about the program; the others are about the lab and about other adapters.
-const MANUAL: [&str; 14] = [
+const MANUAL: [&str; 20] = [
     "calls.md",
+    "certificates.md",
     "cloud.md",
     "counters.md",
+    "firewall.md",
     "guard.md",
     "ike.md",
     "ike-vulns.md",
@@ -21,9 +23,13 @@ const MANUAL: [&str; 14] = [
     "install.md",
     "ipsec-vulns.md",
     "metrics.md",
+    "migration.md",
     "run.md",
     "stack.md",
     "swanctl.md",
+    "trace.md",
+    "troubleshooting.md",
+    "vici.md",
     "xfrm.md",
 ];
 /// Schemas of JSON output, which pages of the manual name.

@@ -1,7 +1,9 @@
 //! Queries: SAs and connections by name, and pending retries; settings of IKE.
 
 use super::Endpoint;
-use crate::{ChildCounters, ChildSas, Notice};
+#[cfg(feature = "child-counters")]
+use crate::ChildCounters;
+use crate::{ChildSas, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -75,6 +77,7 @@ impl Endpoint {
     /// had: an end of an SA never decreases them. A child that is no longer configured and has no SA is
     /// forgotten by the next [`configure`](Self::configure). Begins with the entry of this number; with many
     /// children, a caller can read them in parts.
+    #[cfg(feature = "child-counters")]
     pub fn child_counters(&self, from_number: u64) -> impl Iterator<Item = ChildCounters> {
         self.children.counters_from(from_number, &self.datapath)
     }
