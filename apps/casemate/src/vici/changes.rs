@@ -1,9 +1,9 @@
 //! Changes of the configuration by clients of vici, and when they take effect.
 //!
-//! The thread `configuration` builds a change, and the event loop applies it. While the changes of a burst
-//! take little time, the response to the command that loads a section is sent when the section has taken
-//! effect. When they take more ([`PROMPT`]), as with thousands of connections, the response is sent at once
-//! and changes are collected. All other commands wait until every change before them has taken effect.
+//! The thread `configuration` builds a change, and the event loop applies it. The response to the command that
+//! loads a section is sent when the section has taken effect. In a burst of changes that lasts longer
+//! ([`PROMPT`]), as with hundreds of connections, the response is sent at once and changes are collected. All
+//! other commands wait until every change before them has taken effect.
 
 use super::commands;
 use super::loaded::Loaded;
@@ -18,8 +18,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// If the changes of a burst would together take longer than this to take effect, the rest are collected.
-const PROMPT: Duration = Duration::from_millis(500);
+/// Changes that come this long after the first one of a burst, or after a change that took this long, are
+/// collected.
+const PROMPT: Duration = Duration::from_secs(1);
 /// A burst ends when no change has come for this long.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time after the last change in which collected changes take effect, at least.
@@ -50,24 +51,20 @@ pub(super) struct Changes {
     pub(super) changed_at: Option<Instant>,
     /// How long the last change took to take effect.
     pub(super) cost: Duration,
-    /// How long all changes of the burst took.
-    pub(super) burst_cost: Duration,
+    /// Time of the first change of the burst.
+    pub(super) burst_at: Option<Instant>,
 }
 
 impl Changes {
     /// Numbers a change. Returns whether it is prompt: its response is sent when it has taken effect.
     fn add(&mut self, now: Instant) -> bool {
-        if self.changed_at.is_none_or(|last| now.saturating_duration_since(last) > PAUSE) {
-            self.burst_cost = Duration::ZERO;
+        let since = |before: Option<Instant>| before.map(|before| now.saturating_duration_since(before));
+        if since(self.changed_at).is_none_or(|pause| pause > PAUSE) {
+            self.burst_at = Some(now);
         }
         self.last = self.last.saturating_add(1);
         self.changed_at = Some(now);
-        self.burst_cost.saturating_add(self.cost) <= PROMPT
-    }
-
-    fn note_cost(&mut self, cost: Duration) {
-        self.cost = cost;
-        self.burst_cost = self.burst_cost.saturating_add(cost);
+        self.cost <= PROMPT && since(self.burst_at).is_none_or(|elapsed| elapsed <= PROMPT)
     }
 }
 
@@ -98,7 +95,7 @@ impl ViciServer {
         context: &mut ViciContext<'_, '_>,
     ) -> Vec<ViciRequest> {
         let Some((number, since)) = self.changes.applying.take() else { return Vec::new() };
-        self.changes.note_cost(since.elapsed());
+        self.changes.cost = since.elapsed();
         match result {
             Ok(()) => {
                 self.changes.applied = number;
@@ -194,18 +191,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_a_burst_are_prompt_until_they_take_too_long() {
+    fn the_first_changes_of_a_burst_are_prompt() {
         let (mut changes, mut now) = (Changes::default(), Instant::now());
         let mut add = |pause: u64, cost: u64| {
             now += Duration::from_millis(pause);
             let is_prompt = changes.add(now);
-            changes.note_cost(Duration::from_millis(cost));
+            changes.cost = Duration::from_millis(cost);
             is_prompt
         };
-        let prompt = (0..100).take_while(|_| add(10, 10)).count();
-        assert_eq!(prompt, 50, "50 changes of 10 ms are 500 ms");
+        let prompt = (0..200).take_while(|_| add(10, 10)).count();
+        assert_eq!(prompt, 101, "one second at 10 ms each");
         assert!(!add(1_000, 10), "the burst goes on");
-        assert!(add(1_001, 600), "after a pause, a change is prompt again");
-        assert!(!add(2_000, 600), "a change takes 600 ms, so none is prompt");
+        assert!(add(1_001, 1_100), "after a pause, a change is prompt again");
+        assert!(!add(2_000, 10), "the last change took 1.1 s");
+        assert!(add(2_000, 10));
     }
 }
