@@ -1,7 +1,7 @@
 //! Changes of the configuration by clients of vici, and when they take effect.
 //!
-//! The thread `configuration` builds a change, and the event loop applies it. The response to the command that
-//! loads a section is sent when the section has taken effect. In a burst of changes that lasts longer
+//! The thread `configuration` builds a change, and the event loop applies it. The response to the command
+//! that loads a section is sent when the section has taken effect. In a burst of changes that lasts longer
 //! ([`PROMPT`]), as with hundreds of connections, the response is sent at once and changes are collected. All
 //! other commands wait until every change before them has taken effect.
 
