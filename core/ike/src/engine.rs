@@ -237,6 +237,11 @@ impl Ike {
         self.sas.get(id).map(IkeSa::status)
     }
 
+    /// When the last authentic message of the peer of an established IKE SA arrived.
+    pub fn last_message_at(&self, id: IkeSaId) -> Option<Instant> {
+        self.sas.get(id).and_then(IkeSa::last_message_at)
+    }
+
     /// Connection and state of the IKE SAs that are younger than `after`, or of all, oldest first. Costs less
     /// than [`status`](Self::status).
     pub fn states(&self, after: Option<IkeSaId>) -> impl Iterator<Item = IkeSaState<'_>> {

@@ -234,7 +234,17 @@ fn write_connection(text: &mut String, side: &Side<'_>) {
         let again = if side.stays_up { "restart" } else { "trap" };
         let _ = writeln!(text, "        start_action = {start}\n        dpd_action = {again}");
     }
-    text.push_str("      }\n    }\n  }\n");
+    text.push_str("      }\n");
+    if side.remote_addrs.is_none() {
+        // No trap can hold packets for a peer whose address is not known.
+        let _ = write!(
+            text,
+            "      # Without a tunnel, packets to the peer are dropped and do not leave in clear.\n      \
+             away {{\n        mode = drop\n        start_action = trap\n        local_ts = {local_ts}\n        \
+             remote_ts = {remote_ts}\n      }}\n"
+        );
+    }
+    text.push_str("    }\n  }\n");
 }
 
 /// The name of a key without counterpart is among those of the parser.

@@ -100,7 +100,9 @@ impl MetricsCollector {
 
     /// The configuration has these connections.
     pub(crate) fn configure(&mut self, connections: &[Arc<Connection>]) {
-        self.events.configure(connections);
+        let negotiating: Vec<_> =
+            connections.iter().filter(|connection| connection.negotiates()).cloned().collect();
+        self.events.configure(&negotiating);
     }
 
     /// Counts a notice of the endpoint.

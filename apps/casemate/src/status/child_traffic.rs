@@ -7,6 +7,10 @@ use casemate_ike::ChildStatus;
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// Time without inbound packets, while packets leave, that `casemate why` reports.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Traffic of an installed Child SA.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +25,8 @@ pub(crate) struct ChildTraffic {
     pub(crate) icv_failures: u64,
     /// Received packets that were repeated or too late.
     pub(crate) replays: u64,
+    /// How long before the last outbound packet the last inbound one arrived, if it is suspiciously long.
+    pub(crate) silence: Option<Duration>,
     /// Path MTU of the outbound SA in bytes, and where it comes from.
     pub(crate) path_mtu: Option<(usize, PathMtuSource)>,
 }
@@ -35,13 +41,14 @@ impl ChildTraffic {
             udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
             icv_failures: window.map_or(0, |window| window.icv_failures),
             replays: window.map_or(0, |window| window.replays),
+            silence: silence(inbound, outbound),
             path_mtu: None,
         }
     }
 
-    /// Whether packets have passed in one direction only.
+    /// Whether packets have passed in one direction only, or do so now.
     pub(crate) const fn is_one_way(&self) -> bool {
-        (self.packets_in == 0) != (self.packets_out == 0)
+        (self.packets_in == 0) != (self.packets_out == 0) || self.silence.is_some()
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -55,6 +62,12 @@ impl ChildTraffic {
             "path_mtu": self.path_mtu.map(path_mtu),
         })
     }
+}
+
+/// How long before the last outbound packet the last inbound one arrived, if at least [`SILENCE`].
+fn silence(inbound: Option<&SaStatus>, outbound: Option<&SaStatus>) -> Option<Duration> {
+    let (received, sent) = (inbound?.meter.last_used?, outbound?.meter.last_used?);
+    Some(sent.since(received)).filter(|silence| *silence >= SILENCE)
 }
 
 /// A path MTU in bytes and where it comes from.

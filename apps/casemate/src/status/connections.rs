@@ -28,6 +28,8 @@ pub(crate) enum ConnectionState {
     Passive,
     /// Nothing starts it.
     Down,
+    /// It has only policies that let traffic pass or drop it, so nothing is negotiated.
+    PoliciesOnly,
 }
 
 impl ConnectionState {
@@ -40,6 +42,7 @@ impl ConnectionState {
             Self::Trapped => "trapped",
             Self::Passive => "waits for the peer",
             Self::Down => "down",
+            Self::PoliciesOnly => "policies only",
         }
     }
 }
@@ -70,6 +73,8 @@ struct Activity {
     connecting: bool,
     has_child: bool,
     next_attempt: Option<Instant>,
+    /// When the last message of the peer arrived.
+    last_message: Option<Instant>,
 }
 
 impl ConnectionStatus {
@@ -101,7 +106,10 @@ impl ConnectionStatus {
             next_attempt: retry.or(transmission.map(|at| at.saturating_duration_since(wall_now))),
             last_heard: history
                 .and_then(|history| history.last_heard)
-                .map(|at| wall_now.saturating_duration_since(at)),
+                .map(|at| wall_now.saturating_duration_since(at))
+                .into_iter()
+                .chain(activity.last_message.map(|at| now.since(at)))
+                .min(),
         }
     }
 
@@ -128,6 +136,7 @@ fn activities(endpoint: &Endpoint) -> HashMap<String, Activity> {
             IkeState::Established => activity.established = true,
             IkeState::Rekeyed | IkeState::Closing | IkeState::Closed => {}
         }
+        activity.last_message = activity.last_message.max(endpoint.ike().last_message_at(sa.id));
         activity.has_child |= sa.children.iter().any(|child| child.state != ChildState::Closing);
     }
     for PendingRetry { connection, at, .. } in endpoint.pending_retries() {
@@ -144,6 +153,7 @@ fn state(connection: &Connection, activity: &Activity) -> ConnectionState {
         .any(|child| child.start_action.on_traffic || child.has_action(CloseAction::Trap));
     let has_peer = connection.remote_addrs.iter().any(AddrPattern::is_single);
     match activity {
+        _ if !connection.negotiates() => ConnectionState::PoliciesOnly,
         Activity { established: true, has_child, .. } if *has_child || connection.children.is_empty() => {
             ConnectionState::Up
         }

@@ -57,6 +57,9 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
     let Facts { connection, status, record, .. } = facts;
     let name = &connection.name;
     match status.state {
+        ConnectionState::PoliciesOnly => {
+            found.add("it has only policies with mode = pass or drop, so nothing is negotiated", &[]);
+        }
         ConnectionState::Up if facts.traffic.iter().all(|traffic| !traffic.is_one_way()) => {
             found.add("the connection is up", &[]);
         }
@@ -105,6 +108,10 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
     }
 }
 
+const fn protocol(udp: bool) -> &'static str {
+    if udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" }
+}
+
 fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
     let ChildTraffic { name, packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
     let packets = |count: &u64, one: &str, more: &str| {
@@ -112,7 +119,7 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
     };
     match (packets_out, packets_in) {
         (1.., 0) => {
-            let what = if *udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" };
+            let what = protocol(*udp);
             found.causes.push(format!(
                 "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not answer",
                 packets(packets_out, "has", "have")
@@ -129,6 +136,7 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
             format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
             &[
                 "check that applications of this host answer, and that their packets match local_ts and remote_ts",
+                "for a network behind this host, check forwarding (`sysctl net.ipv4.ip_forward`) and the route back",
                 "`casemate trace dir out` shows whether their packets reach this instance, and what becomes of them",
             ],
         ),
@@ -136,7 +144,22 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
             format!("{name}: no packet has passed yet"),
             &["send a packet from the local to the remote traffic selectors, such as a ping"],
         ),
-        _ => {}
+        (1.., 1..) => {
+            if let Some(silence) = traffic.silence {
+                let what = protocol(*udp);
+                found.add(
+                    format!(
+                        "{name}: packets left until {} s after the last one had arrived: {what} is blocked on the way \
+                         now, the peer does not answer, or these packets need no answer",
+                        silence.as_secs()
+                    ),
+                    &[
+                        "let it pass in packet filters between the hosts, in both directions; on the peer, check \
+                         `casemate why`, forwarding, and the route back",
+                    ],
+                );
+            }
+        }
     }
     if *icv_failures > 0 {
         found.add(

@@ -85,6 +85,11 @@ pub struct PacketLimits {
 }
 
 impl Connection {
+    /// Whether SAs are negotiated for it. A connection may have nothing but traffic that needs no protection.
+    pub fn negotiates(&self) -> bool {
+        !self.children.is_empty() || self.shunts.is_empty()
+    }
+
     /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs, and
     /// otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
     ///

@@ -203,6 +203,14 @@ impl IkeSa {
         status
     }
 
+    /// When the last authentic message of the peer arrived, if it is established.
+    pub(crate) fn last_message_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Established(state) => Some(state.traffic.message_at()),
+            _ => None,
+        }
+    }
+
     /// The state that [`IkeStatus`] shows.
     pub(crate) fn public_state(&self) -> IkeState {
         match &self.state {

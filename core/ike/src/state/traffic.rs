@@ -89,6 +89,10 @@ impl TrafficWatch {
     }
 
     /// Handles the arrival of an authentic message.
+    pub(super) const fn message_at(&self) -> Instant {
+        self.message_at
+    }
+
     pub(super) const fn note_message(&mut self, now: Instant) {
         self.message_at = now;
         self.unanswered_since = None;
