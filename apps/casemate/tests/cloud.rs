@@ -245,6 +245,16 @@ fn cloudflare() {
     negotiates(&CLOUDFLARE);
 }
 
+/// The address for health checks must not become that of all packets of the gateway.
+#[test]
+fn packets_of_the_gateway_have_an_address_of_the_site() {
+    let Some(net) = net("cloud_source") else { return };
+    net.left.stdout_of("ip", &["address", "add", "172.64.240.252/32", "dev", "lo"]);
+    let _running = net.left.run_config(&CLOUDFLARE.filled_in(), None);
+    let route = net.left.stdout_of("ip", &["route", "get", "203.0.113.9"]);
+    assert!(route.contains("src 10.1.0.1 "), "{route}");
+}
+
 /// The provider ends one tunnel, as for maintenance: the traffic takes the other one, and the first comes
 /// back.
 #[test]

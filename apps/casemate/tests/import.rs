@@ -119,6 +119,8 @@ fn the_other_side_is_written_with_the_same_secret() {
         text.lines().find_map(|line| line.trim().strip_prefix("secret = 0x").map(str::to_owned)).unwrap()
     };
     assert_eq!((secret("left.conf").len(), secret("left.conf")), (64, secret("peers/peer1.conf")));
+    let drops = |name: &str| fs::read_to_string(of(name)).unwrap().contains("mode = drop");
+    assert_eq!(["left.conf", "peers/peer1.conf"].map(drops), [true, false], "packets before the tunnel");
     ["left.conf", "peers/peer1.conf"].iter().for_each(|name| loads(&of(name)));
     let _left = net.left.run_config_file(&of("left.conf"));
     let running = net.right.run_config_file(&of("peers/peer1.conf"));

@@ -165,7 +165,7 @@ impl AdmissionCheck<'_> {
                 Action::Bypass => Ok(AdmissionDecision::Admit),
                 Action::Protect(_) if sec_path.is_empty() => Err(DropReason::Unprotected),
                 Action::Protect(bundle) if self.satisfies(bundle, sec_path) => Ok(AdmissionDecision::Admit),
-                Action::Protect(_) if self.has_equal_tunnel(flow, policy, sec_path) => {
+                Action::Protect(bundle) if self.has_equal(flow, policy, bundle, sec_path) => {
                     Ok(AdmissionDecision::Admit)
                 }
                 Action::Protect(_) => Err(DropReason::PolicyMismatch),
@@ -182,11 +182,12 @@ impl AdmissionCheck<'_> {
     /// Whether the packet came through the SAs of another policy for the same traffic, such as those of the
     /// second of two tunnels between the same networks. The peer chooses among them.
     #[cold]
-    fn has_equal_tunnel(&self, flow: &FlowKey, first: &Policy, sec_path: SecPathSlots) -> bool {
-        self.policies.has_equal(flow, first, |policy| match &policy.action {
-            Action::Protect(bundle) => self.satisfies(bundle, sec_path),
+    fn has_equal(&self, flow: &FlowKey, first: &Policy, bundle: &Bundle, sec_path: SecPathSlots) -> bool {
+        let is_so = |policy: &Policy| match &policy.action {
+            Action::Protect(bundle) => bundle.accepts_equal() && self.satisfies(bundle, sec_path),
             Action::Bypass | Action::Discard => false,
-        })
+        };
+        bundle.accepts_equal() && self.policies.has_equal(flow, first, is_so)
     }
 
     /// Decides for a fragment that hides fields of a policy's selector. In clear, the whole datagram decides
@@ -199,7 +200,9 @@ impl AdmissionCheck<'_> {
         sec_path: SecPathSlots,
     ) -> Result<AdmissionDecision, DropReason> {
         let is_satisfied = |policy: &Policy| match &policy.action {
-            Action::Protect(bundle) => self.satisfies(bundle, sec_path),
+            Action::Protect(bundle) => {
+                self.satisfies(bundle, sec_path) || self.has_equal(flow, policy, bundle, sec_path)
+            }
             Action::Bypass | Action::Discard => false,
         };
         let may_carry = sec_path.is_empty() || self.policies.lookup_visible(flow).is_some_and(is_satisfied);

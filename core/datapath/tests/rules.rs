@@ -175,8 +175,20 @@ fn link_with(first: &LinkSpec, second: &LinkSpec) -> Link {
     link
 }
 
-/// Two tunnels for the same traffic: the receiver accepts either, also the one whose policy comes second. A
-/// second policy of another priority or for other traffic does not count.
+/// Lets the inbound policies of a host accept equal ones, or not.
+fn set_accepting_equal(host: &mut Host, accepts_equal: bool) {
+    let policies: Vec<_> = host.dp.policies(Direction::Inbound).map(|(id, p)| (id, p.clone())).collect();
+    for (id, mut policy) in policies {
+        if let Action::Protect(bundle) = policy.action {
+            policy.action = Action::Protect(bundle.accepting_equal(accepts_equal));
+        }
+        host.dp.remove_policy(Direction::Inbound, id).unwrap();
+        host.dp.add_policy(Direction::Inbound, policy).unwrap();
+    }
+}
+
+/// Two tunnels for the same traffic: the receiver accepts either, also the one whose policy comes second, if
+/// both policies accept that. A second policy of another priority or for other traffic does not count.
 #[test]
 fn either_of_two_tunnels_for_the_same_traffic_delivers() {
     let spec = gcm_tunnel();
@@ -184,11 +196,17 @@ fn either_of_two_tunnels_for_the_same_traffic_delivers() {
     let packet = datagram(&spec, b"either way");
     let wire = link.a.send(&packet).wire();
     assert_eq!(&wire[20..24], &[0, 0, 0x10, 1], "the first tunnel");
+    set_accepting_equal(&mut link.b, true);
     // The policy of the first tunnel comes after that of the second now.
     let (id, policy) = link.b.dp.policies(Direction::Inbound).map(|(id, p)| (id, p.clone())).next().unwrap();
     link.b.dp.remove_policy(Direction::Inbound, id).unwrap();
-    let mut id = link.b.dp.add_policy(Direction::Inbound, policy.clone()).unwrap();
+    link.b.dp.add_policy(Direction::Inbound, policy.clone()).unwrap();
     assert_eq!(link.b.receive(&wire), Received::Packet(packet.clone()));
+    set_accepting_equal(&mut link.b, false);
+    let wire = link.a.send(&packet).wire();
+    link.b.must_drop(&wire, DropReason::PolicyMismatch);
+    set_accepting_equal(&mut link.b, true);
+    let mut id = link.b.dp.policies(Direction::Inbound).map(|(id, _)| id).last().unwrap();
     let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
     let later = Policy { priority: policy.priority + 1, ..policy.clone() };
     for other in [later, Policy { selector: any, ..policy }] {

@@ -130,9 +130,10 @@ impl PolicySet {
     }
 }
 
-/// The action to protect with SAs that match `template`.
-pub(crate) fn protect(template: Template) -> Action {
-    Action::Protect(Bundle::single(template))
+/// The action to protect with SAs that match `template`. With `accepts_equal`, an equal policy may do it
+/// instead ([`Bundle::accepting_equal`]).
+pub(crate) fn protect(template: Template, accepts_equal: bool) -> Action {
+    Action::Protect(Bundle::single(template).accepting_equal(accepts_equal))
 }
 
 /// First generated reqid. Lower values are for administrators.

@@ -332,7 +332,7 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
         ChildMode::Transport => Mode::Transport,
     };
     let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
-    let action = protect(template);
+    let action = protect(template, false);
     let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
     let set = PolicySet::add(spds, local, remote, DirectionActions::both(&action), priority_of)?;
     if set.is_empty() && !spec.waits_for_addrs() { Err(TrapError::NoTraffic) } else { Ok(set) }

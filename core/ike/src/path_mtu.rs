@@ -13,7 +13,7 @@ use core::time::Duration;
 const RAISE: Duration = Duration::from_secs(600);
 /// Shortest time from the end of a search to the next one, if something suggests that the path has changed.
 const SUSPICION_PAUSE: Duration = Duration::from_secs(60);
-/// Time to the next probe if the last one showed nothing.
+/// Time to the next probe if the last one showed nothing. Doubles each time, up to [`RAISE`].
 const RETRY: Duration = Duration::from_secs(10);
 /// Smallest MTU of an IPv6 link (RFC 8200 section 5). Nearly every path takes packets of this size.
 const BASE: u16 = 1_280;
@@ -43,6 +43,8 @@ pub(crate) struct PathSearch {
     is_complete: bool,
     ended_at: Instant,
     limit: Option<u16>,
+    /// Number of probes in a row that showed nothing.
+    inconclusive: u8,
 }
 
 impl PathSearch {
@@ -57,6 +59,7 @@ impl PathSearch {
         is_complete: true,
         ended_at: Instant::ZERO,
         limit: None,
+        inconclusive: 0,
     };
 
     /// A search that begins at `at`, on a path of which nothing is known.
@@ -109,6 +112,16 @@ impl PathSearch {
         self.expected = self.limit;
     }
 
+    /// Postpones the next search if the last one is complete and no packet has been sent since: `sent` is the
+    /// time of the last one. Then no packet can have been too long, and nothing needs to reach the peer.
+    pub(crate) fn postpone_if_unused(&mut self, sent: Option<Instant>, now: Instant) -> bool {
+        let is_unused = self.is_complete && self.link != 0 && sent <= Some(self.ended_at);
+        if is_unused {
+            self.next_at = self.next_at.map(|_| now.after(RAISE));
+        }
+        is_unused
+    }
+
     /// The size of the next probe. Ends the search and returns `None` if there is none.
     pub(crate) fn next_size(&mut self, now: Instant) -> Option<u16> {
         if self.is_complete {
@@ -148,6 +161,7 @@ impl PathSearch {
 
     /// A probe of this size has arrived.
     pub(crate) fn probe_passed(&mut self, size: u16, now: Instant) {
+        self.inconclusive = 0;
         self.passed = self.passed.max(Some(size));
         self.limit = if size >= self.link { None } else { self.passed.max(self.limit_below_lost()) };
         self.next_at = self.next_at.map(|_| now);
@@ -155,6 +169,7 @@ impl PathSearch {
 
     /// Probes of this size do not arrive, and shorter packets do.
     pub(crate) fn probe_lost(&mut self, size: u16, now: Instant) {
+        self.inconclusive = 0;
         let lost = self.lost.map_or(size, |lost| lost.min(size));
         self.lost = Some(lost);
         if self.passed.is_some() {
@@ -165,7 +180,9 @@ impl PathSearch {
 
     /// A probe showed nothing: shorter packets did not arrive either, or another request came between.
     pub(crate) fn probe_inconclusive(&mut self, now: Instant) {
-        self.next_at = self.next_at.map(|_| now.after(RETRY));
+        let wait = RETRY.saturating_mul(1_u32.checked_shl(self.inconclusive.into()).unwrap_or(u32::MAX));
+        self.inconclusive = self.inconclusive.saturating_add(1);
+        self.next_at = self.next_at.map(|_| now.after(wait.min(RAISE)));
     }
 
     /// The path MTU of earlier probes, if this search does not contradict it.
@@ -276,6 +293,26 @@ mod tests {
         state.probe_inconclusive(NOW);
         assert_eq!((state.limit(), state.next_at()), (None, Some(NOW.after(RETRY))));
         assert_eq!(state.next_size(NOW), Some(1_500));
+        for wait in [20, 40, 80, 160, 320, 600, 600] {
+            state.probe_inconclusive(NOW);
+            assert_eq!(state.next_at(), Some(NOW.after(Duration::from_secs(wait))));
+        }
+        state.probe_passed(1_500, NOW);
+        state.probe_inconclusive(NOW);
+        assert_eq!(state.next_at(), Some(NOW.after(RETRY)));
+    }
+
+    #[test]
+    fn an_unused_path_is_searched_once() {
+        let mut state = PathSearch::starting_at(NOW);
+        assert!(!state.postpone_if_unused(None, NOW));
+        search(&mut state, true, 1_500, 1_500);
+        let later = NOW.after(RAISE);
+        for sent in [None, Some(NOW)] {
+            assert!(state.postpone_if_unused(sent, later));
+            assert_eq!(state.next_at(), Some(later.after(RAISE)));
+        }
+        assert!(!state.postpone_if_unused(Some(later), later));
     }
 
     #[test]

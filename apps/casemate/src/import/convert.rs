@@ -240,7 +240,7 @@ fn write_connection(text: &mut String, side: &Side<'_>) {
         let _ = write!(
             text,
             "      # Without a tunnel, packets to the peer are dropped and do not leave in clear.\n      \
-             away {{\n        mode = drop\n        start_action = trap\n        local_ts = {local_ts}\n        \
+             away {{\n        mode = drop\n        start_action = trap\n        priority = 150000 # after the tunnel\n        local_ts = {local_ts}\n        \
              remote_ts = {remote_ts}\n      }}\n"
         );
     }

@@ -11,9 +11,9 @@ use crate::printable;
 use casemate_linux::process::SystemRng;
 use clap::Args;
 use convert::{Conversion, Note};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use wireguard::WgConfig;
 
@@ -37,7 +37,7 @@ pub struct ImportArgs {
     /// Write to a new file that only its owner may read, instead of standard output.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Also write the configuration of each peer, as `peer1.conf` and so on, to this existing directory.
+    /// Also write the configuration of each peer, as `peer1.conf` and so on, to this directory.
     #[arg(long, value_name = "DIR")]
     pub peer: Option<PathBuf>,
     /// Address or name of this host, for the peers that have no Endpoint.
@@ -71,8 +71,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     };
     files.extend(args.output.iter().map(|path| (path.clone(), own.clone())));
     write_files(&files)?;
-    if args.output.is_none() {
-        output::print(&own)?;
+    if args.output.is_none()
+        && let Err(error) = output::print(&own)
+    {
+        // The secrets of these files were in the lost output.
+        files.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
+        return Err(error);
     }
     for note in conversion.notes() {
         let text = format!("{shown}:{}: {}", note.line, note.text);
@@ -100,7 +104,8 @@ fn with_file(path: &Path, problems: &[Note]) -> String {
 /// Path and text of the file of each peer.
 fn peer_files(conversion: &Conversion<'_>, directory: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
     if !directory.is_dir() {
-        return Err(Failure::bad_input(format!("{}: a directory was expected", directory.display())));
+        let made = DirBuilder::new().mode(0o700).create(directory);
+        made.map_err(|error| Failure::failed(format!("{}: {error}", directory.display())))?;
     }
     let sides = (0..conversion.peers()).filter_map(|number| conversion.other_side(number));
     Ok(sides.map(|(name, text)| (directory.join(format!("{name}.conf")), text)).collect())
@@ -114,7 +119,11 @@ fn write_files(files: &[(PathBuf, String)]) -> Result<(), Failure> {
                 // The first error is reported.
                 let _ = fs::remove_file(written);
             }
-            return Err(Failure::failed(format!("{}: {error}", path.display())));
+            let hint = match error.kind() {
+                io::ErrorKind::AlreadyExists => ": another name was expected, because no file is replaced",
+                _ => "",
+            };
+            return Err(Failure::failed(format!("{}: {error}{hint}", path.display())));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The format of wg(8) and wg-quick(8): sections in brackets, and lines of `Key = value`.
 
 use super::convert::Note;
-use crate::swanctl::base64;
+use crate::swanctl::{self, base64};
 use casemate_sa::AddrRange;
 use casemate_strongswan::parse_addr_range;
 use std::net::IpAddr;
@@ -157,7 +157,12 @@ impl WgConfig {
         if self.peers.is_empty() {
             missing(1, "a section [Peer] was expected");
         }
-        for peer in &self.peers {
+        for (number, peer) in self.peers.iter().enumerate() {
+            let key = |peer: &WgPeer| peer.public_key.as_ref().map(|key| key.bytes.to_vec());
+            let before = self.peers.iter().take(number);
+            if key(peer).is_some() && before.clone().any(|other| key(other) == key(peer)) {
+                missing(peer.line, "another [Peer] has the same PublicKey: one section was expected");
+            }
             if peer.public_key.is_none() {
                 missing(
                     peer.line,
@@ -219,9 +224,11 @@ fn endpoint(text: &str) -> Result<(String, u16), String> {
 
 /// Whether the text is an address or can be a host name.
 pub(super) fn is_host(text: &str) -> bool {
-    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    text.parse::<IpAddr>().is_ok()
-        || (!text.is_empty() && text.len() <= 253 && text.bytes().all(is_name_byte))
+    match text.parse::<IpAddr>() {
+        Ok(addr) => !addr.is_unspecified(),
+        // The notation of a range of addresses looks like a name to some.
+        Err(_) => swanctl::is_host(text) && parse_addr_range(text).is_none(),
+    }
 }
 
 #[cfg(test)]

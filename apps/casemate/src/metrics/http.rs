@@ -3,6 +3,7 @@
 
 use super::exposition::Format;
 use httparse::{EMPTY_HEADER, Header, Request};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Maximum length of a request in bytes.
 pub(super) const MAX_REQUEST: usize = 8_192;
@@ -39,6 +40,8 @@ pub(super) enum Refusal {
     NotFound,
     MethodNotAllowed,
     TooLong,
+    /// The Host field names another host.
+    Misdirected,
 }
 
 impl Received {
@@ -57,6 +60,11 @@ impl Received {
     }
 
     fn of(request: &Request<'_, '_>) -> Self {
+        // A web page whose host name leads to this host must not read the metrics through a browser.
+        let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        if !hosts.all(|header| str::from_utf8(header.value).is_ok_and(is_loopback)) {
+            return Self::Refused(Refusal::Misdirected);
+        }
         let path = request.path.unwrap_or_default();
         if path.split('?').next() != Some(PAGE) {
             return Self::Refused(Refusal::NotFound);
@@ -69,6 +77,16 @@ impl Received {
             is_chunked: request.version == Some(1),
         })
     }
+}
+
+/// Whether a Host field (RFC 9110 section 7.2) is `localhost` or a loopback address, with or without a port.
+fn is_loopback(host: &str) -> bool {
+    if let Some(rest) = host.strip_prefix('[') {
+        let addr = rest.split(']').next().unwrap_or_default();
+        return addr.parse::<Ipv6Addr>().is_ok_and(|addr| addr.is_loopback());
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok_and(|addr| addr.is_loopback())
 }
 
 /// Chooses the format (RFC 9110 section 12.5.1): OpenMetrics if the client names it and prefers no other.
@@ -140,6 +158,9 @@ impl Refusal {
     pub(super) fn response(self) -> String {
         let (status, more, text) = match self {
             Self::BadRequest => ("400 Bad Request", "", "a request of HTTP/1.1 was expected"),
+            Self::Misdirected => {
+                ("421 Misdirected Request", "", "Host: localhost or a loopback address was expected")
+            }
             Self::NotFound => ("404 Not Found", "", "the metrics are at /metrics"),
             Self::MethodNotAllowed => {
                 ("405 Method Not Allowed", "Allow: GET\r\n", "the method GET was expected")
@@ -231,6 +252,18 @@ mod tests {
         #[test]
         fn no_accept_field_panics(accept in "[ -~]{0,100}") {
             let _ = Received::parse(request(&accept).as_bytes());
+        }
+    }
+
+    #[test]
+    fn only_requests_to_this_host_are_served() {
+        let of =
+            |host: &str| Received::parse(format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "127.1.2.3", "[::1]:9464", "[::1]"] {
+            assert!(matches!(of(host), Received::Scrape(_)), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:9464", "192.0.2.1", "[2001:db8::1]:9464", ""] {
+            assert_eq!(of(host), Received::Refused(Refusal::Misdirected), "{host}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn endpoint(text: &str) -> Parsed<AddrPattern> {
 }
 
 /// Whether `text` can be a host name (RFC 1123 section 2.1). A malformed address is not one.
-fn is_host(text: &str) -> bool {
+pub(crate) fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63

@@ -31,7 +31,7 @@ mod tests;
 mod tree;
 mod value;
 
-pub(crate) use address::look_up;
+pub(crate) use address::{is_host, look_up};
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
 pub use charon::Charon;
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};

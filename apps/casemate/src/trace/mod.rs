@@ -136,5 +136,5 @@ fn next(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<Opt
 }
 
 fn ended_early() -> Failure {
-    Failure::failed("the instance ended before the trace")
+    Failure::failed("the instance has ended, or it ended the trace because nobody read it for 2 seconds")
 }

@@ -14,6 +14,7 @@ use super::{ChangeResult, ViciContext, ViciRequest};
 use crate::config_source::FileConfig;
 use crate::log::level::Level;
 use casemate_ike::config::Pool;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ const PROMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time after the last change in which collected changes take effect, at least.
 const COLLECT: Duration = Duration::from_millis(50);
+/// A change waits no longer than this for the changes behind it.
+const LONGEST: Duration = Duration::from_secs(3);
 /// How many times longer than it takes to apply changes they are collected.
 const COLLECT_FACTOR: u32 = 5;
 
@@ -51,20 +54,39 @@ pub(super) struct Changes {
     pub(super) changed_at: Option<Instant>,
     /// How long the last change took to take effect.
     pub(super) cost: Duration,
-    /// Time of the first change of the burst.
-    pub(super) burst_at: Option<Instant>,
+    /// The changes of each client that follow each other closely.
+    bursts: HashMap<SessionId, Burst>,
+    /// Time of the oldest change that has not begun to take effect.
+    pub(super) oldest_at: Option<Instant>,
+    /// Clients whose commands have succeeded, although the changes have not taken effect yet.
+    acknowledged: HashSet<SessionId>,
+}
+
+/// Times of the first and the last change of a burst.
+struct Burst {
+    first: Instant,
+    last: Instant,
 }
 
 impl Changes {
+    /// Forgets a client.
+    pub(super) fn remove_client(&mut self, id: SessionId) {
+        self.bursts.remove(&id);
+        self.acknowledged.remove(&id);
+    }
+
     /// Numbers a change. Returns whether it is prompt: its response is sent when it has taken effect.
-    fn add(&mut self, now: Instant) -> bool {
-        let since = |before: Option<Instant>| before.map(|before| now.saturating_duration_since(before));
-        if since(self.changed_at).is_none_or(|pause| pause > PAUSE) {
-            self.burst_at = Some(now);
+    fn add(&mut self, id: SessionId, now: Instant) -> bool {
+        let burst = self.bursts.entry(id).or_insert(Burst { first: now, last: now });
+        if now.saturating_duration_since(burst.last) > PAUSE {
+            burst.first = now;
         }
+        burst.last = now;
+        let is_prompt = self.cost <= PROMPT && now.saturating_duration_since(burst.first) <= PROMPT;
         self.last = self.last.saturating_add(1);
         self.changed_at = Some(now);
-        self.cost <= PROMPT && since(self.burst_at).is_none_or(|elapsed| elapsed <= PROMPT)
+        self.oldest_at.get_or_insert(now);
+        is_prompt
     }
 }
 
@@ -72,6 +94,7 @@ impl ViciServer {
     /// What clients have loaded, and the part of the file to join it with.
     pub(crate) fn begin_change(&mut self) -> (Arc<FileConfig>, Loaded) {
         self.changes.applying = Some((self.changes.last, Instant::now()));
+        self.changes.oldest_at = None;
         (self.base.clone(), self.loaded.clone())
     }
 
@@ -99,6 +122,9 @@ impl ViciServer {
         match result {
             Ok(()) => {
                 self.changes.applied = number;
+                if number == self.changes.last {
+                    self.changes.acknowledged.clear();
+                }
                 self.in_effect = loaded;
                 self.held.get_or_insert_default();
             }
@@ -106,6 +132,8 @@ impl ViciServer {
                 // Nothing of the change is in effect, so it is forgotten, and so is what followed.
                 self.loaded = self.in_effect.clone();
                 self.changes.applied = self.changes.last;
+                let ids = self.changes.acknowledged.drain();
+                self.discarded.extend(ids.map(|id| (id, error.clone())));
                 context.log.program(Level::Error, &format!("vici: changes were refused: {error}"));
             }
         }
@@ -146,7 +174,7 @@ impl ViciServer {
 
     /// Whether the collected changes are to be applied now. Sets an alarm otherwise.
     pub(super) fn next_change(&mut self) -> Option<ViciRequest> {
-        let Changes { last, applied, applying: None, changed_at, cost, .. } = self.changes else {
+        let Changes { last, applied, applying: None, changed_at, cost, oldest_at, .. } = self.changes else {
             return None;
         };
         if last == applied {
@@ -155,7 +183,8 @@ impl ViciServer {
         let needs_change = |waiting: &Waiting| matches!(waiting, Waiting::Change(..) | Waiting::Command(..));
         let is_awaited = self.waiting.iter().any(|(_, waiting)| needs_change(waiting));
         let wait = COLLECT.max(cost.saturating_mul(COLLECT_FACTOR));
-        let due = changed_at.map(|changed| changed + wait);
+        let settled = changed_at.map(|changed| changed + wait);
+        let due = settled.into_iter().chain(oldest_at.map(|oldest| oldest + LONGEST.max(wait))).min();
         match due.filter(|due| !is_awaited && *due > Instant::now()) {
             None => Some(ViciRequest::Apply),
             Some(due) => {
@@ -163,6 +192,15 @@ impl ViciServer {
                 None
             }
         }
+    }
+
+    /// Tells a client with the response to its next command that a change which it takes for accepted was
+    /// refused with others. Returns whether there was one.
+    pub(super) fn report_discarded(&mut self, id: SessionId) -> bool {
+        let Some(error) = self.discarded.remove(&id) else { return false };
+        let error = format!("this command did not run: changes before it were refused: {error}");
+        self.respond(id, commands::failure(&error));
+        true
     }
 
     /// Runs a command that changes the configuration.
@@ -173,12 +211,16 @@ impl ViciServer {
         message: Section,
         context: &mut ViciContext<'_, '_>,
     ) {
+        if self.report_discarded(id) {
+            return;
+        }
         match commands::change(self, &name, &message, context) {
             Err(error) => self.respond(id, commands::failure(&error)),
             Ok(response) => {
-                if self.changes.add(Instant::now()) {
+                if self.changes.add(id, Instant::now()) {
                     self.waiting.push((id, Waiting::Change(self.changes.last, response)));
                 } else {
+                    self.changes.acknowledged.insert(id);
                     self.respond(id, response);
                 }
             }
@@ -195,7 +237,7 @@ mod tests {
         let (mut changes, mut now) = (Changes::default(), Instant::now());
         let mut add = |pause: u64, cost: u64| {
             now += Duration::from_millis(pause);
-            let is_prompt = changes.add(now);
+            let is_prompt = changes.add(SessionId(1), now);
             changes.cost = Duration::from_millis(cost);
             is_prompt
         };

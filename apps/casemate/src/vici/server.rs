@@ -46,6 +46,8 @@ pub(crate) struct ViciServer {
     /// such events.
     pub(super) seen: HashMap<IkeSaId, SaView>,
     pub(super) changes: Changes,
+    /// Clients that do not know yet that changes of theirs were refused, and why.
+    pub(super) discarded: HashMap<SessionId, String>,
     /// Responses that are sent when routes and packet filter match the last change; `None` if they do.
     pub(super) held: Option<Vec<(SessionId, Vec<u8>)>>,
     pub(super) loaded: Loaded,
@@ -78,6 +80,7 @@ impl ViciServer {
             events: Vec::new(),
             seen: HashMap::new(),
             changes: Changes::default(),
+            discarded: HashMap::new(),
             held: None,
             loaded: Loaded::default(),
             in_effect: Loaded::default(),
@@ -147,6 +150,9 @@ impl ViciServer {
         message: &Section,
         context: &mut ViciContext<'_, '_>,
     ) -> Option<ViciRequest> {
+        if self.report_discarded(id) {
+            return None;
+        }
         let (mut outcome, mut events) = (Outcome::Unknown, Vec::new());
         if let Some(run) = commands::command(name) {
             outcome = run(Call { server: self, request: message, context, events: &mut events });
@@ -204,6 +210,8 @@ impl ViciServer {
 
     fn close(&mut self, id: SessionId, context: &ViciContext<'_, '_>) {
         self.clients.remove(&id);
+        self.discarded.remove(&id);
+        self.changes.remove_client(id);
         self.running.retain(|(running, _)| *running != id);
         // A change takes effect without its client, too.
         self.waiting.retain(|(waiting, _)| *waiting != id);

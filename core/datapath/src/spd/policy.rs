@@ -36,7 +36,10 @@ pub enum Action {
 
 /// The protections of one packet, innermost first; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bundle(ArrayVec<Template, MAX_BUNDLE>);
+pub struct Bundle {
+    templates: ArrayVec<Template, MAX_BUNDLE>,
+    accepts_equal: bool,
+}
 
 /// The templates do not form a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +56,31 @@ impl Bundle {
         if templates.is_empty() {
             return Err(BundleError::Empty);
         }
-        ArrayVec::try_from(templates).map(Self).map_err(|_| BundleError::TooLong)
+        let templates = ArrayVec::try_from(templates).map_err(|_| BundleError::TooLong)?;
+        Ok(Self { templates, accepts_equal: false })
     }
 
     /// A bundle of one protection.
     pub fn single(template: Template) -> Self {
-        Self(ArrayVec::from_iter([template]))
+        Self { templates: ArrayVec::from_iter([template]), accepts_equal: false }
     }
 
     /// The templates, innermost first.
     pub fn templates(&self) -> &[Template] {
-        &self.0
+        &self.templates
+    }
+
+    /// Accepts inbound packets through the SAs of another policy, too, if that has the same selector and
+    /// priority and accepts equal ones as well. Only for traffic that the administrator has assigned to both
+    /// policies: either peer can send it.
+    #[must_use]
+    pub fn accepting_equal(self, accepts_equal: bool) -> Self {
+        Self { accepts_equal, ..self }
+    }
+
+    /// Whether [`accepting_equal`](Self::accepting_equal) was called with `true`.
+    pub(crate) const fn accepts_equal(&self) -> bool {
+        self.accepts_equal
     }
 }
 

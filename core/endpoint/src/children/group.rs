@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{InsertError, Template};
 use casemate_ike::config::Connection;
-use casemate_ike::{ChildId, ChildUp, TrafficSelector};
+use casemate_ike::{ChildId, ChildUp, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::ByteIndex;
 use casemate_sa::{Mode, SaParams};
 use casemate_wire::invariant::OrBroken;
@@ -179,6 +179,14 @@ impl Children {
     }
 }
 
+/// Whether the configuration names each of these selectors.
+fn are_configured(negotiated: &[TrafficSelector], configured: &[TrafficSelectorTemplate]) -> bool {
+    let is = |one: &TrafficSelector, known: &TrafficSelectorTemplate| {
+        known.addrs == Some(one.addrs) && known.proto == one.proto && known.ports == one.ports
+    };
+    negotiated.iter().all(|one| configured.iter().any(|known| is(one, known)))
+}
+
 /// Adds the policies of a group. The SPI may change, and with a NAT the peer's addresses too, so the
 /// templates then match the reqid only.
 fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<PolicySet, InsertError> {
@@ -191,7 +199,11 @@ fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<Po
         dst: Some(sa.dst).filter(|_| !moves),
         reqid,
     };
-    let (outbound, inbound) = (protect(template(&up.outbound)), protect(template(&up.inbound)));
+    // The peer chooses what it narrows selectors to, so only those of the configuration may be shared.
+    let is_configured =
+        are_configured(&up.local, &up.child.local_ts) && are_configured(&up.remote, &up.child.remote_ts);
+    let outbound = protect(template(&up.outbound), false);
+    let inbound = protect(template(&up.inbound), is_configured);
     let priority_of = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
     let actions = DirectionActions { outbound: &outbound, inbound: &inbound };
     PolicySet::add(spds, &up.local, &up.remote, actions, priority_of)

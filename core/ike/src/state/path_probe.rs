@@ -122,7 +122,11 @@ impl ProbePath for PathProber {
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let (now, peer) = (step.context.now, common.path.remote.ip());
+        let sent = ike.children().iter().filter_map(|child| step.host.last_outbound(child.id)).max();
         let search = &mut ike.contents.path_search;
+        if search.postpone_if_unused(sent, now) {
+            return Ok(None);
+        }
         search.begin(step.context.routes.link_mtu(peer), peer.is_ipv4(), now);
         if search.next_size(now).is_none() {
             return Ok(None);

@@ -11,8 +11,8 @@
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
-    ChildUp, Context, DownReason, Event, Host, HostAddrs, Ike, IkeSettings, Lookup, Path, Routes, SharedKeys,
-    TrafficSelector, TrafficSelectorTemplate, Transmit,
+    ChildId, ChildUp, Context, DownReason, Event, Host, HostAddrs, Ike, IkeSettings, Lookup, Path, Routes,
+    SharedKeys, TrafficSelector, TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
@@ -60,6 +60,8 @@ pub(crate) struct SpiReserver {
     pub(crate) reserved: Vec<Spi>,
     /// Whether another host has all traffic in transport mode.
     pub(crate) transport_taken: bool,
+    /// When the last packet was sent on any Child SA.
+    pub(crate) last_outbound: Option<Instant>,
 }
 
 impl Host for SpiReserver {
@@ -77,6 +79,10 @@ impl Host for SpiReserver {
 
     fn last_inbound(&self, _: Spi) -> Option<Instant> {
         None
+    }
+
+    fn last_outbound(&self, _: ChildId) -> Option<Instant> {
+        self.last_outbound
     }
 
     fn allows_transport_mode(

@@ -77,6 +77,7 @@ fn levels_are_those_of_rfc_8247() {
     use RequirementLevel::{May, Must, MustMinus, Should, ShouldPlus};
     let filter = filter("rfc8247", false);
     let kex = |method| filter.kex(method).ok().map(|admitted| admitted.status);
+    assert_eq!(kex(KexMethod::Modp1024), None);
     assert_eq!(kex(KexMethod::Modp1536), None);
     assert_eq!(kex(KexMethod::Modp2048), Some(Must));
     assert_eq!(kex(KexMethod::EcpP256), Some(Should));

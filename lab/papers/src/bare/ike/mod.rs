@@ -300,6 +300,7 @@ mod tests {
             let times = handshake(*case).unwrap_or_else(|| panic!("{}", case.name()));
             assert!(times.iter().all(|time| *time > Duration::ZERO), "{}: {times:?}", case.name());
         }
-        assert_eq!((cases.len(), skipped.len()), (20, 1));
+        let skipped: Vec<&str> = skipped.iter().map(|skipped| &*skipped.what).collect();
+        assert_eq!((cases.len(), skipped), (20, vec!["1024-bit MODP Group", "Curve448"]));
     }
 }
