@@ -224,8 +224,8 @@ pub(crate) fn key_file_warning(path: &Path) -> Option<String> {
     }
     let path = path.display();
     Some(format!(
-        "{path}: mode {mode:04o} gives other users access to the keys in it: `chmod 600 {path}` was expected, or \
-         640 if its group is that of the service"
+        "{path}: mode {mode:04o} gives other users access to the keys in it: `chmod 600 {path}` \
+         was expected, or 640 if its group is that of the service"
     ))
 }
 
@@ -269,7 +269,8 @@ mod tests {
         let shown = key_file_warning(&path).unwrap();
         let name = path.display();
         let expected = format!(
-            "{name}: mode 0620 gives other users access to the keys in it: `chmod 600 {name}` was expected, or 640 if its group is that of the service"
+            "{name}: mode 0620 gives other users access to the keys in it: `chmod 600 {name}` \
+             was expected, or 640 if its group is that of the service"
         );
         assert_eq!(shown, expected);
         assert_eq!(key_file_warning(&scratch.file("none")), None);

@@ -255,8 +255,8 @@ fn packets_of_the_gateway_have_an_address_of_the_site() {
     assert!(route.contains("src 10.1.0.1 "), "{route}");
 }
 
-/// The provider ends one tunnel, as for maintenance: the traffic takes the other one, and the first comes
-/// back.
+/// The provider ends one tunnel, as for maintenance: packets take the remaining tunnel, and the
+/// ended one is set up again.
 #[test]
 fn traffic_takes_the_other_tunnel() {
     let Some(net) = net("cloud_failover") else { return };

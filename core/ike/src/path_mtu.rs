@@ -62,7 +62,7 @@ impl PathSearch {
         inconclusive: 0,
     };
 
-    /// A search that begins at `at`, on a path of which nothing is known.
+    /// A search that begins at `at`, on a path that has not been searched before.
     pub(crate) const fn starting_at(at: Instant) -> Self {
         Self { next_at: Some(at), ..Self::OFF }
     }

@@ -122,7 +122,8 @@ impl<'c> Conversion<'c> {
     pub(super) fn other_side(&self, number: usize) -> Option<(&str, String)> {
         let ConvertedPeer { name, identity, peer, secret } = self.peers.get(number)?;
         let mut text = format!(
-            "# Made by `casemate import`: the file of the host with the identity {identity}.\n\nconnections {{\n"
+            "# Made by `casemate import`: the file of the host with the identity {identity}.\n\n\
+             connections {{\n"
         );
         write_connection(
             &mut text,
@@ -155,8 +156,8 @@ impl<'c> Conversion<'c> {
         let addresses = self.config.addresses.iter().map(|addr| Note {
             line: addr.line,
             text: format!(
-                "Address {0} is in local_ts, but not set: it must be on an interface (`ip address add {0} dev lo`); \
-                 networks behind this host belong to local_ts, too",
+                "Address {0} is in local_ts, but not set: it must be on an interface \
+                 (`ip address add {0} dev lo`); networks behind this host belong to local_ts, too",
                 addr.value
             ),
         });
@@ -240,7 +241,8 @@ fn write_connection(text: &mut String, side: &Side<'_>) {
         let _ = write!(
             text,
             "      # Without a tunnel, packets to the peer are dropped and do not leave in clear.\n      \
-             away {{\n        mode = drop\n        start_action = trap\n        priority = 150000 # after the tunnel\n        local_ts = {local_ts}\n        \
+             away {{\n        mode = drop\n        start_action = trap\n        \
+             priority = 150000 # after the tunnel\n        local_ts = {local_ts}\n        \
              remote_ts = {remote_ts}\n      }}\n"
         );
     }

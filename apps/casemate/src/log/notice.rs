@@ -200,7 +200,7 @@ fn fault_line(fault: PeerFault, peer: std::net::SocketAddr) -> String {
     format!("{peer}: {text} ({})", fault.name())
 }
 
-/// Makes the first letter of a sentence lower-case, unless its first word is an abbreviation.
+/// Makes the first character of a sentence lower-case, unless its first word is an abbreviation.
 fn lower_first(text: &str) -> std::borrow::Cow<'_, str> {
     let mut rest = text.chars();
     match (rest.next(), rest.clone().next()) {
