@@ -6,10 +6,10 @@ use crate::sources::{self, Source};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> rohc -> {wire, crypto}. A
+apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
-socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only. providers and pki import crypto only, and only adapters
+socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only, eap wire and crypto. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies), and those in socketd/client start the program of
 apps/casemate.
@@ -23,6 +23,7 @@ enum Layer {
     SocketProtocol,
     Sa,
     Pki,
+    Eap,
     Rohc,
     Sched,
     Datapath,
@@ -50,6 +51,7 @@ impl Layer {
             ("socketd", Some("client")) => Self::SocketClient,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
+            ("core", Some("eap")) => Self::Eap,
             ("core", Some("rohc")) => Self::Rohc,
             ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
@@ -73,7 +75,7 @@ impl Layer {
         match self {
             Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
             Self::Rohc => 1,
-            Self::Sa | Self::Pki | Self::Provider => 2,
+            Self::Sa | Self::Pki | Self::Eap | Self::Provider => 2,
             Self::Datapath | Self::Ike | Self::Sched => 3,
             Self::Endpoint | Self::Strongswan => 4,
             Self::Adapter | Self::SocketClient => 5,
@@ -92,7 +94,9 @@ impl Layer {
             (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
             (Self::Pki, Self::Wire | Self::Rohc)
+            | (Self::Eap, Self::Rohc)
             | (Self::Rohc, Self::Crypto)
+            | (Self::Sched | Self::Datapath, Self::Eap)
             | (Self::Sched, Self::Pki | Self::Crypto | Self::Rohc) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.level() < self.level(),
@@ -192,6 +196,8 @@ mod tests {
         assert!(may("verify/interop", "apps/casemate", false));
         assert!(may("core/pki", "core/crypto", false));
         assert!(may("core/ike", "core/pki", false));
+        assert!(may("core/ike", "core/eap", false));
+        assert!(may("core/eap", "core/wire", false));
         assert!(may("socketd/server", "socketd/protocol", false));
         assert!(may("core/strongswan", "core/ike", false));
         assert!(may("core/strongswan", "core/pki", false));
@@ -216,6 +222,8 @@ mod tests {
             ("core/ike", "core/datapath"),
             ("core/pki", "core/sa"),
             ("core/pki", "core/wire"),
+            ("core/eap", "core/rohc"),
+            ("core/datapath", "core/eap"),
             ("core/sa", "core/pki"),
             ("core/sched", "core/datapath"),
             ("core/datapath", "core/sched"),

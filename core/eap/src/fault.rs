@@ -1,0 +1,73 @@
+//! Reasons why a conversation fails.
+
+use core::fmt;
+
+/// Why an EAP conversation failed. No variant contains bytes of a peer, of a password or of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EapFault {
+    /// A packet that the state of the conversation does not allow: a response without a request, another
+    /// identifier, a request after the result, another method in the middle.
+    OutOfState,
+    /// The authenticator announced success before the method had finished.
+    EarlySuccess,
+    /// The type data of a packet has a wrong length or a wrong field.
+    Malformed,
+    /// The other side reported failure.
+    Refused,
+    /// The authenticator requests a method that is not configured, or the peer accepts none of ours.
+    NoMethod,
+    /// There is no password for the identity.
+    NoPassword,
+    /// The proof of the peer is wrong: probably another password.
+    WrongPassword,
+    /// The authenticator does not know the password that it verifies.
+    WrongAuthenticator,
+    /// The method finished without the keys that it derives.
+    MissingKey,
+    /// More packets than [`MAX_PACKETS`](crate::MAX_PACKETS).
+    TooManyPackets,
+    /// An algorithm of the method is not available.
+    Unsupported,
+}
+
+impl EapFault {
+    /// Every fault.
+    pub const ALL: [Self; 11] = [
+        Self::OutOfState,
+        Self::EarlySuccess,
+        Self::Malformed,
+        Self::Refused,
+        Self::NoMethod,
+        Self::NoPassword,
+        Self::WrongPassword,
+        Self::WrongAuthenticator,
+        Self::MissingKey,
+        Self::TooManyPackets,
+        Self::Unsupported,
+    ];
+
+    /// Name as shown to users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OutOfState => "eap-out-of-state",
+            Self::EarlySuccess => "eap-early-success",
+            Self::Malformed => "eap-malformed",
+            Self::Refused => "eap-refused",
+            Self::NoMethod => "eap-no-method",
+            Self::NoPassword => "eap-no-password",
+            Self::WrongPassword => "eap-wrong-password",
+            Self::WrongAuthenticator => "eap-wrong-authenticator",
+            Self::MissingKey => "eap-missing-key",
+            Self::TooManyPackets => "eap-too-many-packets",
+            Self::Unsupported => "eap-unsupported",
+        }
+    }
+}
+
+impl fmt::Display for EapFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::error::Error for EapFault {}

@@ -1,0 +1,142 @@
+//! Authentication methods.
+
+mod gtc;
+mod md5;
+
+use crate::{EapContext, EapFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use core::fmt;
+
+/// EAP type Identity (RFC 3748 section 5.1).
+pub(crate) const IDENTITY: u8 = 1;
+/// EAP type Notification (RFC 3748 section 5.2).
+pub(crate) const NOTIFICATION: u8 = 2;
+/// EAP type Nak (RFC 3748 section 5.3.1).
+pub(crate) const NAK: u8 = 3;
+
+/// A packet of a method without its EAP type.
+pub(crate) struct MethodRequest<'a> {
+    /// Identifier of the packet.
+    pub(crate) identifier: u8,
+    pub(crate) data: &'a [u8],
+}
+
+/// Result of a method that has finished.
+pub(crate) struct Finished {
+    /// Master session key, if the method derives one.
+    pub(crate) msk: Option<SecretBytes>,
+}
+
+/// A method as the peer.
+pub(crate) trait PeerMethod: Send {
+    fn method(&self) -> Method;
+
+    /// Returns the type data of the response to a request.
+    fn respond(
+        &mut self,
+        request: &MethodRequest<'_>,
+        context: &mut EapContext<'_>,
+    ) -> Result<Vec<u8>, EapFault>;
+
+    /// The result, once the method has seen all that it requires of the authenticator; `None` before.
+    fn finish(&mut self) -> Option<Finished>;
+}
+
+/// What a method as the authenticator does next.
+pub(crate) enum ServerStep {
+    /// Sends a request with this type data.
+    Request(Vec<u8>),
+    Finished(Finished),
+}
+
+/// A method as the authenticator.
+pub(crate) trait ServerMethod: Send {
+    fn method(&self) -> Method;
+
+    /// Returns the type data of the first request, which will have this identifier.
+    fn begin(&mut self, identifier: u8, context: &mut EapContext<'_>) -> Result<Vec<u8>, EapFault>;
+
+    /// Handles a response. The next request will have the identifier `next`.
+    fn receive(
+        &mut self,
+        response: &MethodRequest<'_>,
+        next: u8,
+        context: &mut EapContext<'_>,
+    ) -> Result<ServerStep, EapFault>;
+}
+
+/// An authentication method, by its EAP type (IANA "EAP Registry").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// MD5-Challenge (RFC 3748 section 5.4). Authenticates neither the authenticator nor the conversation, and
+    /// derives no keys.
+    Md5,
+    /// Generic Token Card (RFC 3748 section 5.6): sends the password to the authenticator.
+    Gtc,
+}
+
+impl Method {
+    /// All methods, the strongest first.
+    pub const ALL: [Self; 2] = [Self::Gtc, Self::Md5];
+
+    /// EAP type.
+    pub const fn id(self) -> u8 {
+        match self {
+            Self::Md5 => 4,
+            Self::Gtc => 6,
+        }
+    }
+
+    /// Returns the method with this EAP type.
+    pub fn from_id(id: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.id() == id)
+    }
+
+    /// Keyword of strongSwan, e.g. `gtc` in `auth = eap-gtc`.
+    pub const fn keyword(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5",
+            Self::Gtc => "gtc",
+        }
+    }
+
+    /// Begins this method as the peer with this EAP identity.
+    pub(crate) fn peer(self, identity: &[u8]) -> Box<dyn PeerMethod> {
+        match self {
+            Self::Md5 => Box::new(md5::Md5Peer::new(identity)),
+            Self::Gtc => Box::new(gtc::GtcPeer::new(identity)),
+        }
+    }
+
+    /// Begins this method as the authenticator of a peer with this EAP identity.
+    pub(crate) fn server(self, identity: &[u8]) -> Box<dyn ServerMethod> {
+        match self {
+            Self::Md5 => Box::new(md5::Md5Server::new(identity)),
+            Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
+        }
+    }
+
+    /// Whether the method derives a master session key.
+    pub const fn derives_keys(self) -> bool {
+        match self {
+            Self::Md5 | Self::Gtc => false,
+        }
+    }
+
+    /// Whether the authenticator also proves its identity to the peer, and keys bind the conversation to the
+    /// IKE SA. Only such methods may replace the AUTH payload of the responder (RFC 5998 section 4).
+    pub const fn is_mutual(self) -> bool {
+        match self {
+            Self::Md5 | Self::Gtc => false,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    /// Writes the keyword with its prefix, e.g. `eap-gtc`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "eap-{}", self.keyword())
+    }
+}

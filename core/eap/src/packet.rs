@@ -1,0 +1,52 @@
+//! Owned EAP packets (RFC 3748 section 4).
+
+use alloc::vec::Vec;
+use casemate_wire::ike::{Eap, EapCode};
+use zeroize::Zeroize as _;
+
+/// An EAP packet to send. Wiped on drop, because a GTC response contains a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EapPacket {
+    code: EapCode,
+    identifier: u8,
+    data: Vec<u8>,
+}
+
+impl EapPacket {
+    /// Returns a request: `data` begins with the EAP type.
+    pub(crate) const fn request(identifier: u8, data: Vec<u8>) -> Self {
+        Self { code: EapCode::REQUEST, identifier, data }
+    }
+
+    /// Returns the response to the request with this identifier: `data` begins with the EAP type.
+    pub(crate) const fn response(identifier: u8, data: Vec<u8>) -> Self {
+        Self { code: EapCode::RESPONSE, identifier, data }
+    }
+
+    /// Returns the packet that ends a successful conversation.
+    pub(crate) const fn success(identifier: u8) -> Self {
+        Self { code: EapCode::SUCCESS, identifier, data: Vec::new() }
+    }
+
+    /// Returns the packet that ends a failed conversation.
+    pub(crate) const fn failure(identifier: u8) -> Self {
+        Self { code: EapCode::FAILURE, identifier, data: Vec::new() }
+    }
+
+    /// The packet as a payload to write.
+    pub fn as_payload(&self) -> Eap<'_> {
+        Eap { code: self.code, identifier: self.identifier, data: &self.data }
+    }
+}
+
+impl core::fmt::Debug for EapPacket {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "EapPacket({:?}, {}, {} bytes)", self.code, self.identifier, self.data.len())
+    }
+}
+
+impl Drop for EapPacket {
+    fn drop(&mut self) {
+        self.data.zeroize();
+    }
+}

@@ -1,0 +1,109 @@
+//! The side that proves its identity.
+
+use crate::method::{IDENTITY, MethodRequest, NAK, NOTIFICATION, PeerMethod};
+use crate::{Authenticated, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use casemate_wire::ike::{Eap, EapCode};
+
+/// Next step of a peer.
+#[derive(Debug)]
+pub enum PeerStep {
+    /// Send this response.
+    Respond(EapPacket),
+    /// The authenticator has accepted the proof.
+    Succeeded(Authenticated),
+    /// The conversation has failed.
+    Failed(EapFault),
+}
+
+/// One conversation as the peer. After [`PeerStep::Succeeded`] or [`PeerStep::Failed`] it has ended.
+pub struct Peer {
+    identity: Vec<u8>,
+    methods: Vec<Method>,
+    stage: Stage,
+    packets: u32,
+}
+
+enum Stage {
+    /// No method has begun.
+    Begin,
+    Method(Box<dyn PeerMethod>),
+    Ended,
+}
+
+impl Peer {
+    /// Creates a peer that proves `identity` with one of `methods`, in order of preference.
+    pub const fn new(identity: Vec<u8>, methods: Vec<Method>) -> Self {
+        Self { identity, methods, stage: Stage::Begin, packets: 0 }
+    }
+
+    /// Handles a packet of the authenticator.
+    pub fn receive(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> PeerStep {
+        let step = self.step(packet, context).unwrap_or_else(PeerStep::Failed);
+        if !matches!(step, PeerStep::Respond(_)) {
+            self.stage = Stage::Ended;
+        }
+        step
+    }
+
+    fn step(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> Result<PeerStep, EapFault> {
+        self.packets = self.packets.saturating_add(1);
+        if self.packets > MAX_PACKETS {
+            return Err(EapFault::TooManyPackets);
+        }
+        if matches!(self.stage, Stage::Ended) {
+            return Err(EapFault::OutOfState);
+        }
+        match packet.code {
+            EapCode::REQUEST => self.respond(packet, context).map(PeerStep::Respond),
+            EapCode::SUCCESS => self.on_success().map(PeerStep::Succeeded),
+            EapCode::FAILURE => Err(EapFault::Refused),
+            _ => Err(EapFault::OutOfState),
+        }
+    }
+
+    fn respond(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> Result<EapPacket, EapFault> {
+        let (&kind, data) = packet.data.split_first().ok_or(EapFault::Malformed)?;
+        let response = |data| EapPacket::response(packet.identifier, data);
+        match (kind, &self.stage) {
+            (IDENTITY, Stage::Begin) => return Ok(response([&[IDENTITY], &*self.identity].concat())),
+            // RFC 3748 section 5.2: a notification is acknowledged and changes nothing.
+            (NOTIFICATION, _) => return Ok(response(vec![NOTIFICATION])),
+            (kind, Stage::Begin) => {
+                let Some(method) = Method::from_id(kind).filter(|method| self.methods.contains(method))
+                else {
+                    return self.refuse_method(kind).map(response);
+                };
+                self.stage = Stage::Method(method.peer(&self.identity));
+            }
+            _ => {}
+        }
+        match &mut self.stage {
+            Stage::Method(method) if method.method().id() == kind => {
+                let request = MethodRequest { identifier: packet.identifier, data };
+                Ok(response([&[kind], &*method.respond(&request, context)?].concat()))
+            }
+            _ => Err(EapFault::OutOfState),
+        }
+    }
+
+    /// The Nak that proposes our methods (RFC 3748 section 5.3.1). An expanded type has another form of Nak,
+    /// which no method here needs.
+    fn refuse_method(&self, kind: u8) -> Result<Vec<u8>, EapFault> {
+        /// First of the types that are reserved for expanded and experimental methods.
+        const EXPANDED: u8 = 254;
+        if self.methods.is_empty() || kind >= EXPANDED || kind <= NAK {
+            return Err(EapFault::NoMethod);
+        }
+        Ok([NAK].into_iter().chain(self.methods.iter().map(|method| method.id())).collect())
+    }
+
+    /// A success that the method does not expect is a forgery (RFC 3748 section 7.16).
+    fn on_success(&mut self) -> Result<Authenticated, EapFault> {
+        let Stage::Method(method) = &mut self.stage else { return Err(EapFault::EarlySuccess) };
+        let done = method.finish().ok_or(EapFault::EarlySuccess)?;
+        Authenticated::new(method.method(), self.identity.clone(), done.msk)
+    }
+}
