@@ -12,8 +12,6 @@ pub enum AuthenticatorStep {
     Succeeded(EapPacket, Authenticated),
     /// The conversation has failed. Send this EAP Failure.
     Failed(EapPacket, EapFault),
-    /// The result comes later: [`Authenticator::poll`] returns it.
-    Pending,
 }
 
 /// One conversation as the authenticator. After [`AuthenticatorStep::Succeeded`] or
@@ -25,8 +23,6 @@ pub trait Authenticator: Send {
     /// Handles a response of the peer.
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep;
 
-    /// Returns the step for which [`AuthenticatorStep::Pending`] was returned, or `Pending` again.
-    fn poll(&mut self, _context: &mut EapContext<'_>) -> AuthenticatorStep {
-        AuthenticatorStep::Pending
-    }
+    /// EAP identity of the peer, once it is known.
+    fn identity(&self) -> Option<&[u8]>;
 }

@@ -24,6 +24,20 @@ pub trait EapCredentials {
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes>;
 }
 
+/// No password and no algorithm: for hosts that do not use EAP.
+#[derive(Debug, Clone, Copy)]
+pub struct NoCredentials;
+
+impl EapCredentials for NoCredentials {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        None
+    }
+
+    fn password(&self, _identity: &[u8]) -> Option<&SecretBytes> {
+        None
+    }
+}
+
 /// Result of a successful conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authenticated {

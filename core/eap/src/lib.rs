@@ -24,7 +24,7 @@ mod packet;
 mod peer;
 
 pub use authenticator::{Authenticator, AuthenticatorStep};
-pub use context::{Authenticated, EapContext, EapCredentials};
+pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials};
 pub use fault::EapFault;
 pub use local_authenticator::LocalAuthenticator;
 pub use method::Method;

@@ -148,4 +148,8 @@ impl Authenticator for LocalAuthenticator {
         let next = self.step(response, context);
         self.conclude(next)
     }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.identity.as_deref()
+    }
 }
