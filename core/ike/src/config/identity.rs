@@ -74,7 +74,7 @@ impl Identity {
 
     /// The identity as an EAP identity: the data of the ID payload, but the text of an address.
     #[cfg(feature = "eap")]
-    pub(crate) fn to_eap(&self) -> Vec<u8> {
+    pub fn to_eap(&self) -> Vec<u8> {
         match self {
             Self::Address(addr) => alloc::format!("{addr}").into_bytes(),
             other => other.to_payload().1,
