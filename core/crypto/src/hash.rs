@@ -1,6 +1,7 @@
 //! Hash functions (IANA "IKEv2 Hash Algorithms", RFC 7427 section 7).
 
 use core::fmt;
+use zeroize::Zeroize;
 
 /// Longest digest of any hash, in bytes.
 const MAX_DIGEST: usize = 64;
@@ -60,7 +61,7 @@ impl fmt::Display for HashAlg {
     }
 }
 
-/// A digest of public data.
+/// A digest. It is not wiped on drop, as most digests are of public data; others belong in `Zeroizing`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     bytes: [u8; MAX_DIGEST],
@@ -79,6 +80,12 @@ impl Digest {
     /// Bytes of the digest.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.alg.digest_len()).unwrap_or_default()
+    }
+}
+
+impl Zeroize for Digest {
+    fn zeroize(&mut self) {
+        self.bytes.zeroize();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Interface to the caller of a conversation.
 
-use crate::{EapFault, Method};
+use crate::{EapFault, Method, NtHash};
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, Rng, SecretBytes};
 
@@ -14,14 +14,35 @@ pub struct EapContext<'c> {
     pub credentials: &'c dyn EapCredentials,
 }
 
+impl EapContext<'_> {
+    pub(crate) fn algorithms(&self) -> Result<&dyn PasswordAlgorithms, EapFault> {
+        self.credentials.algorithms().ok_or(EapFault::Unsupported)
+    }
+
+    /// Password of an identity. An empty password is none, because it would accept everybody.
+    pub(crate) fn password(&self, identity: &[u8]) -> Result<&SecretBytes, EapFault> {
+        self.credentials
+            .password(identity)
+            .filter(|password| !password.is_empty())
+            .ok_or(EapFault::NoPassword)
+    }
+}
+
 /// Secrets of EAP identities. Calls keep no state.
 pub trait EapCredentials {
     /// Algorithms of MSCHAPv2 and MD5-Challenge; `None` on hosts that do not have them. These methods then
     /// fail with [`EapFault::Unsupported`](crate::EapFault::Unsupported).
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms>;
 
-    /// Password of an EAP identity: our own as the peer, the other side's as the authenticator.
+    /// Password of an EAP identity: our own as the peer, the other side's as the authenticator. MSCHAPv2 needs
+    /// UTF-8. An empty password counts as none.
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes>;
+
+    /// Hash of the password of an EAP identity, if only the hash is known, as in the `ntlm` secrets of
+    /// strongSwan. MSCHAPv2 prefers it to [`password`](Self::password); the other methods cannot use it.
+    fn nt_hash(&self, _identity: &[u8]) -> Option<&NtHash> {
+        None
+    }
 }
 
 /// No password and no algorithm: for hosts that do not use EAP.
@@ -56,10 +77,32 @@ impl Authenticated {
     /// Returns the result of a method. Fails closed if a method that derives keys has none.
     pub(crate) fn new(method: Method, identity: Vec<u8>, msk: Option<SecretBytes>) -> Result<Self, EapFault> {
         let has_key = msk.as_ref().is_some_and(|msk| msk.len() >= MIN_MSK);
-        if has_key == method.derives_keys() {
+        if has_key == method.derives_keys() && has_key == msk.is_some() {
             Ok(Self { method, identity, msk })
         } else {
             Err(EapFault::MissingKey)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2021-45079: strongSwan took a conversation for successful whose method had no key, and then
+    /// verified the AUTH payload without one.
+    #[test]
+    fn a_method_that_derives_keys_does_not_succeed_without_one() {
+        let result = |method, len: Option<usize>| {
+            let msk = len.map(|len| SecretBytes::new(&[7].repeat(len)));
+            Authenticated::new(method, b"carol".into(), msk).map(|result| result.msk.map(|msk| msk.len()))
+        };
+        assert_eq!(result(Method::MsChapV2, None), Err(EapFault::MissingKey));
+        assert_eq!(result(Method::MsChapV2, Some(0)), Err(EapFault::MissingKey));
+        assert_eq!(result(Method::MsChapV2, Some(63)), Err(EapFault::MissingKey));
+        assert_eq!(result(Method::MsChapV2, Some(64)), Ok(Some(64)));
+        assert_eq!(result(Method::Gtc, Some(64)), Err(EapFault::MissingKey));
+        assert_eq!(result(Method::Gtc, Some(8)), Err(EapFault::MissingKey));
+        assert_eq!(result(Method::Gtc, None), Ok(None));
     }
 }

@@ -18,6 +18,8 @@ pub enum EapFault {
     NoMethod,
     /// There is no password for the identity.
     NoPassword,
+    /// The password is not UTF-8, which the method needs.
+    PasswordEncoding,
     /// The proof of the peer is wrong: probably another password.
     WrongPassword,
     /// The authenticator does not know the password that it verifies.
@@ -32,13 +34,14 @@ pub enum EapFault {
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
         Self::Refused,
         Self::NoMethod,
         Self::NoPassword,
+        Self::PasswordEncoding,
         Self::WrongPassword,
         Self::WrongAuthenticator,
         Self::MissingKey,
@@ -55,6 +58,7 @@ impl EapFault {
             Self::Refused => "eap-refused",
             Self::NoMethod => "eap-no-method",
             Self::NoPassword => "eap-no-password",
+            Self::PasswordEncoding => "eap-password-encoding",
             Self::WrongPassword => "eap-wrong-password",
             Self::WrongAuthenticator => "eap-wrong-authenticator",
             Self::MissingKey => "eap-missing-key",

@@ -27,7 +27,7 @@ pub use authenticator::{Authenticator, AuthenticatorStep};
 pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials};
 pub use fault::EapFault;
 pub use local_authenticator::LocalAuthenticator;
-pub use method::Method;
+pub use method::{Method, NtHash};
 pub use packet::EapPacket;
 pub use peer::{Peer, PeerStep};
 

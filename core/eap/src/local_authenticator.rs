@@ -1,11 +1,11 @@
 //! An authenticator that verifies the proof itself.
 
 use crate::method::{IDENTITY, MethodRequest, NAK, ServerMethod, ServerStep};
+use crate::packet::TypeData;
 use crate::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS, Method,
 };
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
 
@@ -38,7 +38,7 @@ enum Stage {
 
 /// What a step of the conversation leads to.
 enum Next {
-    Request(Vec<u8>),
+    Request { kind: u8, data: TypeData },
     Succeeded(Authenticated),
 }
 
@@ -59,22 +59,31 @@ impl LocalAuthenticator {
         [self.identifier] = identifier;
         if self.identity.is_none() {
             self.stage = Stage::AskedIdentity;
-            return Ok(Next::Request(vec![IDENTITY]));
+            return Ok(Next::Request { kind: IDENTITY, data: TypeData::default() });
         }
+        self.begin_first_method(self.identifier, context)
+    }
+
+    fn begin_first_method(&mut self, identifier: u8, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
         let first = self.methods.first().copied().ok_or(EapFault::NoMethod)?;
-        self.begin_method(first, context)
+        self.begin_method(first, identifier, context)
     }
 
-    fn begin_method(&mut self, method: Method, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
+    fn begin_method(
+        &mut self,
+        method: Method,
+        identifier: u8,
+        context: &mut EapContext<'_>,
+    ) -> Result<Next, EapFault> {
         let identity = self.identity.as_deref().ok_or(EapFault::OutOfState)?;
-        let mut method = method.server(identity);
-        let data = method.begin(self.identifier, context)?;
-        let request = [&[method.method().id()], &*data].concat();
-        self.stage = Stage::Method { method, is_first: true };
-        Ok(Next::Request(request))
+        let mut server = method.server(identity);
+        let data = server.begin(identifier, context)?;
+        self.stage = Stage::Method { method: server, is_first: true };
+        Ok(Next::Request { kind: method.id(), data })
     }
 
-    fn step(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
+    /// Handles a response. A request that follows has the identifier `next`.
+    fn step(&mut self, response: &Eap<'_>, next: u8, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
         self.packets = self.packets.saturating_add(1);
         if self.packets > MAX_PACKETS {
             return Err(EapFault::TooManyPackets);
@@ -83,32 +92,20 @@ impl LocalAuthenticator {
             return Err(EapFault::OutOfState);
         }
         let (&kind, data) = response.data.split_first().ok_or(EapFault::Malformed)?;
-        let answered = self.identifier;
-        self.identifier = answered.wrapping_add(1);
         match &mut self.stage {
             Stage::AskedIdentity if kind == IDENTITY => {
-                // An identity ends at the first zero byte (RFC 3748 section 5.1).
-                let identity = data.split(|byte| *byte == 0).next().unwrap_or_default();
-                if identity.len() > MAX_IDENTITY {
-                    return Err(EapFault::Malformed);
-                }
-                self.identity = Some(identity.into());
-                let first = self.methods.first().copied().ok_or(EapFault::NoMethod)?;
-                self.begin_method(first, context)
+                self.identity = Some(parse_identity(data)?.into());
+                self.begin_first_method(next, context)
             }
             Stage::Method { method, is_first: true } if kind == NAK => {
                 let refused = method.method();
-                let proposed = |method: &&Method| **method != refused && data.contains(&method.id());
-                let other = self.methods.iter().find(proposed).copied().ok_or(EapFault::NoMethod)?;
-                // The refused method must not be chosen again.
-                self.methods.retain(|method| *method != refused);
-                self.begin_method(other, context)
+                self.on_nak(refused, data, next, context)
             }
             Stage::Method { method, is_first } if kind == method.method().id() => {
                 *is_first = false;
-                let response = MethodRequest { identifier: answered, data };
-                match method.receive(&response, self.identifier, context)? {
-                    ServerStep::Request(data) => Ok(Next::Request([&[kind], &*data].concat())),
+                let response = MethodRequest { identifier: self.identifier, data };
+                match method.receive(&response, context)? {
+                    ServerStep::Request(data) => Ok(Next::Request { kind, data }),
                     ServerStep::Finished(done) => {
                         let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
                         Authenticated::new(method.method(), identity, done.msk).map(Next::Succeeded)
@@ -121,32 +118,58 @@ impl LocalAuthenticator {
         }
     }
 
-    fn conclude(&mut self, next: Result<Next, EapFault>) -> AuthenticatorStep {
-        match next {
-            Ok(Next::Request(data)) => AuthenticatorStep::Request(EapPacket::request(self.identifier, data)),
-            // RFC 3748 section 4.2: Success and Failure have the identifier of the last response.
+    /// Begins the first of our methods that the peer proposes (RFC 3748 section 5.3.1). A refused method is not
+    /// chosen again, so the peer can refuse each method once.
+    fn on_nak(
+        &mut self,
+        refused: Method,
+        proposed: &[u8],
+        next: u8,
+        context: &mut EapContext<'_>,
+    ) -> Result<Next, EapFault> {
+        self.methods.retain(|method| *method != refused);
+        let is_proposed = |method: &&Method| proposed.contains(&method.id());
+        let other = self.methods.iter().find(is_proposed).copied().ok_or(EapFault::NoMethod)?;
+        self.begin_method(other, next, context)
+    }
+
+    /// Turns a step into a packet. A request has the identifier `next`; RFC 3748 section 4.2: success and
+    /// failure have that of the last response.
+    fn conclude(&mut self, step: Result<Next, EapFault>, next: u8) -> AuthenticatorStep {
+        match step {
+            Ok(Next::Request { kind, data }) => {
+                self.identifier = next;
+                AuthenticatorStep::Request(EapPacket::request(next, kind, &data))
+            }
             Ok(Next::Succeeded(authenticated)) => {
                 self.stage = Stage::Ended;
-                let packet = EapPacket::success(self.identifier.wrapping_sub(1));
-                AuthenticatorStep::Succeeded(packet, authenticated)
+                AuthenticatorStep::Succeeded(EapPacket::success(self.identifier), authenticated)
             }
             Err(fault) => {
                 self.stage = Stage::Ended;
-                AuthenticatorStep::Failed(EapPacket::failure(self.identifier.wrapping_sub(1)), fault)
+                AuthenticatorStep::Failed(EapPacket::failure(self.identifier), fault)
             }
         }
     }
 }
 
+/// Returns the identity in the response to an identity request. It ends at the first zero byte (RFC 3748 section
+/// 5.1).
+fn parse_identity(data: &[u8]) -> Result<&[u8], EapFault> {
+    let identity = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    if identity.len() > MAX_IDENTITY { Err(EapFault::Malformed) } else { Ok(identity) }
+}
+
 impl Authenticator for LocalAuthenticator {
     fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let next = self.begin(context);
-        self.conclude(next)
+        let step = self.begin(context);
+        self.conclude(step, self.identifier)
     }
 
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let next = self.step(response, context);
-        self.conclude(next)
+        let next = self.identifier.wrapping_add(1);
+        let step = self.step(response, next, context);
+        self.conclude(step, next)
     }
 
     fn identity(&self) -> Option<&[u8]> {

@@ -2,7 +2,16 @@
 
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
-use zeroize::Zeroize as _;
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// Data of a packet behind the EAP type. Wiped on drop, because a GTC response is a password.
+pub(crate) type TypeData = Zeroizing<Vec<u8>>;
+
+/// Returns the concatenation of `parts`.
+pub(crate) fn type_data(parts: &[&[u8]]) -> TypeData {
+    // `concat` allocates the whole length at once, so no part remains in memory that was given back.
+    Zeroizing::new(parts.concat())
+}
 
 /// An EAP packet to send. Wiped on drop, because a GTC response contains a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -13,14 +22,14 @@ pub struct EapPacket {
 }
 
 impl EapPacket {
-    /// Returns a request: `data` begins with the EAP type.
-    pub(crate) const fn request(identifier: u8, data: Vec<u8>) -> Self {
-        Self { code: EapCode::REQUEST, identifier, data }
+    /// Returns a request of an EAP type.
+    pub(crate) fn request(identifier: u8, kind: u8, data: &[u8]) -> Self {
+        Self { code: EapCode::REQUEST, identifier, data: [&[kind], data].concat() }
     }
 
-    /// Returns the response to the request with this identifier: `data` begins with the EAP type.
-    pub(crate) const fn response(identifier: u8, data: Vec<u8>) -> Self {
-        Self { code: EapCode::RESPONSE, identifier, data }
+    /// Returns the response of an EAP type to the request with this identifier.
+    pub(crate) fn response(identifier: u8, kind: u8, data: &[u8]) -> Self {
+        Self { code: EapCode::RESPONSE, identifier, data: [&[kind], data].concat() }
     }
 
     /// Returns the packet that ends a successful conversation.

@@ -3,7 +3,6 @@
 use crate::method::{IDENTITY, MethodRequest, NAK, NOTIFICATION, PeerMethod};
 use crate::{Authenticated, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
 
@@ -71,41 +70,41 @@ impl Peer {
 
     fn respond(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> Result<EapPacket, EapFault> {
         let (&kind, data) = packet.data.split_first().ok_or(EapFault::Malformed)?;
-        let response = |data| EapPacket::response(packet.identifier, data);
+        let response = |kind, data: &[u8]| EapPacket::response(packet.identifier, kind, data);
         match (kind, &self.stage) {
-            (IDENTITY, Stage::Begin) => return Ok(response([&[IDENTITY], &*self.identity].concat())),
+            (IDENTITY, Stage::Begin) => return Ok(response(IDENTITY, &self.identity)),
             // RFC 3748 section 5.2: a notification is acknowledged and changes nothing.
-            (NOTIFICATION, _) => return Ok(response(vec![NOTIFICATION])),
-            (kind, Stage::Begin) => {
+            (NOTIFICATION, _) => return Ok(response(NOTIFICATION, &[])),
+            (_, Stage::Begin) => {
                 let Some(method) = Method::from_id(kind).filter(|method| self.methods.contains(method))
                 else {
-                    return self.refuse_method(kind).map(response);
+                    return self.acceptable_types(kind).map(|types| response(NAK, &types));
                 };
                 self.stage = Stage::Method(method.peer(&self.identity));
             }
-            _ => {}
+            (_, Stage::Method(_) | Stage::Ended) => {}
         }
         match &mut self.stage {
             Stage::Method(method) if method.method().id() == kind => {
                 let request = MethodRequest { identifier: packet.identifier, data };
-                Ok(response([&[kind], &*method.respond(&request, context)?].concat()))
+                Ok(response(kind, &method.respond(&request, context)?))
             }
             _ => Err(EapFault::OutOfState),
         }
     }
 
-    /// The Nak that proposes our methods (RFC 3748 section 5.3.1). An expanded type has another form of Nak,
-    /// which no method here needs.
-    fn refuse_method(&self, kind: u8) -> Result<Vec<u8>, EapFault> {
-        /// First of the types that are reserved for expanded and experimental methods.
-        const EXPANDED: u8 = 254;
-        if self.methods.is_empty() || kind >= EXPANDED || kind <= NAK {
+    /// The types of our methods, which a Nak proposes instead of the type `kind` (RFC 3748 section 5.3.1). That
+    /// may be an expanded type (254): whoever does not know these refuses them in the same way.
+    fn acceptable_types(&self, kind: u8) -> Result<Vec<u8>, EapFault> {
+        // RFC 3748 section 5: the types up to NAK are no methods, and NAK is a response only.
+        if self.methods.is_empty() || kind <= NAK {
             return Err(EapFault::NoMethod);
         }
-        Ok([NAK].into_iter().chain(self.methods.iter().map(|method| method.id())).collect())
+        Ok(self.methods.iter().map(|method| method.id()).collect())
     }
 
-    /// A success that the method does not expect is a forgery (RFC 3748 section 7.16).
+    /// A success that the method does not expect is a forgery (RFC 3748 section 7.16). Its identifier proves
+    /// nothing, and some servers send another one than that of the last response.
     fn on_success(&mut self) -> Result<Authenticated, EapFault> {
         let Stage::Method(method) = &mut self.stage else { return Err(EapFault::EarlySuccess) };
         let done = method.finish().ok_or(EapFault::EarlySuccess)?;

@@ -1,11 +1,13 @@
-//! DES, 3DES, HMAC-MD5 and the 1024-bit MODP group: broken or obsolete algorithms, in a separate crate for
-//! that reason.
+//! DES, 3DES, HMAC-MD5, the 1024-bit MODP group, and MD4 and MD5 for passwords of EAP: broken or obsolete
+//! algorithms, in a separate crate for that reason.
 //!
 //! RFC 8221 forbids DES-CBC and HMAC-MD5 (MUST NOT, sections 5 and 6) and discourages 3DES (SHOULD NOT), RFC
 //! 8247 discourages the MODP group (SHOULD NOT, section 2.4). They
 //! only exist to repeat published measurements and to communicate with old peers, and cannot be used by
 //! accident: no core crate depends on this crate, `adapters/lwip` depends on it with a feature that is off by
-//! default, and a program must add [`LEGACY`] to its `Providers` explicitly.
+//! default, and a program must add [`LEGACY`] to its `Providers` explicitly. The algorithms for passwords are
+//! no part of `Providers`: [`Legacy`] has them as
+//! [`PasswordAlgorithms`](casemate_crypto::PasswordAlgorithms).
 //!
 //! `no_std`, no unsafe code in this crate; keys are wiped on drop.
 #![no_std]
@@ -14,6 +16,7 @@
 extern crate alloc;
 
 mod modp1024;
+mod password;
 
 use alloc::boxed::Box;
 use casemate_crypto::{

@@ -1,6 +1,7 @@
 //! Generic Token Card (RFC 3748 section 5.6): the peer sends its password.
 
 use super::{Finished, MethodRequest, PeerMethod, ServerMethod, ServerStep};
+use crate::packet::{TypeData, type_data};
 use crate::{EapContext, EapFault, Method};
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq as _;
@@ -26,13 +27,13 @@ impl PeerMethod for GtcPeer {
         &mut self,
         _request: &MethodRequest<'_>,
         context: &mut EapContext<'_>,
-    ) -> Result<Vec<u8>, EapFault> {
+    ) -> Result<TypeData, EapFault> {
         if self.has_responded {
             return Err(EapFault::OutOfState);
         }
-        let password = context.credentials.password(&self.identity).ok_or(EapFault::NoPassword)?;
+        let password = context.password(&self.identity)?;
         self.has_responded = true;
-        Ok(password.expose().into())
+        Ok(type_data(&[password.expose()]))
     }
 
     fn finish(&mut self) -> Option<Finished> {
@@ -56,17 +57,17 @@ impl ServerMethod for GtcServer {
         Method::Gtc
     }
 
-    fn begin(&mut self, _identifier: u8, _context: &mut EapContext<'_>) -> Result<Vec<u8>, EapFault> {
-        Ok(b"Password: ".into())
+    fn begin(&mut self, _identifier: u8, _context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
+        Ok(type_data(&[b"Password: "]))
     }
 
+    /// The comparison takes the same time for all passwords of one length; it tells the length.
     fn receive(
         &mut self,
         response: &MethodRequest<'_>,
-        _next: u8,
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault> {
-        let password = context.credentials.password(&self.identity).ok_or(EapFault::NoPassword)?;
+        let password = context.password(&self.identity)?;
         if bool::from(password.expose().ct_eq(response.data)) {
             Ok(ServerStep::Finished(Finished { msk: None }))
         } else {

@@ -1,35 +1,36 @@
 //! MD5-Challenge (RFC 3748 section 5.4, RFC 1994 section 4.1).
 
 use super::{Finished, MethodRequest, PeerMethod, ServerMethod, ServerStep};
+use crate::packet::{TypeData, type_data};
 use crate::{EapContext, EapFault, Method};
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
 
 const CHALLENGE_LEN: usize = 16;
 const VALUE_LEN: usize = 16;
 
-/// MD5 over the identifier, the password and the challenge. Without a password for the identity the result
-/// cannot be guessed, so that the other side does not learn whether the identity exists.
+type Value = Zeroizing<[u8; VALUE_LEN]>;
+
+/// MD5 over the identifier, the password and the challenge.
 fn value(
     identifier: u8,
-    identity: &[u8],
+    password: &[u8],
     challenge: &[u8],
     context: &EapContext<'_>,
-) -> Result<[u8; VALUE_LEN], EapFault> {
-    let algorithms = context.credentials.algorithms().ok_or(EapFault::Unsupported)?;
-    let password = context.credentials.password(identity).ok_or(EapFault::NoPassword)?;
-    Ok(algorithms.md5(&[&[identifier], password.expose(), challenge]))
+) -> Result<Value, EapFault> {
+    Ok(Zeroizing::new(context.algorithms()?.md5(&[&[identifier], password, challenge])))
 }
 
-/// Splits Value-Size, Value and Name.
+/// Returns the value before the name (RFC 1994 section 4.1). The name is ignored: the identity of EAP counts.
 fn parse_value(data: &[u8]) -> Result<&[u8], EapFault> {
     let (&len, rest) = data.split_first().ok_or(EapFault::Malformed)?;
     rest.get(..usize::from(len)).filter(|value| !value.is_empty()).ok_or(EapFault::Malformed)
 }
 
-fn with_length(value: &[u8; VALUE_LEN]) -> Vec<u8> {
+fn with_length(value: &[u8; VALUE_LEN]) -> TypeData {
     const LEN: u8 = VALUE_LEN as u8;
-    [&[LEN], &value[..]].concat()
+    type_data(&[&[LEN], value])
 }
 
 /// The peer.
@@ -53,12 +54,13 @@ impl PeerMethod for Md5Peer {
         &mut self,
         request: &MethodRequest<'_>,
         context: &mut EapContext<'_>,
-    ) -> Result<Vec<u8>, EapFault> {
+    ) -> Result<TypeData, EapFault> {
         if self.has_responded {
             return Err(EapFault::OutOfState);
         }
         let challenge = parse_value(request.data)?;
-        let value = value(request.identifier, &self.identity, challenge, context)?;
+        let password = context.password(&self.identity)?;
+        let value = value(request.identifier, password.expose(), challenge, context)?;
         self.has_responded = true;
         Ok(with_length(&value))
     }
@@ -85,7 +87,8 @@ impl ServerMethod for Md5Server {
         Method::Md5
     }
 
-    fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<Vec<u8>, EapFault> {
+    fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
+        context.algorithms()?;
         context.rng.public(&mut self.challenge);
         Ok(with_length(&self.challenge))
     }
@@ -93,15 +96,16 @@ impl ServerMethod for Md5Server {
     fn receive(
         &mut self,
         response: &MethodRequest<'_>,
-        _next: u8,
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault> {
         let received = parse_value(response.data)?;
-        let expected = value(response.identifier, &self.identity, &self.challenge, context)?;
-        if bool::from(expected.ct_eq(received)) {
-            Ok(ServerStep::Finished(Finished { msk: None }))
-        } else {
-            Err(EapFault::WrongPassword)
-        }
+        // Without a password, the same computation takes about the same time, so that the peer does not learn
+        // whether the identity exists.
+        let password = context.password(&self.identity);
+        let bytes = password.map_or(&[][..], |password| password.expose());
+        let expected = value(response.identifier, bytes, &self.challenge, context)?;
+        let is_equal = bool::from(expected.ct_eq(received));
+        password?;
+        if is_equal { Ok(ServerStep::Finished(Finished { msk: None })) } else { Err(EapFault::WrongPassword) }
     }
 }

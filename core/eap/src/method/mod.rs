@@ -2,12 +2,15 @@
 
 mod gtc;
 mod md5;
+mod mschapv2;
 
+use crate::packet::TypeData;
 use crate::{EapContext, EapFault};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use core::fmt;
+
+pub use mschapv2::NtHash;
 
 /// EAP type Identity (RFC 3748 section 5.1).
 pub(crate) const IDENTITY: u8 = 1;
@@ -38,7 +41,7 @@ pub(crate) trait PeerMethod: Send {
         &mut self,
         request: &MethodRequest<'_>,
         context: &mut EapContext<'_>,
-    ) -> Result<Vec<u8>, EapFault>;
+    ) -> Result<TypeData, EapFault>;
 
     /// The result, once the method has seen all that it requires of the authenticator; `None` before.
     fn finish(&mut self) -> Option<Finished>;
@@ -47,7 +50,7 @@ pub(crate) trait PeerMethod: Send {
 /// What a method as the authenticator does next.
 pub(crate) enum ServerStep {
     /// Sends a request with this type data.
-    Request(Vec<u8>),
+    Request(TypeData),
     Finished(Finished),
 }
 
@@ -56,13 +59,12 @@ pub(crate) trait ServerMethod: Send {
     fn method(&self) -> Method;
 
     /// Returns the type data of the first request, which will have this identifier.
-    fn begin(&mut self, identifier: u8, context: &mut EapContext<'_>) -> Result<Vec<u8>, EapFault>;
+    fn begin(&mut self, identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault>;
 
-    /// Handles a response. The next request will have the identifier `next`.
+    /// Handles a response.
     fn receive(
         &mut self,
         response: &MethodRequest<'_>,
-        next: u8,
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault>;
 }
@@ -75,11 +77,14 @@ pub enum Method {
     Md5,
     /// Generic Token Card (RFC 3748 section 5.6): sends the password to the authenticator.
     Gtc,
+    /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
+    /// derive keys. Whoever sees the conversation can compute the password's hash.
+    MsChapV2,
 }
 
 impl Method {
     /// All methods, the strongest first.
-    pub const ALL: [Self; 2] = [Self::Gtc, Self::Md5];
+    pub const ALL: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
     pub const DEFAULT: &'static [Self] = &[];
@@ -89,6 +94,7 @@ impl Method {
         match self {
             Self::Md5 => 4,
             Self::Gtc => 6,
+            Self::MsChapV2 => 26,
         }
     }
 
@@ -107,6 +113,7 @@ impl Method {
         match self {
             Self::Md5 => "md5",
             Self::Gtc => "gtc",
+            Self::MsChapV2 => "mschapv2",
         }
     }
 
@@ -115,6 +122,7 @@ impl Method {
         match self {
             Self::Md5 => Box::new(md5::Md5Peer::new(identity)),
             Self::Gtc => Box::new(gtc::GtcPeer::new(identity)),
+            Self::MsChapV2 => Box::new(mschapv2::MsChapV2Peer::new(identity)),
         }
     }
 
@@ -123,6 +131,7 @@ impl Method {
         match self {
             Self::Md5 => Box::new(md5::Md5Server::new(identity)),
             Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
+            Self::MsChapV2 => Box::new(mschapv2::MsChapV2Server::new(identity)),
         }
     }
 
@@ -130,14 +139,16 @@ impl Method {
     pub const fn derives_keys(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc => false,
+            Self::MsChapV2 => true,
         }
     }
 
-    /// Whether the authenticator also proves its identity to the peer, and keys bind the conversation to the
-    /// IKE SA. Only such methods may replace the AUTH payload of the responder (RFC 5998 section 4).
+    /// Whether the method may replace the AUTH payload of the responder (RFC 5998 section 4): the authenticator
+    /// also proves its identity to the peer, keys bind the conversation to the IKE SA, and whoever sees the
+    /// conversation cannot search for the password. MSCHAPv2 lacks the last property.
     pub const fn is_mutual(self) -> bool {
         match self {
-            Self::Md5 | Self::Gtc => false,
+            Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
         }
     }
 }
