@@ -168,12 +168,12 @@ fn responder(connection: &Connection, proof: &PeerProof, own: &Identity, fault: 
 
 /// Why EAP has failed.
 fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
-    let identity =
-        identity.map(wording::eap_identity);
+    let identity = identity.map(wording::eap_identity);
     let who = identity.unwrap_or_else(|| format!("the peer {}, which sent no EAP identity", quoted(peer)));
     match fault {
         EapFault::NoPassword => format!("no section `eap` of `secrets` has a password for {who}"),
         EapFault::WrongPassword => format!("the password of {who} differs from its `secret` in `secrets`"),
+        EapFault::PasswordEncoding => format!("the `secret` of {who} is not UTF-8, which MSCHAPv2 requires"),
         EapFault::WrongAuthenticator => format!("the responder does not know the password of {who}"),
         EapFault::NoMethod => format!("this host and the peer accept no common EAP method for {who}"),
         EapFault::Refused => format!("the peer refuses {who}"),

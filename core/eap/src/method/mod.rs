@@ -87,7 +87,7 @@ impl Method {
     pub const ALL: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
-    pub const DEFAULT: &'static [Self] = &[];
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2];
 
     /// EAP type.
     pub const fn id(self) -> u8 {
