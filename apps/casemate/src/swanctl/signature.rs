@@ -5,7 +5,7 @@
 //! whole certificate chain. Schemes also apply to the signature in IKE_AUTH, unless parts with the prefix
 //! `ike:` name the schemes for it.
 
-use super::value::Parsed;
+use super::value::{Parsed, or};
 use casemate_crypto::{HashAlg, SignatureAlg};
 use casemate_eap::Method;
 use casemate_pki::{AlgorithmPolicy, KeyPolicy};
@@ -105,8 +105,9 @@ fn eap(word: &str) -> Parsed<Vec<Method>> {
         keyword => keyword.unwrap_or(word),
     };
     Method::from_keyword(keyword).map(|method| vec![method]).ok_or_else(|| {
-        let known: Vec<String> = Method::ALL.iter().map(ToString::to_string).collect();
-        format!("`{}` is not implemented: eap or {} was expected", word.escape_debug(), known.join(", "))
+        let methods = Method::ALL.map(|method| method.to_string());
+        let words: Vec<&str> = ["eap"].into_iter().chain(methods.iter().map(String::as_str)).collect();
+        format!("this method is not implemented: {} was expected", or(&words))
     })
 }
 
