@@ -193,7 +193,7 @@ fn give_with(provider: &dyn Provider, side: &mut IkePeer, from: &str, message: &
         unix_time: 0,
         rng: &mut side.rng,
         providers: &Providers(&list),
-        credentials: &side.keys,
+        credentials: &*side.keys,
         routes: &side.routes,
     };
     side.ike.receive(&mut message.to_vec(), path, &mut side.host, &mut context);
