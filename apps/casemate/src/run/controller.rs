@@ -17,7 +17,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
-use crate::swanctl::FilesRead;
+use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
 use crate::vici::ViciServer;
 use crate::why;
@@ -63,8 +63,8 @@ pub(super) struct RunController {
     pub(super) keyring: Arc<Keyring>,
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
-    /// Whether the configuration allows quick crash detection.
-    has_quick_crash_detection: bool,
+    /// Settings of IKE of the current configuration.
+    charon: Charon,
     /// The scheduler configuration at start, which a reload cannot change.
     pub(super) scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
@@ -102,7 +102,7 @@ impl RunController {
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
             crash_secret: None,
-            has_quick_crash_detection: false,
+            charon: Charon::default(),
             scheduling: None,
             performance: Performance::default(),
             reload: None,
@@ -166,37 +166,49 @@ impl RunController {
 
     /// Gives the secret to the endpoint, if the configuration allows that.
     fn use_crash_secret(&self, context: &mut EndpointContext) {
-        let secret = self.crash_secret.clone().filter(|_| self.has_quick_crash_detection);
+        let secret = self.crash_secret.clone().filter(|_| self.charon.quick_crash_detection);
         context.with(|endpoint, _| endpoint.set_crash_secret(secret));
     }
 
-    /// Replaces the active configuration.
+    /// Replaces the active configuration. If the endpoint has no room for its policies, nothing changes.
     pub(super) fn apply(
         &mut self,
         loaded: LoadedConfig,
         context: &mut EndpointContext,
     ) -> Result<(), String> {
-        let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
-        context.set_credentials(self.keyring.clone());
-        self.has_quick_crash_detection = loaded.charon.quick_crash_detection;
-        context.with(|endpoint, _| endpoint.set_retransmission(loaded.charon.retransmission));
-        self.use_crash_secret(context);
-        let (connections, pools) = (loaded.connections, loaded.pools);
-        self.history.reconfigure(&connections);
-        let of_metrics = self.metrics.is_some().then(|| connections.clone());
-        let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
-        if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
-            vici.set_configuration(loaded.base, pools);
+        let LoadedConfig { connections, pools, keyring, charon, base, .. } = loaded;
+        // Before the connections, because the endpoint initiates them with these keys and settings.
+        let (former_keyring, former_charon) = self.use_settings(Arc::new(keyring), charon, context);
+        let configured =
+            context.with(|endpoint, context| endpoint.configure(connections.clone(), &pools, context));
+        if let Err(error) = configured {
+            self.use_settings(former_keyring, former_charon, context);
+            return Err(error.to_string());
         }
-        if let (Ok(()), Some(metrics), Some(connections)) = (&configured, &mut self.metrics, of_metrics) {
+        self.history.reconfigure(&connections);
+        if let Some(vici) = &mut self.vici {
+            vici.set_configuration(base, pools);
+        }
+        if let Some(metrics) = &mut self.metrics {
             metrics.configure(&connections);
         }
-        configured.map_err(|error| {
-            context.set_credentials(before.clone());
-            self.keyring = before;
-            error.to_string()
-        })
+        Ok(())
     }
+
+    /// Replaces the keys and the settings of IKE. Returns the former ones.
+    fn use_settings(
+        &mut self,
+        keyring: Arc<Keyring>,
+        charon: Charon,
+        context: &mut EndpointContext,
+    ) -> (Arc<Keyring>, Charon) {
+        let former = (mem::replace(&mut self.keyring, keyring), mem::replace(&mut self.charon, charon));
+        context.set_credentials(self.keyring.clone());
+        context.with(|endpoint, _| endpoint.set_retransmission(charon.retransmission));
+        self.use_crash_secret(context);
+        former
+    }
+
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
         let result = match request {
             Request::Status => {
@@ -245,6 +257,7 @@ impl RunController {
         };
         let _ = reply.send(outcome(&result));
     }
+
     /// Serves metrics at this address.
     pub(super) fn serve_metrics(&mut self, channel: MetricsChannel, address: &MetricsAddress) {
         let socket = match address {
@@ -361,6 +374,7 @@ impl EngineHandler for RunController {
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
+
 /// Commands in progress, with the clients that wait for them.
 #[derive(Default)]
 struct PendingCommands(Vec<(PendingCommand, Reply)>);

@@ -24,20 +24,18 @@ pub(super) struct PendingReload {
 }
 
 impl RunController {
-    /// Logs the warnings of a reloaded configuration.
-    fn warn(&mut self, loaded: &LoadedConfig) {
-        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
-        if loaded.scheduling != self.scheduling {
-            // The queues of the TUN interface depend on the scheduler and cannot change at run time.
-            self.log
-                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
+    /// The warnings of a reloaded configuration, for the log.
+    fn warnings(&self, loaded: &mut LoadedConfig) -> Vec<String> {
+        let mut warnings = mem::take(&mut loaded.warnings);
+        // The queues of the TUN interface depend on the scheduler and cannot change at run time.
+        let fixed = [
+            ("scheduler", loaded.scheduling != self.scheduling),
+            ("performance", loaded.performance != self.performance),
+        ];
+        for (section, _) in fixed.into_iter().filter(|(_, is_changed)| *is_changed) {
+            warnings.push(format!("{section}: the changes take effect when the instance is restarted"));
         }
-        if loaded.performance != self.performance {
-            self.log.program(
-                Level::Warning,
-                "performance: the changes take effect when the instance is restarted",
-            );
-        }
+        warnings
     }
 
     /// Warns if the files of the configuration cannot be read with the remaining privileges.
@@ -94,9 +92,11 @@ impl RunController {
         let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
         let Some(PendingReload { clients, change, .. }) = self.reload.take() else { return };
         let is_valid = loaded.is_ok();
-        let result = loaded.and_then(|loaded| {
-            self.warn(&loaded);
-            self.apply(loaded, &mut handle.lock())
+        let result = loaded.and_then(|mut loaded| {
+            let warnings = self.warnings(&mut loaded);
+            self.apply(loaded, &mut handle.lock())?;
+            warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
+            Ok(())
         });
         self.end_change(&result, clients.is_some(), is_valid, change, handle);
         if let Some(clients) = clients {
