@@ -10,6 +10,7 @@
 mod controller;
 mod datapath_builder;
 mod description;
+mod host_names;
 mod ike;
 mod key_log;
 mod manual;
