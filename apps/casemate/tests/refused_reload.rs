@@ -1,5 +1,5 @@
-//! `casemate run` when a reload is refused although the file has no error, because the SPD has no room for its
-//! policies: nothing of the new configuration takes effect, and nothing of the former one is forgotten.
+//! `casemate run` when a reload is refused although the file has no error, because the SPD has no room for
+//! its policies: nothing of the new configuration takes effect, and nothing of the former one is forgotten.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

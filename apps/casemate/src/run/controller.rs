@@ -4,7 +4,7 @@ use super::ike::IkeState;
 use super::key_log::KeyLog;
 use super::reload::{PendingReload, ReloadClient};
 use crate::command::{self, PendingCommand};
-use crate::config_source::{ConfigSource, LoadedConfig};
+use crate::config_source::ConfigSource;
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::history::History;
@@ -50,7 +50,7 @@ pub(super) struct RunController {
     pub(super) log: Log,
     pub(super) manager: ServiceManager,
     /// What happened to each connection lately.
-    history: History,
+    pub(super) history: History,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     pub(super) responses: Vec<(Reply, String)>,
@@ -64,7 +64,7 @@ pub(super) struct RunController {
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
     /// Settings of IKE of the current configuration.
-    charon: Charon,
+    pub(super) charon: Charon,
     /// The scheduler configuration at start, which a reload cannot change.
     pub(super) scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
@@ -165,48 +165,9 @@ impl RunController {
     }
 
     /// Gives the secret to the endpoint, if the configuration allows that.
-    fn use_crash_secret(&self, context: &mut EndpointContext) {
+    pub(super) fn use_crash_secret(&self, context: &mut EndpointContext) {
         let secret = self.crash_secret.clone().filter(|_| self.charon.quick_crash_detection);
         context.with(|endpoint, _| endpoint.set_crash_secret(secret));
-    }
-
-    /// Replaces the active configuration. If the endpoint has no room for its policies, nothing changes.
-    pub(super) fn apply(
-        &mut self,
-        loaded: LoadedConfig,
-        context: &mut EndpointContext,
-    ) -> Result<(), String> {
-        let LoadedConfig { connections, pools, keyring, charon, base, .. } = loaded;
-        // Before the connections, because the endpoint initiates them with these keys and settings.
-        let (former_keyring, former_charon) = self.use_settings(Arc::new(keyring), charon, context);
-        let configured =
-            context.with(|endpoint, context| endpoint.configure(connections.clone(), &pools, context));
-        if let Err(error) = configured {
-            self.use_settings(former_keyring, former_charon, context);
-            return Err(error.to_string());
-        }
-        self.history.reconfigure(&connections);
-        if let Some(vici) = &mut self.vici {
-            vici.set_configuration(base, pools);
-        }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.configure(&connections);
-        }
-        Ok(())
-    }
-
-    /// Replaces the keys and the settings of IKE. Returns the former ones.
-    fn use_settings(
-        &mut self,
-        keyring: Arc<Keyring>,
-        charon: Charon,
-        context: &mut EndpointContext,
-    ) -> (Arc<Keyring>, Charon) {
-        let former = (mem::replace(&mut self.keyring, keyring), mem::replace(&mut self.charon, charon));
-        context.set_credentials(self.keyring.clone());
-        context.with(|endpoint, _| endpoint.set_retransmission(charon.retransmission));
-        self.use_crash_secret(context);
-        former
     }
 
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {

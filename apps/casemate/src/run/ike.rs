@@ -94,7 +94,10 @@ impl IkeConfig {
 /// Makes the endpoint, and opens the files of `--save-keys`, except in a dry run.
 fn endpoint_with_key_log(start: &mut Start<'_>) -> Result<(Endpoint, Option<KeyLog>), Failure> {
     let directory = start.args.save_keys.as_deref().filter(|_| !start.args.dry_run);
-    let key_log = directory.map(KeyLog::open).transpose().map_err(Failure::failed)?;
+    let key_log = directory
+        .map(KeyLog::open)
+        .transpose()
+        .map_err(|error| Failure::failed(format!("--save-keys: {error}")))?;
     let mut datapath = Datapath::new(DatapathConfig {
         limits: LIMITS,
         seed: start.rng.secret_u64(),
