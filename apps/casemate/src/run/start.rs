@@ -269,8 +269,8 @@ fn check_privileges() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::failed(format!(
-        "this user may not move packets: {} {} missing; run it as root, or give it CAP_NET_ADMIN, CAP_NET_RAW \
-         and, for IKE, CAP_NET_BIND_SERVICE (`--dry-run` needs none)",
+        "this user may not move packets: {} {} missing; run it as root, or give it CAP_NET_ADMIN, \
+         CAP_NET_RAW and, for IKE, CAP_NET_BIND_SERVICE (`--dry-run` needs none)",
         missing.join(" and "),
         if missing.len() == 1 { "is" } else { "are" },
     )))

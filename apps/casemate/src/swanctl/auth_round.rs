@@ -53,8 +53,8 @@ pub struct OwnSignature {
 }
 
 /// Warning for a peer whose authentication method is not given, with the next step.
-pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; set `auth` of `remote` to \
-     `pubkey` or `psk`";
+pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; \
+     set `auth` of `remote` to `pubkey` or `psk`";
 
 const NO_EAP: &str = "EAP is not implemented";
 const NO_TOKEN: &str = "tokens are not implemented";
