@@ -44,10 +44,13 @@ pub fn listen_alone(path: &Path, option: &str) -> Result<UnixListener, Error> {
         ));
     }
     match std::fs::symlink_metadata(path) {
-        Ok(metadata) if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) => {
-            Err(Error::other(name(), "this is not a socket: another path was expected"))
-        }
-        _ => listen(path).map_err(|error| Error::new(name(), error)),
+        Ok(metadata) if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) => Err(
+            Error::other(name(), format!("this is not a socket: another path was expected with {option}")),
+        ),
+        _ => listen(path).map_err(|error| {
+            let expected = format!("{option} with a path in an existing directory was expected");
+            Error::other(name(), format!("{error}: {expected}"))
+        }),
     }
 }
 

@@ -76,7 +76,24 @@ fn dry_run_lists_the_connections() {
     );
     assert_eq!(lines[4], "#   child nets: 10.1.0.0/16 -> dynamic, tunnel mode");
     assert!(lines[5].starts_with("#     proposals: aes128gcm16-"), "{stdout}");
-    assert_eq!(lines[6..], ["#     start_action = none, dpd_action = none, close_action = none"]);
+    assert_eq!(lines[6..], ["#     start_action = none, dpd_action = clear, close_action = none"]);
+}
+
+/// The words can be copied into the file.
+#[test]
+fn dry_run_shows_the_actions_in_the_words_of_the_file() {
+    for actions in [
+        "start_action = trap, dpd_action = restart, close_action = start",
+        "start_action = trap|start, dpd_action = trap, close_action = trap",
+        "start_action = none, dpd_action = clear, close_action = none",
+    ] {
+        let keys = actions.replace(", ", "\n");
+        let traffic = "local_ts = 10.1.0.0/16";
+        let conf = RIGHT.replace(traffic, &format!("{traffic}\n remote_ts = 10.2.0.0/16\n {keys}"));
+        let (output, error) = Directory::new("actions", &conf).run();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(stdout.contains(&format!("#     {actions}\n")), "{stdout}{error}");
+    }
 }
 
 #[test]

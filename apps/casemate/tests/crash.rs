@@ -14,6 +14,11 @@ use testnet::{Host, SetOnDrop, Side, TestNet};
 
 /// Longest time until packets arrive again.
 const LIMIT: Duration = Duration::from_secs(15);
+/// Reasons in the log for the end of an IKE SA.
+const INITIAL_CONTACT: &str = "the peer has reported that it has no other SA, as after a restart";
+const TOKEN: &str = "the peer has proved with its crash token that it has forgotten this SA";
+const SILENCE: &str = "the peer no longer responded on this SA, as after a restart";
+const REPORT: &str = "the peer reports that it does not know this SA, as after a restart";
 const ACTIONS: [&str; 3] = ["none", "trap", "start"];
 
 /// A configuration with one connection `t` and its child `c`.
@@ -43,8 +48,9 @@ fn send_datagrams(from: &Host, to: SocketAddr, is_over: &AtomicBool) {
 }
 
 /// The left host starts the connection and sends to the right host, which is killed and started again.
-/// Returns the time from the restart until a datagram arrives.
-fn outage(net: &TestNet, sender: &str, receiver: &str, initiate: bool) -> Duration {
+/// Returns the time from the restart until a datagram arrives. The log of the left host says with one of
+/// these words why its old IKE SA has ended.
+fn outage(net: &TestNet, sender: &str, receiver: &str, initiate: bool, why: &[&str]) -> Duration {
     let right = net.right.run_config(receiver, None);
     let left = net.left.run_config(sender, None);
     if initiate {
@@ -76,6 +82,12 @@ fn outage(net: &TestNet, sender: &str, receiver: &str, initiate: bool) -> Durati
         assert!(right.stop().success());
         outage
     });
+    let says_why = || why.iter().any(|words| left.log().contains(words));
+    let begin = Instant::now();
+    while !says_why() {
+        assert!(begin.elapsed() < LIMIT, "no reason for the end of the IKE SA:\n{}", left.log());
+        thread::sleep(Duration::from_millis(20));
+    }
     assert!(left.stop().success());
     outage
 }
@@ -86,7 +98,8 @@ fn a_restarted_host_that_names_its_peer_initiates() {
     let (left, right) = (Side::Left.outer(true).to_string(), Side::Right.outer(true).to_string());
     for action in ACTIONS {
         let sender = conf(Side::Left, &right, "start", "");
-        let outage = outage(&net, &sender, &conf(Side::Right, &left, action, ""), false);
+        let receiver = conf(Side::Right, &left, action, "");
+        let outage = outage(&net, &sender, &receiver, false, &[INITIAL_CONTACT, TOKEN, REPORT]);
         println!("start_action = {action}: {:.1} s", outage.as_secs_f64());
     }
 }
@@ -97,7 +110,8 @@ fn the_peer_of_a_restarted_host_that_accepts_any_initiates() {
     let right = Side::Right.outer(true).to_string();
     for action in ACTIONS {
         let sender = conf(Side::Left, &right, action, "");
-        let outage = outage(&net, &sender, &conf(Side::Right, "%any", "none", ""), action == "none");
+        let receiver = conf(Side::Right, "%any", "none", "");
+        let outage = outage(&net, &sender, &receiver, action == "none", &[TOKEN]);
         println!("start_action = {action}: {:.1} s", outage.as_secs_f64());
     }
 }
@@ -108,6 +122,6 @@ fn a_restarted_host_without_tokens_is_replaced() {
     let Some(net) = TestNet::build("a_restarted_host_without_tokens_is_replaced") else { return };
     let right = Side::Right.outer(true).to_string();
     let receiver = conf(Side::Right, "%any", "none", "charon { quick_crash_detection = no }\n");
-    let outage = outage(&net, &conf(Side::Left, &right, "start", ""), &receiver, false);
+    let outage = outage(&net, &conf(Side::Left, &right, "start", ""), &receiver, false, &[REPORT, SILENCE]);
     println!("{:.1} s", outage.as_secs_f64());
 }

@@ -97,6 +97,32 @@ fn sides_that_are_converted_on_their_own_agree() {
     assert_eq!(status["ike_sas"][0]["peer"], RIGHT[2], "{status:#}");
 }
 
+/// The MTU with all headers must be one that `mtu` accepts.
+#[test]
+fn an_mtu_that_does_not_fit_is_refused() {
+    let scratch = TempDir::new("import-mtu").unwrap();
+    let with = |mtu: &str, host: &str| {
+        let text = wg(LEFT[0], "10.1.0.1", RIGHT[1], "10.2.0.1/32", &format!("Endpoint = {host}:51820\n"));
+        let output = import(scratch.path(), "left.wg", &text.replace("1400", mtu), &["-o", "left.conf"]);
+        let is_written = scratch.path().join("left.conf").exists();
+        assert_eq!(output.status.success(), is_written, "{}", stderr(&output));
+        if is_written {
+            loads(&scratch.path().join("left.conf"));
+            fs::remove_file(scratch.path().join("left.conf")).unwrap();
+        }
+        stderr(&output)
+    };
+    assert!(with("65455", "192.0.2.2").contains("mtu = 65535 is the same with all headers"));
+    assert!(with("1200", "[2001:db8::2]").contains("mtu = 1280 is the same with all headers"));
+    for (mtu, host, expected) in [
+        ("65456", "192.0.2.2", "left.wg:6: MTU: a number from 576 to 65455 was expected"),
+        ("1199", "[2001:db8::2]", "left.wg:6: MTU: a number from 1200 to 65455 was expected with IPv6"),
+    ] {
+        let error = with(mtu, host);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// Without a PresharedKey, `--peer` writes the other side with the same new secret; `--address` is where a
 /// peer without Endpoint finds this host.
 #[test]

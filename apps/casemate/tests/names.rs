@@ -7,10 +7,11 @@ mod testnet;
 
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testnet::{Host, ReplacedFile, Running, Side, TestNet, WIRE, eventually};
 
 const A: [u8; 2] = [0, 1];
@@ -18,6 +19,8 @@ const A: [u8; 2] = [0, 1];
 /// A name server on the right host that has one address for every name: that of the right host, or
 /// [`ELSEWHERE`].
 struct NameServer {
+    /// Number of datagrams that have arrived.
+    received: Arc<AtomicUsize>,
     /// Number of queries for IPv4 addresses.
     queries: Arc<AtomicUsize>,
     is_silent: Arc<AtomicBool>,
@@ -33,11 +36,14 @@ impl NameServer {
         let (queries, is_silent) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let is_elsewhere = Arc::<AtomicBool>::default();
         let (count, silent, elsewhere) = (queries.clone(), is_silent.clone(), is_elsewhere.clone());
+        let received = Arc::<AtomicUsize>::default();
+        let all = received.clone();
         let IpAddr::V4(addr) = host.side.outer(true) else { unreachable!() };
         // The thread ends with the test.
         thread::spawn(move || {
             let mut buffer = [0; 512];
             while let Ok((len, client)) = socket.recv_from(&mut buffer) {
+                all.fetch_add(1, Ordering::Relaxed);
                 if silent.load(Ordering::Relaxed) {
                     continue;
                 }
@@ -47,7 +53,7 @@ impl NameServer {
                 }
             }
         });
-        Self { queries, is_silent, is_elsewhere }
+        Self { received, queries, is_silent, is_elsewhere }
     }
 }
 
@@ -85,12 +91,17 @@ fn tunnel(side: Side, remote: &str, action: &str) -> String {
     conf(side, remote, &keys)
 }
 
-/// Starts Casemate with the right host as name server.
-fn start(host: &Host, conf: &str) -> Running {
+/// The file that makes the right host the name server.
+fn resolver(host: &Host) -> ReplacedFile {
     let resolver = host.file("resolv.conf");
     let server = Side::Right.outer(true);
     fs::write(&resolver, format!("nameserver {server}\noptions timeout:8 attempts:1\n")).unwrap();
-    host.run_config_with_nft(conf, &ReplacedFile { path: "/etc/resolv.conf".into(), by: resolver })
+    ReplacedFile { path: "/etc/resolv.conf".into(), by: resolver }
+}
+
+/// Starts Casemate with the right host as name server.
+fn start(host: &Host, conf: &str) -> Running {
+    host.run_config_with_nft(conf, &resolver(host))
 }
 
 fn initiates(host: &Host) {
@@ -196,4 +207,29 @@ fn name_is_looked_up_behind_an_older_guard() {
         left.crash();
     }
     assert!(right.stop().success());
+}
+
+/// A dry run looks all names up at the same time, and a signal ends it.
+#[test]
+fn dry_run_does_not_wait_for_each_name() {
+    const COUNT: usize = 5;
+    let Some(net) = TestNet::build("dry_run_with_a_silent_name_server") else { return };
+    let server = NameServer::start(&net.right);
+    server.is_silent.store(true, Ordering::Relaxed);
+    let all: Vec<String> = (0..COUNT).map(|number| format!("gateway-{number}.test")).collect();
+    let conf = tunnel(Side::Left, &all.join(", "), "trap");
+    let begin = Instant::now();
+    let mut run = net.left.start_dry_run(&conf, &resolver(&net.left));
+    let asked = Arc::clone(&server.received);
+    eventually("all names are looked up", || asked.load(Ordering::Relaxed) >= COUNT);
+    assert!(run.exit_status().is_none());
+    let status = run.stop(Duration::from_secs(2));
+    assert_eq!(status.signal(), Some(15), "SIGTERM ends it");
+    // The system's resolver waits eight seconds for a name.
+    let output = net.left.start_dry_run(&conf, &resolver(&net.left)).output(Duration::from_secs(60));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && begin.elapsed() < Duration::from_secs(20), "{errors}");
+    for name in all {
+        assert!(errors.contains(&format!("{name}: no address was found")), "{errors}");
+    }
 }

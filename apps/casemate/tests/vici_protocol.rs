@@ -244,34 +244,92 @@ fn a_change_that_cannot_be_applied_is_refused_and_forgotten() {
     let _running = net.left.run_vici(&[]);
     let mut client = Client::connect(&net.left.file("vici"));
     client.succeed("load-conn", |message| connection(message, "small", "10.2.0.0/16", "trap"));
+    let refused = client.command("load-conn", too_large);
+    assert!(refused.message.text("errmsg").unwrap().contains("full"), "{:?}", refused.message.text("errmsg"));
+    client.register("list-policy");
+    assert_eq!(traps(&mut client), [("small/net".to_owned(), "10.2.0.0/16".to_owned())]);
+    client.succeed("load-conn", |message| connection(message, "small", "10.9.0.0/16", "trap"));
+    assert_eq!(traps(&mut client), [("small/net".to_owned(), "10.9.0.0/16".to_owned())]);
+}
+
+/// Changes that have been acknowledged before they take effect, and are then refused together: the next
+/// command of each client that loaded one of them fails and says so, and nothing of them is in effect.
+#[test]
+fn acknowledged_changes_that_are_refused_later_are_reported() {
+    let Some(net) = TestNet::build("vici_refused_later") else { return };
+    let _running = net.left.run_vici(&[]);
+    let connect = || Client::connect(&net.left.file("vici"));
+    let [mut loader, mut other, mut observer] = [connect(), connect(), connect()];
+    observer.register("list-policy");
+    // After a second, the changes of a burst are acknowledged before they take effect.
+    let load = |client: &mut Client, name: &str, traffic: &str| {
+        client.succeed("load-conn", |message| connection(message, name, traffic, "trap"));
+    };
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1_500) {
+        load(&mut loader, "small", "10.2.0.0/16");
+        load(&mut other, "of-other", "10.3.0.0/16");
+    }
+    let before = traps(&mut observer);
+    let trap = |name: &str, traffic: &str| (format!("{name}/net"), traffic.to_owned());
+    assert_eq!(before, [trap("small", "10.2.0.0/16"), trap("of-other", "10.3.0.0/16")]);
+
+    load(&mut loader, "small", "10.8.0.0/16");
+    load(&mut other, "new", "10.9.0.0/16");
+    let large = loader.succeed("load-conn", too_large);
+    assert_eq!(large.text("errmsg"), None);
+    for client in [&mut loader, &mut other] {
+        let failed = client.command("get-conns", |_| {}).message;
+        let error = failed.text("errmsg").unwrap_or_default();
+        assert!(error.contains("changes before it were refused: policy table is full"), "{failed:?}");
+        let conns = client.command("get-conns", |_| {}).message;
+        let names: Vec<&[u8]> = conns.list("conns").iter().map(|name| &***name).collect();
+        assert_eq!(names, [b"small".as_slice(), b"of-other"], "the error is reported once");
+    }
+    assert_eq!(traps(&mut observer), before, "a client that loaded nothing gets no error");
+    let mut lister = connect();
+    lister.register("list-conn");
+    lister.send(COMMAND, "list-conns", &[]);
+    let listed = lister.event("list-conn");
+    let parts = |section: &Section, name: &str| {
+        section.sections().find(|(known, _)| *known == name).map(|(_, part)| part.clone()).unwrap()
+    };
+    let child = parts(&parts(&parts(&listed, "small"), "children"), "net");
+    assert_eq!(&**child.list("remote-ts")[0], b"10.2.0.0/16");
+    // What was refused can be loaded without the part that was too large.
+    load(&mut loader, "small", "10.8.0.0/16");
+    assert_eq!(traps(&mut observer)[0], trap("small", "10.8.0.0/16"));
+}
+
+/// Writes a connection whose trap needs more policies than the SPD takes.
+fn too_large(message: &mut MessageWriter) {
     let many = |side: u8| (0..=255).map(move |number| format!("10.{side}.{number}.0/24"));
-    let refused = client.command("load-conn", |message| {
-        message.section("large", |section| {
-            section.list("remote_addrs", ["192.0.2.2"]);
-            section.section("children", |children| {
-                children.section("net", |child| {
-                    child.list("local_ts", many(1).chain(many(3)));
-                    child.list("remote_ts", many(2).chain(many(4)));
-                    child.value("start_action", "trap");
-                });
+    message.section("large", |section| {
+        section.list("remote_addrs", ["192.0.2.2"]);
+        section.section("children", |children| {
+            children.section("net", |child| {
+                child.list("local_ts", many(1).chain(many(3)));
+                child.list("remote_ts", many(2).chain(many(4)));
+                child.value("start_action", "trap");
             });
         });
     });
-    assert!(refused.message.text("errmsg").unwrap().contains("full"), "{:?}", refused.message.text("errmsg"));
-    let policies = |client: &mut Client| {
-        client.send(
-            COMMAND,
-            "list-policies",
-            &MessageWriter::message(|message| message.value("trap", "yes")),
-        );
-        let listed = client.event("list-policy");
-        assert_eq!(client.receive().unwrap().kind, RESPONSE, "there is one policy");
-        listed.sections().next().unwrap().0.to_owned()
-    };
-    client.register("list-policy");
-    assert_eq!(policies(&mut client), "small/net");
-    client.succeed("load-conn", |message| connection(message, "small", "10.9.0.0/16", "trap"));
-    assert_eq!(policies(&mut client), "small/net");
+}
+
+/// The names of all traps, with their first remote traffic selector.
+fn traps(client: &mut Client) -> Vec<(String, String)> {
+    client.send(COMMAND, "list-policies", &MessageWriter::message(|message| message.value("trap", "yes")));
+    let mut traps = Vec::new();
+    loop {
+        let packet = client.receive().unwrap();
+        if packet.kind != EVENT {
+            assert_eq!((packet.kind, packet.message.text("errmsg")), (RESPONSE, None));
+            return traps;
+        }
+        let (name, trap) = packet.message.sections().next().unwrap();
+        let remote = String::from_utf8(trap.list("remote-ts")[0].to_vec()).unwrap();
+        traps.push((name.to_owned(), remote));
+    }
 }
 
 /// Names are looked up for each attempt, so that no name is refused.

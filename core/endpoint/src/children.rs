@@ -280,8 +280,8 @@ impl Children {
             self.by_sa.remove(id);
             self.counters.remove_sa(id, sas.datapath);
         }
-        let is_continued =
-            matches!(reason, DownReason::Peer | DownReason::Reauth) && self.group_has_siblings(child.group);
+        let is_continued = (reason == DownReason::Peer || reason.is_reauthentication())
+            && self.group_has_siblings(child.group);
         self.leave_group(child.group, &mut sas.spds());
         let sa = InboundSa { id: child.inbound, spi: child.spi_in };
         let lingers = reason == DownReason::Replaced || is_continued;

@@ -65,8 +65,10 @@ pub enum DownReason {
     DeadPeer,
     /// Its lifetime ended before it was replaced.
     Expired,
-    /// The peer started again and reported that it has no other SA (RFC 7296 section 2.4), or a new SA
-    /// replaces the old one by configuration.
+    /// The peer reported on a new SA that it has no other one, as after a restart (INITIAL_CONTACT, RFC 7296
+    /// section 2.4).
+    InitialContact,
+    /// A new SA replaces the old one by configuration.
     NotUnique,
     /// The peer refused it with this notification.
     Refused(NotifyType),
@@ -74,8 +76,44 @@ pub enum DownReason {
     Fault(PeerFault),
     /// A new SA with authentication replaces it.
     Reauth,
+    /// The peer has forgotten it, as after a restart.
+    Forgotten {
+        /// What shows that.
+        sign: ForgottenSign,
+        /// Whether this host has replaced it by a new SA with authentication. Otherwise `dpd_action` applies,
+        /// as for a peer that does not respond.
+        is_reauthenticated: bool,
+    },
     /// It is no longer configured.
     Unconfigured,
+}
+
+/// What shows that the peer has forgotten an SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForgottenSign {
+    /// The peer has proved it with its token (RFC 6290).
+    CrashToken,
+    /// A message in clear said so (INVALID_IKE_SPI), and the peer did not respond on the SA.
+    Report,
+    /// The peer did not respond on the SA, but set up a new one.
+    Silence,
+}
+
+impl DownReason {
+    /// Whether a new SA with authentication, which this host has initiated, replaces the SA.
+    pub const fn is_reauthentication(self) -> bool {
+        matches!(self, Self::Reauth | Self::Forgotten { is_reauthenticated: true, .. })
+    }
+}
+
+impl fmt::Display for ForgottenSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CrashToken => "the peer has proved with its crash token that it has forgotten this SA",
+            Self::Report => "the peer reports that it does not know this SA, as after a restart",
+            Self::Silence => "the peer no longer responded on this SA, as after a restart",
+        })
+    }
 }
 
 /// Keys of an IKE SA, for decrypting captures. Reported on request only.
@@ -249,10 +287,14 @@ impl fmt::Display for DownReason {
             Self::Replaced => f.write_str("replaced"),
             Self::DeadPeer => f.write_str("the peer does not respond"),
             Self::Expired => f.write_str("its lifetime has ended"),
+            Self::InitialContact => f.write_str(
+                "the peer has reported that it has no other SA, as after a restart (INITIAL_CONTACT)",
+            ),
             Self::NotUnique => f.write_str("replaced by another SA with the same peer"),
             Self::Refused(notify) => write!(f, "refused by the peer: {notify}"),
             Self::Fault(fault) => fault.fmt(f),
             Self::Reauth => f.write_str("closed for reauthentication"),
+            Self::Forgotten { sign, .. } => sign.fmt(f),
             Self::Unconfigured => f.write_str("no longer configured"),
         }
     }

@@ -43,7 +43,7 @@ pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};
 pub use engine::{Ike, PendingRetry};
-pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys, KeyPair};
+pub use event::{AssignedConfig, ChildUp, DownReason, Event, ForgottenSign, IkeKeys, KeyPair};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use nat::NatStatus;
 pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};

@@ -101,7 +101,7 @@ fn a_restarted_peer_replaces_its_old_ike_sa() {
         pair.left.initiate(pair.now);
         pair.run();
         assert_eq!(count(&pair), (1, 1), "{name}");
-        assert_eq!(pair.right.down_reasons(), [casemate_ike::DownReason::NotUnique], "{name}");
+        assert_eq!(pair.right.down_reasons(), [casemate_ike::DownReason::InitialContact], "{name}");
     }
 }
 

@@ -102,5 +102,8 @@ fn a_restarted_peer_gets_each_of_its_addresses_once() {
     assert_eq!(held(&pair.left), both);
     pair.left = IkePeer::new(pair::LEFT, 5, left);
     begin(&mut pair);
-    assert_eq!((pair.right.down_reasons(), held(&pair.left)), (vec![DownReason::NotUnique], both.to_vec()));
+    assert_eq!(
+        (pair.right.down_reasons(), held(&pair.left)),
+        (vec![DownReason::InitialContact], both.to_vec())
+    );
 }

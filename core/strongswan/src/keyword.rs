@@ -43,7 +43,8 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
             // No provider implements Curve448.
             KexMethod::X448 => Err(not_implemented(text)),
             KexMethod::Modp1024 if !cfg!(feature = "legacy") => Err(format!(
-                "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was expected"
+                "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was \
+                 expected"
             )),
             kex => Ok(Keyword::Kex(kex)),
         };

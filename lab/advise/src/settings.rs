@@ -89,14 +89,14 @@ impl Settings {
         self.encap_auto = measured.is_ok_and(|samples| samples.verdict() == EncapsulationVerdict::Faster);
         self.reasons.push(match measured {
             Ok(samples) if self.encap_auto => format!(
-                "encap = auto: {}, at a cost of 8 bytes per packet. It has an effect only if both gateways are \
-                 Casemate and have it; a firewall must then admit UDP port 4500 instead of ESP",
+                "encap = auto: {}, at a cost of 8 bytes per packet. It has an effect only if both gateways \
+                 are Casemate and have it; a firewall must then admit UDP port 4500 instead of ESP",
                 samples.comparison()
             ),
             Ok(samples) => format!("no UDP encapsulation: {}", samples.comparison()),
             Err(reason) => format!(
-                "no UDP encapsulation: without a NAT it costs 8 bytes per packet. Whether one TCP stream is faster \
-                 with `encap = auto` was not measured: {reason}"
+                "no UDP encapsulation: without a NAT it costs 8 bytes per packet. Whether one TCP stream is \
+                 faster with `encap = auto` was not measured: {reason}"
             ),
         });
         self
@@ -115,9 +115,9 @@ impl Settings {
             [compressed, use_case.voice_format(suite)].map(|format| format.packet_len(VOICE_PAYLOAD));
         self.rohc = true;
         self.reasons.push(format!(
-            "rohc = yes: headers in the tunnel are compressed (RFC 5225, RFC 5856). A packet of G.729A has {voice} \
-             bytes instead of {whole}, so a call takes {:.1} kbit/s instead of {:.1}; TCP headers stay as they are. Only \
-             Casemate knows this key and implicit IVs: --other-peer leaves them out",
+            "rohc = yes: headers in the tunnel are compressed (RFC 5225, RFC 5856). A packet of G.729A has \
+             {voice} bytes instead of {whole}, so a call takes {:.1} kbit/s instead of {:.1}; TCP headers \
+             stay as they are. Only Casemate knows this key and implicit IVs: --other-peer leaves them out",
             kbit_per_second(voice),
             kbit_per_second(whole)
         ));

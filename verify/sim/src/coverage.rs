@@ -248,9 +248,12 @@ impl CoverageCounter {
 
     fn ike_down(&mut self, why: DownReason, untrusted: bool) {
         let situations = [
-            (Situation::Reauth, why == DownReason::Reauth),
-            (Situation::Dead, why == DownReason::DeadPeer),
-            (Situation::NotUnique, why == DownReason::NotUnique),
+            (Situation::Reauth, why.is_reauthentication()),
+            (
+                Situation::Dead,
+                matches!(why, DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. }),
+            ),
+            (Situation::NotUnique, matches!(why, DownReason::InitialContact | DownReason::NotUnique)),
             (Situation::IkeUnconfigured, why == DownReason::Unconfigured),
             (Situation::UntrustedRefused, untrusted && matches!(why, DownReason::Refused(_))),
         ];

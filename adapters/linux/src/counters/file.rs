@@ -60,8 +60,8 @@ pub enum CountersError {
 
 impl fmt::Display for CountersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ADVICE: &str = "It is unknown which numbers were used, so the keys must not be used again: delete the \
-                              file only together with the keys";
+        const ADVICE: &str = "It is unknown which numbers were used, so the keys must not be used again: \
+                              delete the file only together with the keys";
         match self {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
             Self::InUse(path) => write!(

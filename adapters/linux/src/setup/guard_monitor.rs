@@ -120,8 +120,8 @@ impl GuardMonitor {
                 let program = program.map(|name| format!(" ({name})")).unwrap_or_default();
                 format!("the guard was changed or removed by another program{program}; installing it again")
             } else {
-                "another program may have changed the guard, because messages of the kernel about changes were lost; \
-                 installing it again"
+                "another program may have changed the guard, because messages of the kernel about changes \
+                 were lost; installing it again"
                     .into()
             });
         } else if !is_tampered && script == Some(ScriptExtent::Whole) {

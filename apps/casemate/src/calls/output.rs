@@ -106,7 +106,10 @@ fn table(question: &Question, answers: &[Answer]) -> String {
             let _ = write!(text, "{cell:>8}");
         }
     }
-    text.push_str("\n\nkbit/s: one call, one direction. delay: average ms from mouth to ear with the maximum number of calls.\n");
+    text.push_str(
+        "\n\nkbit/s: one call, one direction. delay: average ms from mouth to ear with the maximum number of \
+         calls.\n",
+    );
     if answers.iter().any(|answer| answer.rating.is_none() && answer.plan.calls() > 0) {
         let why = match question.codec {
             Some(codec) => format!("ITU-T G.113 Appendix I has no pair of values for {}", codec.name),

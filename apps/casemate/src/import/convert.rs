@@ -3,11 +3,12 @@
 //! The identity of a side is made from its public key, so that two sides that are converted on their own
 //! agree. The secret is the PresharedKey, or a new random one.
 
-use super::wireguard::{WgConfig, WgPeer};
+use super::wireguard::{MAX_MTU, WIREGUARD_OVERHEAD, WgConfig, WgPeer};
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{KexMethod, Provider, Rng};
 use casemate_sa::AddrRange;
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 use zeroize::Zeroizing;
 
 /// Something to say about a line.
@@ -18,9 +19,9 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
-/// The longest difference between a packet of WireGuard and what it contains: IPv6, UDP, and WireGuard's own
-/// header and tag. wg-quick(8) subtracts it from the MTU of the path.
-const WIREGUARD_OVERHEAD: u16 = 80;
+/// Smallest MTU inside a tunnel over IPv6, whose links have an MTU of 1,280 bytes or more (RFC 8200 section
+/// 5).
+const MIN_MTU_OVER_V6: u16 = 1_280 - WIREGUARD_OVERHEAD;
 
 /// A converted file.
 pub(super) struct Conversion<'c> {
@@ -62,6 +63,7 @@ impl<'c> Conversion<'c> {
         let unusable = |line| Note { line, text: "a valid key of Curve25519 was expected".into() };
         let private = config.private_key.as_ref().ok_or_else(|| unusable(1))?;
         let public = public_key(&private.bytes).ok_or_else(|| unusable(1))?;
+        check_mtu(config, address)?;
         let mut peers = Vec::new();
         for (number, peer) in config.peers.iter().enumerate() {
             let key = peer.public_key.as_ref().ok_or_else(|| unusable(peer.line))?;
@@ -211,7 +213,21 @@ impl<'c> Conversion<'c> {
 
     /// The longest packet on the way: that of WireGuard, which has the MTU inside.
     fn mtu(&self) -> Option<u16> {
-        self.config.mtu.as_ref().map(|mtu| mtu.value.saturating_add(WIREGUARD_OVERHEAD))
+        self.config.mtu.as_ref().and_then(|mtu| mtu.value.checked_add(WIREGUARD_OVERHEAD))
+    }
+}
+
+/// Checks that `mtu` accepts the MTU for each address that a file names.
+fn check_mtu(config: &WgConfig, address: Option<&str>) -> Result<(), Note> {
+    let endpoints = config.peers.iter().filter_map(|peer| peer.endpoint.as_ref());
+    let mut hosts = endpoints.map(|endpoint| &*endpoint.value.0).chain(address);
+    let is_over_v6 = hosts.any(|host| host.parse::<Ipv6Addr>().is_ok());
+    match config.mtu.as_ref().filter(|mtu| is_over_v6 && mtu.value < MIN_MTU_OVER_V6) {
+        None => Ok(()),
+        Some(mtu) => Err(Note {
+            line: mtu.line,
+            text: format!("MTU: a number from {MIN_MTU_OVER_V6} to {MAX_MTU} was expected with IPv6"),
+        }),
     }
 }
 

@@ -88,7 +88,8 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 /// The text of a file of limited length.
 fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = File::open(path)
+        .map_err(|error| format!("{error}: a configuration of WireGuard for wg-quick(8) was expected"))?;
     file.take(MAX_FILE.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > MAX_FILE {
         return Err(format!("a file of at most {MAX_FILE} bytes was expected"));

@@ -7,6 +7,14 @@ use casemate_strongswan::parse_addr_range;
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
+/// The longest difference between a packet of WireGuard and what it contains: IPv6, UDP, and WireGuard's own
+/// header and tag. wg-quick(8) subtracts it from the MTU of the path.
+pub(super) const WIREGUARD_OVERHEAD: u16 = 80;
+/// Smallest MTU of IPv4 hosts (RFC 791).
+const MIN_MTU: u16 = 576;
+/// Largest MTU whose packets fit an IP packet.
+pub(super) const MAX_MTU: u16 = u16::MAX - WIREGUARD_OVERHEAD;
+
 /// Maximum number of peers.
 const MAX_PEERS: usize = 1_000;
 
@@ -116,7 +124,7 @@ impl WgConfig {
             (Section::Interface, "address", _) => list(value, interface_address)
                 .map(|addrs| self.addresses.extend(addrs.into_iter().map(|value| At { line, value }))),
             (Section::Interface, "mtu", _) => {
-                number(value, 576).map(|value| self.mtu = Some(At { line, value }))
+                number(value, MIN_MTU, MAX_MTU).map(|value| self.mtu = Some(At { line, value }))
             }
             (Section::Interface, other, _) if OTHERS.contains(&other) => {
                 self.others.push(At { line, value: name.to_owned() });
@@ -137,7 +145,7 @@ impl WgConfig {
                 Ok(())
             }
             (Section::Peer, "persistentkeepalive", Some(peer)) => {
-                number(value, 1).map(|value| peer.keepalive = Some(At { line, value }))
+                number(value, 1, u16::MAX).map(|value| peer.keepalive = Some(At { line, value }))
             }
             (Section::None, ..) => Err("the section [Interface] or [Peer] was expected first".into()),
             _ => Err("a key of wg(8) or wg-quick(8) that belongs to this section was expected".into()),
@@ -183,9 +191,9 @@ fn key(text: &str) -> Result<Key, String> {
     Ok(Key { bytes, text: Zeroizing::new(text.to_owned()) })
 }
 
-fn number(text: &str, min: u16) -> Result<u16, String> {
-    let value = text.parse().ok().filter(|value| *value >= min);
-    value.ok_or_else(|| format!("a number from {min} to {} was expected", u16::MAX))
+fn number(text: &str, min: u16, max: u16) -> Result<u16, String> {
+    let value = text.parse().ok().filter(|value| (min..=max).contains(value));
+    value.ok_or_else(|| format!("a number from {min} to {max} was expected"))
 }
 
 /// Items separated by commas.
@@ -251,7 +259,7 @@ mod tests {
             "1: Address: the section [Interface] or [Peer] was expected first",
             "3: PrivateKey: 32 bytes in Base64 were expected",
             "4: Address: `10.0.0.1/33`: an address or a subnet was expected",
-            "5: MTU: a number from 576 to 65535 was expected",
+            "5: MTU: a number from 576 to 65455 was expected",
             "6: Colour: a key of wg(8)",
             "7: `Key = value` was expected",
             "8: only one section [Interface]",

@@ -127,7 +127,10 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     }
     match File::open(path) {
         Ok(file) => Ok(Box::new(BufReader::with_capacity(1 << 16, file))),
-        Err(error) => Err(Failure::bad_input(format!("{}: {error}", path.display()))),
+        Err(error) => Err(Failure::bad_input(format!(
+            "{}: {error}: a capture in the format pcap or pcapng, or `-` for standard input, was expected",
+            path.display()
+        ))),
     }
 }
 

@@ -71,7 +71,8 @@ impl Keyring {
         if self.own_key(connection, &[]).is_none() {
             let suitable = id.map_or(String::new(), |id| format!(" that contains the identity {id}"));
             return Some(format!(
-                "connection {name}: a certificate{suitable} and its private key were expected in x509 and private"
+                "connection {name}: a certificate{suitable} and its private key were expected in x509 and \
+                 private"
             ));
         }
         // No certificate contains such an identity; the peer may accept it all the same.

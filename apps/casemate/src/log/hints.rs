@@ -148,8 +148,8 @@ fn silence(exchange: ExchangeType, remote: SocketAddr) -> String {
     let port = remote.port();
     match exchange {
         ExchangeType::IKE_SA_INIT => format!(
-            "no response at all: the peer is down, the address is wrong, a route is missing, or UDP port {port} \
-             is blocked on the way"
+            "no response at all: the peer is down, the address is wrong, a route is missing, or UDP port \
+             {port} is blocked on the way"
         ),
         ExchangeType::IKE_AUTH if port == NATT_PORT => format!(
             "the peer responded on the IKE port before: UDP port {port} is blocked on the way, or the peer \

@@ -233,8 +233,10 @@ const fn level_of(reason: DownReason) -> Level {
         DownReason::Local
         | DownReason::Peer
         | DownReason::Replaced
+        | DownReason::InitialContact
         | DownReason::NotUnique
         | DownReason::Reauth
+        | DownReason::Forgotten { .. }
         | DownReason::Unconfigured => Level::Info,
         DownReason::DeadPeer | DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => {
             Level::Warning

@@ -33,8 +33,8 @@ impl FromStr for MetricsAddress {
         let address: SocketAddr = text.parse().map_err(|_| expected.to_owned())?;
         if !address.ip().is_loopback() {
             return Err("metrics have no authentication and no encryption, so they are not served to other \
-                        hosts: use 127.0.0.1, [::1] or a Unix socket, and a reverse proxy with TLS for other \
-                        hosts"
+                        hosts: --metrics unix:/PATH or --metrics 127.0.0.1:PORT was expected, with a reverse \
+                        proxy with TLS for other hosts"
                 .into());
         }
         if address.port() == 0 {
@@ -59,7 +59,12 @@ impl MetricsAddress {
         match self {
             Self::Unix(path) => unix_socket::listen_alone(path, OPTION).map(MetricsListener::Unix),
             Self::Loopback(address) => {
-                let failed = |error| Error::new(address.to_string(), error);
+                let failed = |error| {
+                    Error::other(
+                        address.to_string(),
+                        format!("{error}: another port was expected with {OPTION}"),
+                    )
+                };
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 Ok(MetricsListener::Tcp(listener))

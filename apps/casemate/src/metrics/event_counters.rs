@@ -190,11 +190,12 @@ fn failure(reason: DownReason) -> Option<&'static str> {
     Some(match reason {
         DownReason::Fault(fault) => fault.name(),
         DownReason::Refused(notify) => notify.name().unwrap_or("other-notification"),
-        DownReason::DeadPeer => "no-response",
+        DownReason::DeadPeer | DownReason::Forgotten { .. } => "no-response",
         DownReason::Peer => "closed-by-peer",
         DownReason::Expired => "timeout",
         DownReason::Local
         | DownReason::Replaced
+        | DownReason::InitialContact
         | DownReason::NotUnique
         | DownReason::Reauth
         | DownReason::Unconfigured => return None,
@@ -221,10 +222,10 @@ const fn end(reason: DownReason) -> &'static str {
         DownReason::Replaced => "rekeyed",
         DownReason::DeadPeer => "no-response",
         DownReason::Expired => "expired",
-        DownReason::NotUnique => "not-unique",
+        DownReason::InitialContact | DownReason::NotUnique => "not-unique",
         DownReason::Refused(_) => "refused",
         DownReason::Fault(_) => "fault",
-        DownReason::Reauth => "reauthentication",
+        DownReason::Reauth | DownReason::Forgotten { .. } => "reauthentication",
         DownReason::Unconfigured => "unconfigured",
     }
 }

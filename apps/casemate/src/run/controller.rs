@@ -4,7 +4,7 @@ use super::ike::IkeState;
 use super::key_log::KeyLog;
 use super::reload::{PendingReload, ReloadClient};
 use crate::command::{self, PendingCommand};
-use crate::config_source::{ConfigSource, LoadedConfig};
+use crate::config_source::ConfigSource;
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::history::History;
@@ -17,7 +17,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
-use crate::swanctl::FilesRead;
+use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
 use crate::vici::ViciServer;
 use crate::why;
@@ -50,7 +50,7 @@ pub(super) struct RunController {
     pub(super) log: Log,
     pub(super) manager: ServiceManager,
     /// What happened to each connection lately.
-    history: History,
+    pub(super) history: History,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     pub(super) responses: Vec<(Reply, String)>,
@@ -63,8 +63,8 @@ pub(super) struct RunController {
     pub(super) keyring: Arc<Keyring>,
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
-    /// Whether the configuration allows quick crash detection.
-    has_quick_crash_detection: bool,
+    /// Settings of IKE of the current configuration.
+    pub(super) charon: Charon,
     /// The scheduler configuration at start, which a reload cannot change.
     pub(super) scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
@@ -102,7 +102,7 @@ impl RunController {
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
             crash_secret: None,
-            has_quick_crash_detection: false,
+            charon: Charon::default(),
             scheduling: None,
             performance: Performance::default(),
             reload: None,
@@ -165,38 +165,11 @@ impl RunController {
     }
 
     /// Gives the secret to the endpoint, if the configuration allows that.
-    fn use_crash_secret(&self, context: &mut EndpointContext) {
-        let secret = self.crash_secret.clone().filter(|_| self.has_quick_crash_detection);
+    pub(super) fn use_crash_secret(&self, context: &mut EndpointContext) {
+        let secret = self.crash_secret.clone().filter(|_| self.charon.quick_crash_detection);
         context.with(|endpoint, _| endpoint.set_crash_secret(secret));
     }
 
-    /// Replaces the active configuration.
-    pub(super) fn apply(
-        &mut self,
-        loaded: LoadedConfig,
-        context: &mut EndpointContext,
-    ) -> Result<(), String> {
-        let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
-        context.set_credentials(self.keyring.clone());
-        self.has_quick_crash_detection = loaded.charon.quick_crash_detection;
-        context.with(|endpoint, _| endpoint.set_retransmission(loaded.charon.retransmission));
-        self.use_crash_secret(context);
-        let (connections, pools) = (loaded.connections, loaded.pools);
-        self.history.reconfigure(&connections);
-        let of_metrics = self.metrics.is_some().then(|| connections.clone());
-        let configured = context.with(|endpoint, context| endpoint.configure(connections, &pools, context));
-        if let (Ok(()), Some(vici)) = (&configured, &mut self.vici) {
-            vici.set_configuration(loaded.base, pools);
-        }
-        if let (Ok(()), Some(metrics), Some(connections)) = (&configured, &mut self.metrics, of_metrics) {
-            metrics.configure(&connections);
-        }
-        configured.map_err(|error| {
-            context.set_credentials(before.clone());
-            self.keyring = before;
-            error.to_string()
-        })
-    }
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
         let result = match request {
             Request::Status => {
@@ -245,6 +218,7 @@ impl RunController {
         };
         let _ = reply.send(outcome(&result));
     }
+
     /// Serves metrics at this address.
     pub(super) fn serve_metrics(&mut self, channel: MetricsChannel, address: &MetricsAddress) {
         let socket = match address {
@@ -361,6 +335,7 @@ impl EngineHandler for RunController {
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
+
 /// Commands in progress, with the clients that wait for them.
 #[derive(Default)]
 struct PendingCommands(Vec<(PendingCommand, Reply)>);

@@ -67,7 +67,7 @@ fn write_child(text: &mut String, child: &ChildConfig) -> fmt::Result {
         text,
         "#     start_action = {}, dpd_action = {}, close_action = {}",
         start_action(child.start_action),
-        close_action(child.dpd_action),
+        dpd_action(child.dpd_action),
         close_action(child.close_action)
     )
 }
@@ -90,11 +90,20 @@ const fn start_action(action: StartAction) -> &'static str {
     }
 }
 
-/// The keyword, without the synonyms of strongSwan.
+/// The keyword of `close_action`, without the synonyms of strongSwan.
 const fn close_action(action: CloseAction) -> &'static str {
     match action {
         CloseAction::Clear => "none",
         CloseAction::Trap => "trap",
         CloseAction::Restart => "start",
+    }
+}
+
+/// The keyword of `dpd_action`, without the synonyms of strongSwan.
+const fn dpd_action(action: CloseAction) -> &'static str {
+    match action {
+        CloseAction::Clear => "clear",
+        CloseAction::Trap => "trap",
+        CloseAction::Restart => "restart",
     }
 }

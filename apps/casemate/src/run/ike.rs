@@ -2,6 +2,7 @@
 
 use super::RunArgs;
 use super::description;
+use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::{ConfigSource, LoadedConfig};
@@ -9,7 +10,6 @@ use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::output;
 use crate::status::InstanceIdentity;
-use crate::swanctl;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
@@ -60,7 +60,10 @@ impl IkeConfig {
             None => Vec::new(),
         };
         // A running instance gets its policies from the endpoint, after the plan.
-        let policies = if args.dry_run { initial_policies(&loaded)? } else { InitialPolicies::default() };
+        let policies = match args.dry_run {
+            true => initial_policies(&loaded, start)?,
+            false => InitialPolicies::default(),
+        };
         let (endpoint, key_log) = endpoint_with_key_log(start)?;
         Ok(Prepared {
             instance,
@@ -91,7 +94,10 @@ impl IkeConfig {
 /// Makes the endpoint, and opens the files of `--save-keys`, except in a dry run.
 fn endpoint_with_key_log(start: &mut Start<'_>) -> Result<(Endpoint, Option<KeyLog>), Failure> {
     let directory = start.args.save_keys.as_deref().filter(|_| !start.args.dry_run);
-    let key_log = directory.map(KeyLog::open).transpose().map_err(Failure::failed)?;
+    let key_log = directory
+        .map(KeyLog::open)
+        .transpose()
+        .map_err(|error| Failure::failed(format!("--save-keys: {error}")))?;
     let mut datapath = Datapath::new(DatapathConfig {
         limits: LIMITS,
         seed: start.rng.secret_u64(),
@@ -129,8 +135,10 @@ impl IkeState {
     }
 }
 
-/// Returns the policies that these connections install at start.
-fn initial_policies(loaded: &LoadedConfig) -> Result<InitialPolicies, Failure> {
+/// Returns the policies that these connections install at start. Logs the names that have no address.
+fn initial_policies(loaded: &LoadedConfig, start: &mut Start<'_>) -> Result<InitialPolicies, Failure> {
+    let HostNames { addrs, problems } = HostNames::of(&loaded.connections);
+    problems.iter().for_each(|problem| start.log.warn(problem));
     let mut endpoint = Endpoint::new(Datapath::new(DatapathConfig::server(0)), IkeSettings::SERVER);
     let (mut rng, credentials) = (SystemRng::new().map_err(Failure::failed)?, Keyring::empty());
     let mut context = Context {
@@ -139,7 +147,7 @@ fn initial_policies(loaded: &LoadedConfig) -> Result<InitialPolicies, Failure> {
         rng: &mut rng,
         providers: &Providers(&[]),
         credentials: &credentials,
-        routes: &PresentRoutes,
+        routes: &PresentRoutes(addrs),
     };
     let connections = loaded.connections.iter().map(without_start).collect();
     endpoint.configure(connections, &loaded.pools, &mut context).map_err(Failure::failed)?;
@@ -161,9 +169,9 @@ fn without_start(connection: &Arc<Connection>) -> Arc<Connection> {
     Arc::new(connection)
 }
 
-/// The current routes of the host, and the addresses of names. Looking them up requires no privilege, unlike
-/// for a running instance, and may take some seconds.
-struct PresentRoutes;
+/// The current routes of the host, and the addresses of names. Looking the routes up requires no privilege,
+/// unlike for a running instance.
+struct PresentRoutes(HashMap<String, Vec<IpAddr>>);
 
 impl Routes for PresentRoutes {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
@@ -176,6 +184,6 @@ impl Routes for PresentRoutes {
     }
 
     fn host_addrs(&self, name: &str, _: Lookup) -> HostAddrs {
-        swanctl::look_up(name).map_or(HostAddrs::Unknown, HostAddrs::Known)
+        self.0.get(name).cloned().map_or(HostAddrs::Unknown, HostAddrs::Known)
     }
 }

@@ -25,10 +25,13 @@ impl KeyLog {
     /// Opens the files in `directory` for appending. A new directory and the files are accessible to this
     /// user only; files that others can read, symbolic links, and files of other users are refused.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let at = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| {
+            at(directory, io::Error::new(error.kind(), format!("{error}: a directory was expected")))
+        })?;
         private_file::check_parent(directory).map_err(|error| at(directory, error))?;
         let open = |name: &str| {
             let path = directory.join(name);

@@ -103,7 +103,9 @@ impl ManualState {
 }
 
 fn open_counters(path: &Path, log: &mut Log) -> Result<CounterStoreBuilder, Failure> {
-    let file = CounterFile::open(path).map_err(Failure::failed)?;
+    let file = CounterFile::open(path).map_err(|error| {
+        Failure::failed(format!("{error}: --counters with a file in an existing directory was expected"))
+    })?;
     if file.is_new() {
         log.info(&format!(
             "{} is new: it records sequence numbers from now on only, so the keys must be unused",

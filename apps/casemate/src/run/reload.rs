@@ -3,10 +3,13 @@
 use super::controller::{READY, RELOAD_FAILED, RunController};
 use crate::config_source::{ConfigReload, LoadedConfig, ReloadKind};
 use crate::control::{Reply, outcome};
+use crate::keyring::Keyring;
 use crate::log::level::Level;
+use crate::swanctl::Charon;
 use crate::vici::{Loaded, SessionId};
-use casemate_linux::EndpointHandle;
+use casemate_linux::{EndpointContext, EndpointHandle};
 use std::mem;
+use std::sync::Arc;
 
 /// A client that waits for a reload.
 pub(super) enum ReloadClient {
@@ -24,20 +27,18 @@ pub(super) struct PendingReload {
 }
 
 impl RunController {
-    /// Logs the warnings of a reloaded configuration.
-    fn warn(&mut self, loaded: &LoadedConfig) {
-        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
-        if loaded.scheduling != self.scheduling {
-            // The queues of the TUN interface depend on the scheduler and cannot change at run time.
-            self.log
-                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
+    /// The warnings of a reloaded configuration, for the log.
+    fn warnings(&self, loaded: &mut LoadedConfig) -> Vec<String> {
+        let mut warnings = mem::take(&mut loaded.warnings);
+        // The queues of the TUN interface depend on the scheduler and cannot change at run time.
+        let fixed = [
+            ("scheduler", loaded.scheduling != self.scheduling),
+            ("performance", loaded.performance != self.performance),
+        ];
+        for (section, _) in fixed.into_iter().filter(|(_, is_changed)| *is_changed) {
+            warnings.push(format!("{section}: the changes take effect when the instance is restarted"));
         }
-        if loaded.performance != self.performance {
-            self.log.program(
-                Level::Warning,
-                "performance: the changes take effect when the instance is restarted",
-            );
-        }
+        warnings
     }
 
     /// Warns if the files of the configuration cannot be read with the remaining privileges.
@@ -94,9 +95,11 @@ impl RunController {
         let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
         let Some(PendingReload { clients, change, .. }) = self.reload.take() else { return };
         let is_valid = loaded.is_ok();
-        let result = loaded.and_then(|loaded| {
-            self.warn(&loaded);
-            self.apply(loaded, &mut handle.lock())
+        let result = loaded.and_then(|mut loaded| {
+            let warnings = self.warnings(&mut loaded);
+            self.apply(loaded, &mut handle.lock())?;
+            warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
+            Ok(())
         });
         self.end_change(&result, clients.is_some(), is_valid, change, handle);
         if let Some(clients) = clients {
@@ -105,6 +108,45 @@ impl RunController {
         if let Some(clients) = self.next_reload.take() {
             self.start_reload(clients);
         }
+    }
+
+    /// Replaces the active configuration. If the endpoint has no room for its policies, nothing changes.
+    pub(super) fn apply(
+        &mut self,
+        loaded: LoadedConfig,
+        context: &mut EndpointContext,
+    ) -> Result<(), String> {
+        let LoadedConfig { connections, pools, keyring, charon, base, .. } = loaded;
+        // Before the connections, because the endpoint initiates them with these keys and settings.
+        let (former_keyring, former_charon) = self.use_settings(Arc::new(keyring), charon, context);
+        let configured =
+            context.with(|endpoint, context| endpoint.configure(connections.clone(), &pools, context));
+        if let Err(error) = configured {
+            self.use_settings(former_keyring, former_charon, context);
+            return Err(error.to_string());
+        }
+        self.history.reconfigure(&connections);
+        if let Some(vici) = &mut self.vici {
+            vici.set_configuration(base, pools);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.configure(&connections);
+        }
+        Ok(())
+    }
+
+    /// Replaces the keys and the settings of IKE. Returns the former ones.
+    fn use_settings(
+        &mut self,
+        keyring: Arc<Keyring>,
+        charon: Charon,
+        context: &mut EndpointContext,
+    ) -> (Arc<Keyring>, Charon) {
+        let former = (mem::replace(&mut self.keyring, keyring), mem::replace(&mut self.charon, charon));
+        context.set_credentials(self.keyring.clone());
+        context.with(|endpoint, _| endpoint.set_retransmission(charon.retransmission));
+        self.use_crash_secret(context);
+        former
     }
 
     /// Logs the result of a reload and queues the responses to the clients, which are sent when the

@@ -130,8 +130,9 @@ impl InitialPolicies {
 
 /// Starts an instance and runs it until a signal or an error. A dry run only prints the plan.
 pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
-    // Before any thread is started, so that signals reach only the engine's event loop.
-    let signals = Signals::block().map_err(Failure::failed)?;
+    // Before any thread is started, so that signals reach only the engine's event loop. A dry run has none:
+    // a signal ends the process.
+    let signals = (!args.dry_run).then(Signals::block).transpose().map_err(Failure::failed)?;
     let mut log = open_log(&args.log)?;
     mode.warnings().iter().for_each(|warning| log.warn(warning));
     if !args.dry_run {
@@ -140,7 +141,7 @@ pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftove
     let mut start = Start::new(args, log, leftovers)?;
     let mut prepared = mode.prepare(&mut start)?;
     let plan = prepared.plan(args, &mut start.netlink)?;
-    let Some(resources) = prepared.instance.resources.take() else {
+    let (Some(resources), Some(signals)) = (prepared.instance.resources.take(), signals) else {
         return output::print(&format!("{plan}{}", prepared.notes));
     };
     run_instance(prepared, plan, resources, start, signals)
@@ -268,8 +269,8 @@ fn check_privileges() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::failed(format!(
-        "this user may not move packets: {} {} missing; run it as root, or give it CAP_NET_ADMIN, CAP_NET_RAW \
-         and, for IKE, CAP_NET_BIND_SERVICE (`--dry-run` needs none)",
+        "this user may not move packets: {} {} missing; run it as root, or give it CAP_NET_ADMIN, \
+         CAP_NET_RAW and, for IKE, CAP_NET_BIND_SERVICE (`--dry-run` needs none)",
         missing.join(" and "),
         if missing.len() == 1 { "is" } else { "are" },
     )))

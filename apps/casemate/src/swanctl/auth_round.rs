@@ -55,8 +55,8 @@ pub struct OwnSignature {
 }
 
 /// Warning for a peer whose authentication method is not given, with the next step.
-pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; set `auth` of `remote` to \
-     `pubkey` or `psk`";
+pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; \
+     set `auth` of `remote` to `pubkey` or `psk`";
 
 const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
 const NO_TLS: &str = "no EAP method with TLS is implemented";

@@ -21,8 +21,9 @@ use std::time::Duration;
 const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
 /// Warning about `modp1024`.
-pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: modp2048, ecp256 or another \
-                                     stronger group was expected; remove it as soon as the peer has one";
+pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: \
+                                     modp2048, ecp256 or another stronger group was expected; remove it as \
+                                     soon as the peer has one";
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";

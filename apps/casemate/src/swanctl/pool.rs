@@ -86,6 +86,7 @@ pub(super) fn authority(
 
 /// Reads the `file:` URI of a CRL. Casemate never fetches a CRL over the network.
 fn crl(text: &str) -> Result<PathBuf, String> {
-    let expected = "CRLs are not fetched over the network: a URI such as file:///etc/ca.crl, or a file in the folder x509crl, was expected";
+    let expected = "CRLs are not fetched over the network: a URI such as file:///etc/ca.crl, or a file in \
+        the folder x509crl, was expected";
     absolute(text.strip_prefix("file://").ok_or(expected)?)
 }

@@ -91,7 +91,10 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Read(path, error) => {
+                let path = path.display();
+                write!(f, "{path}: {error}: --config FILE in the format of swanctl.conf(5) was expected")
+            }
             Self::Invalid(problems) => {
                 for (n, problem) in problems.iter().take(MAX_SHOWN).enumerate() {
                     let end = if n == 0 { "" } else { "\n" };

@@ -36,8 +36,8 @@ pub(super) fn summary(line: &Value) -> String {
         let packets = output::counted(undecided, "packet was", "packets were");
         let _ = write!(
             summary,
-            "\n{packets} dropped before decryption, so the selector could not match: `casemate trace peer ADDRESS` \
-             shows such packets"
+            "\n{packets} dropped before decryption, so the selector could not match: `casemate trace peer \
+             ADDRESS` shows such packets"
         );
     }
     summary
@@ -157,7 +157,8 @@ fn size(step: &Value) -> String {
         format!("{protected} bytes with protection, path MTU {mtu}")
     } else {
         format!(
-            "{protected} bytes with protection, longer than the path MTU of {mtu}: packets of up to {} bytes fit",
+            "{protected} bytes with protection, longer than the path MTU of {mtu}: packets of up to {} bytes \
+             fit",
             number(step, "inner_mtu")
         )
     }

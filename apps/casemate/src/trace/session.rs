@@ -164,6 +164,7 @@ fn check(count: u16, timeout: u16) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{count} packets within {timeout} s: 1 to {MAX_COUNT} packets within 1 to {MAX_TIMEOUT} s were expected"
+        "{count} packets within {timeout} s: 1 to {MAX_COUNT} packets within 1 to {MAX_TIMEOUT} s were \
+         expected"
     ))
 }

@@ -14,7 +14,7 @@ use super::{ChangeResult, ViciContext, ViciRequest};
 use crate::config_source::FileConfig;
 use crate::log::level::Level;
 use casemate_ike::config::Pool;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,8 +58,9 @@ pub(super) struct Changes {
     bursts: HashMap<SessionId, Burst>,
     /// Time of the oldest change that has not begun to take effect.
     pub(super) oldest_at: Option<Instant>,
-    /// Clients whose commands have succeeded, although the changes have not taken effect yet.
-    acknowledged: HashSet<SessionId>,
+    /// Clients whose commands have succeeded, although the changes have not taken effect yet, with the number
+    /// of the last such change.
+    acknowledged: HashMap<SessionId, u64>,
 }
 
 /// Times of the first and the last change of a burst.
@@ -87,6 +88,23 @@ impl Changes {
         self.changed_at = Some(now);
         self.oldest_at.get_or_insert(now);
         is_prompt
+    }
+
+    /// Notes that the client takes the last change for accepted.
+    fn acknowledge(&mut self, id: SessionId) {
+        self.acknowledged.insert(id, self.last);
+    }
+
+    /// Notes that the changes up to this one are in effect.
+    fn apply(&mut self, number: u64) {
+        self.applied = number;
+        self.acknowledged.retain(|_, last| *last > number);
+    }
+
+    /// Discards all changes that are not in effect. Returns the clients that take one of them for accepted.
+    fn discard(&mut self) -> Vec<SessionId> {
+        self.applied = self.last;
+        self.acknowledged.drain().map(|(id, _)| id).collect()
     }
 }
 
@@ -121,19 +139,15 @@ impl ViciServer {
         self.changes.cost = since.elapsed();
         match result {
             Ok(()) => {
-                self.changes.applied = number;
-                if number == self.changes.last {
-                    self.changes.acknowledged.clear();
-                }
+                self.changes.apply(number);
                 self.in_effect = loaded;
                 self.held.get_or_insert_default();
             }
             Err(error) => {
                 // Nothing of the change is in effect, so it is forgotten, and so is what followed.
                 self.loaded = self.in_effect.clone();
-                self.changes.applied = self.changes.last;
-                let ids = self.changes.acknowledged.drain();
-                self.discarded.extend(ids.map(|id| (id, error.clone())));
+                let ids = self.changes.discard();
+                self.discarded.extend(ids.into_iter().map(|id| (id, error.clone())));
                 context.log.program(Level::Error, &format!("vici: changes were refused: {error}"));
             }
         }
@@ -220,7 +234,7 @@ impl ViciServer {
                 if self.changes.add(id, Instant::now()) {
                     self.waiting.push((id, Waiting::Change(self.changes.last, response)));
                 } else {
-                    self.changes.acknowledged.insert(id);
+                    self.changes.acknowledge(id);
                     self.respond(id, response);
                 }
             }
@@ -247,5 +261,17 @@ mod tests {
         assert!(add(1_001, 1_100), "after a pause, a change is prompt again");
         assert!(!add(2_000, 10), "the last change took 1.1 s");
         assert!(add(2_000, 10));
+    }
+
+    #[test]
+    fn only_clients_whose_changes_were_discarded_are_told() {
+        let (mut changes, now) = (Changes::default(), Instant::now());
+        for id in [1, 2] {
+            changes.add(SessionId(id), now);
+            changes.acknowledge(SessionId(id));
+        }
+        changes.apply(1);
+        assert_eq!(changes.discard(), [SessionId(2)]);
+        assert_eq!((changes.applied, changes.discard()), (2, vec![]));
     }
 }

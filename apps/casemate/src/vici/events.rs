@@ -161,7 +161,7 @@ const fn alert(reason: DownReason) -> Option<&'static str> {
     match reason {
         DownReason::DeadPeer => Some("retransmit-send-timeout"),
         DownReason::Expired => Some("ike-sa-expired"),
-        DownReason::NotUnique => Some("unique-replace"),
+        DownReason::InitialContact | DownReason::NotUnique => Some("unique-replace"),
         _ => None,
     }
 }

@@ -75,7 +75,8 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
             if facts.last_refused.is_none() && record.is_none_or(|record| record.events.is_empty()) {
                 found.add(
                     "no peer has sent a request for it since the start",
-                    &["start the connection on the peer, and check that UDP ports 500 and 4500 reach this host"],
+                    &["start the connection on the peer, and check that UDP ports 500 and 4500 reach this \
+                       host"],
                 );
             }
         }
@@ -121,7 +122,8 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
         (1.., 0) => {
             let what = protocol(*udp);
             found.causes.push(format!(
-                "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not answer",
+                "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not \
+                 answer",
                 packets(packets_out, "has", "have")
             ));
             found.tries.push(format!(
@@ -135,9 +137,12 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
         (0, 1..) => found.add(
             format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
             &[
-                "check that applications of this host answer, and that their packets match local_ts and remote_ts",
-                "for a network behind this host, check forwarding (`sysctl net.ipv4.ip_forward`) and the route back",
-                "`casemate trace dir out` shows whether their packets reach this instance, and what becomes of them",
+                "check that applications of this host answer, and that their packets match local_ts and \
+                 remote_ts",
+                "for a network behind this host, check forwarding (`sysctl net.ipv4.ip_forward`) and the \
+                 route back",
+                "`casemate trace dir out` shows whether their packets reach this instance, and what becomes \
+                 of them",
             ],
         ),
         (0, 0) => found.add(
@@ -149,14 +154,12 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
                 let what = protocol(*udp);
                 found.add(
                     format!(
-                        "{name}: packets left until {} s after the last one had arrived: {what} is blocked on the way \
-                         now, the peer does not answer, or these packets need no answer",
+                        "{name}: packets left until {} s after the last one had arrived: {what} is blocked \
+                         on the way now, the peer does not answer, or these packets need no answer",
                         silence.as_secs()
                     ),
-                    &[
-                        "let it pass in packet filters between the hosts, in both directions; on the peer, check \
-                         `casemate why`, forwarding, and the route back",
-                    ],
+                    &["let it pass in packet filters between the hosts, in both directions; on the peer, \
+                         check `casemate why`, forwarding, and the route back"],
                 );
             }
         }

@@ -55,7 +55,8 @@ pub struct Located<T> {
 impl XfrmFile {
     /// Reads the file at `path`.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        let expected = "--xfrm FILE with lines of ip-xfrm(8)";
+        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error, expected))?;
         let text = Zeroizing::new(text);
         Self::parse(&text).map_err(|problems| LoadError::Invalid(path.to_owned(), problems))
     }
@@ -256,8 +257,8 @@ impl LineProblem {
 /// Why a file could not be loaded.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The file could not be read.
-    Read(PathBuf, io::Error),
+    /// The file could not be read, and what was expected instead.
+    Read(PathBuf, io::Error, &'static str),
     /// The file has errors: all of them, in the order of the lines.
     Invalid(PathBuf, Vec<LineProblem>),
 }
@@ -265,7 +266,9 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Read(path, error, expected) => {
+                write!(f, "{}: {error}: {expected} was expected", path.display())
+            }
             Self::Invalid(path, problems) => {
                 let shown = problems.iter().take(MAX_SHOWN);
                 for (n, problem) in shown.enumerate() {

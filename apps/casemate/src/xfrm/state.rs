@@ -18,8 +18,8 @@ use std::time::Duration;
 /// Default anti-replay window, in packets. (The kernel's default is no window.)
 pub const DEFAULT_REPLAY_WINDOW: u32 = 64;
 
-const EXPECTED: &str = "src, dst, proto, spi, mode, reqid, replay-window, replay-seq, replay-oseq, flag, extra-flag, \
-                        enc, auth, auth-trunc, aead, encap, sel, limit or tfcpad";
+const EXPECTED: &str = "src, dst, proto, spi, mode, reqid, replay-window, replay-seq, replay-oseq, flag, \
+                        extra-flag, enc, auth, auth-trunc, aead, encap, sel, limit or tfcpad";
 
 /// Takes the words after `state add`.
 pub(super) fn take_state(

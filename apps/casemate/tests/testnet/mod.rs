@@ -257,6 +257,12 @@ impl Host {
         self.start(self.config_program(casemate_with_nft(nft), conf))
     }
 
+    /// Starts `casemate run --dry-run` with this `swanctl.conf` and another file.
+    pub(crate) fn start_dry_run(&self, conf: &str, file: &ReplacedFile) -> Process {
+        let program = self.config_program(casemate_with_nft(file), conf).arg("--dry-run");
+        program.start_with(|command| self.netns.spawn(command))
+    }
+
     /// The error output of `casemate run --xfrm`, which must fail, with another program instead of `nft`.
     pub(crate) fn run_xfrm_fails(&self, xfrm: &str, nft: &ReplacedFile) -> String {
         self.fails(self.xfrm_program(casemate_with_nft(nft), xfrm))

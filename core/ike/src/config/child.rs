@@ -121,12 +121,15 @@ impl ChildConfig {
     /// one is, if one of the actions keeps the Child SA up without traffic.
     pub fn restarts_after(&self, reason: DownReason) -> bool {
         match reason {
-            DownReason::DeadPeer => self.dpd_action == CloseAction::Restart,
+            DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. } => {
+                self.dpd_action == CloseAction::Restart
+            }
+            DownReason::Reauth | DownReason::Forgotten { is_reauthenticated: true, .. } => true,
             DownReason::Peer => self.close_action == CloseAction::Restart,
-            DownReason::Reauth => true,
             DownReason::Expired => self.is_kept_up(),
             DownReason::Local
             | DownReason::Replaced
+            | DownReason::InitialContact
             | DownReason::NotUnique
             | DownReason::Refused(_)
             | DownReason::Fault(_)
@@ -140,15 +143,19 @@ impl ChildConfig {
     /// After a reload that changed the child, the new configuration decides.
     pub fn traps_after(&self, reason: DownReason) -> bool {
         match reason {
-            DownReason::DeadPeer => self.dpd_action == CloseAction::Trap,
+            DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. } => {
+                self.dpd_action == CloseAction::Trap
+            }
             DownReason::Peer => self.close_action == CloseAction::Trap,
             DownReason::Local => false,
             DownReason::Replaced
             | DownReason::Expired
+            | DownReason::InitialContact
             | DownReason::NotUnique
             | DownReason::Refused(_)
             | DownReason::Fault(_)
             | DownReason::Reauth
+            | DownReason::Forgotten { .. }
             | DownReason::Unconfigured => self.has_action(CloseAction::Trap),
         }
     }

@@ -6,7 +6,7 @@
 use super::Ike;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
-use crate::{Context, DownReason, Event, Host, IkeSaId, InitiateError, Lookup, Role};
+use crate::{Context, DownReason, Event, ForgottenSign, Host, IkeSaId, InitiateError, Lookup, Role};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use core::time::Duration;
@@ -63,7 +63,9 @@ impl Ike {
             other.is_current() && other.has_same_scope(sa) && other.authenticated_at() > sa.authenticated_at()
         };
         if sa.is_reported_forgotten() && self.sas.of_connection(&connection).any(is_successor) {
-            self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(DownReason::DeadPeer, step));
+            let sign = sa.forgotten_by().unwrap_or(ForgottenSign::Report);
+            let reason = DownReason::Forgotten { sign, is_reauthenticated: false };
+            self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(reason, step));
             return;
         }
         let is_other = |other: &IkeSa| other.common.id != old && other.common.path.remote.ip() == peer;
@@ -141,10 +143,12 @@ impl Ike {
         let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
         let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<Vec<_>>();
         for id in ended {
-            self.apply_to_sa(id, host, context, |sa, step| match sa.seems_forgotten() {
+            self.apply_to_sa(id, host, context, |sa, step| match sa.forgotten_by() {
                 // The Delete payload would have to wait for the outstanding request.
-                true => sa.drop_silently(DownReason::Reauth, step),
-                false => sa.close(DownReason::Reauth, step),
+                Some(sign) => {
+                    sa.drop_silently(DownReason::Forgotten { sign, is_reauthenticated: true }, step)
+                }
+                None => sa.close(DownReason::Reauth, step),
             });
         }
     }

@@ -81,7 +81,7 @@ impl Established {
     ) -> State {
         let reason = end.reason;
         let children = self.children_to_restart(reason);
-        if self.phase != Phase::Replaced && (!children.is_empty() || reason == DownReason::Reauth) {
+        if self.phase != Phase::Replaced && (!children.is_empty() || reason.is_reauthentication()) {
             let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);
             let at = end.restart_at(attempts, common.role, step);
             let connection = common.connection.clone();

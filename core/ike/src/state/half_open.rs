@@ -295,7 +295,7 @@ impl HalfOpen {
             return Ok(false);
         }
         // A peer that has forgotten its old IKE SAs need not be notified.
-        let reason = DownReason::NotUnique;
+        let reason = if first_contact { DownReason::InitialContact } else { DownReason::NotUnique };
         let closes = older.into_iter().map(|ike| Effect::Close { ike, reason, notify_peer: !first_contact });
         step.shared.effects.extend(closes);
         Ok(true)

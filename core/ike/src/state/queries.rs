@@ -9,7 +9,7 @@ use crate::nat::NatStatus;
 use crate::state::timers::Timer;
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::Content;
-use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
+use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -82,9 +82,12 @@ impl IkeSa {
         matches!(&self.state, State::Established(state) if state.is_reported_forgotten())
     }
 
-    /// Whether the peer seems to have forgotten the IKE SA.
-    pub(crate) fn seems_forgotten(&self) -> bool {
-        matches!(&self.state, State::Established(state) if state.seems_forgotten())
+    /// What shows that the peer has forgotten the IKE SA, if it seems so.
+    pub(crate) fn forgotten_by(&self) -> Option<ForgottenSign> {
+        match &self.state {
+            State::Established(state) => state.forgotten_by(),
+            _ => None,
+        }
     }
 
     /// Whether another IKE SA has replaced this one, and this one waits for the peer to close it.
@@ -147,7 +150,7 @@ impl IkeSa {
             State::Established(state) => state.assigned_addrs().into(),
             _ => Vec::new(),
         };
-        Predecessor { origin: self.origin(), addrs, closes_if_refused: !self.seems_forgotten() }
+        Predecessor { origin: self.origin(), addrs, closes_if_refused: self.forgotten_by().is_none() }
     }
 
     /// The IKE SA that has to hand its Child SAs over to this one before the request is processed.

@@ -78,7 +78,7 @@ impl EndCause {
     /// initiator, so that only one of them does.
     pub(super) fn restart_at(self, attempts: u8, role: Role, step: &mut Step<'_, '_>) -> Instant {
         match self.reason {
-            DownReason::Reauth => step.context.now,
+            reason if reason.is_reauthentication() => step.context.now,
             _ if self.by_peer && role == Role::Responder => retry_at(attempts.saturating_add(1), step),
             _ if self.by_peer || attempts > 0 => retry_at(attempts, step),
             _ => step.context.now,

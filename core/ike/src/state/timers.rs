@@ -140,7 +140,7 @@ impl Established {
                     // Nothing has closed the IKE SA in time.
                     match self.phase {
                         Phase::Open if self.is_forgotten() => {
-                            return self.close_or_hand_over(common, DownReason::DeadPeer, step);
+                            return self.close_or_hand_over(common, crate::state::traffic::PROVED, step);
                         }
                         Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
                         Phase::Replaced | Phase::Closing => {

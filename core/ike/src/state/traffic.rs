@@ -7,12 +7,12 @@
 //! Child SAs send nothing (docs/decisions/0080-liveness-when-needed.md).
 
 use super::timers::Timer;
-use crate::DownReason;
 use crate::child_sa::ChildSa;
 use crate::config::AddrPattern;
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::state::{Established, SaCommon, State};
+use crate::{DownReason, ForgottenSign};
 use alloc::boxed::Box;
 use casemate_sa::Instant;
 use core::time::Duration;
@@ -37,6 +37,9 @@ const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
 /// forged.
 const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
 
+/// The end of an IKE SA that the peer has proved to have forgotten.
+pub(super) const PROVED: DownReason =
+    DownReason::Forgotten { sign: ForgottenSign::CrashToken, is_reauthenticated: false };
 /// Time for which an IKE SA that the peer has forgotten waits for its replacement.
 const REPLACEMENT_TIME: Duration = Duration::from_secs(5);
 
@@ -187,18 +190,23 @@ impl Established {
         if self.last_inbound(step) > self.traffic.suspected_at {
             self.traffic.trust();
         }
-        if self.seems_forgotten() && self.is_in_use() {
+        if self.forgotten_by().is_some() && self.is_in_use() {
             step.effect(Effect::ReplaceForgotten(common.id));
         }
     }
 
-    /// Whether the peer has proved that it has forgotten the IKE SA, or is suspected of that and has not
-    /// responded to several transmissions of the outstanding request.
-    pub(crate) fn seems_forgotten(&self) -> bool {
-        let needed =
-            if self.traffic.is_reported { RETRANSMISSIONS_AFTER_REPORT } else { RETRANSMISSIONS_IN_SILENCE };
+    /// What shows that the peer has forgotten the IKE SA: it has proved that, or is suspected of that and has
+    /// not responded to several transmissions of the outstanding request.
+    pub(crate) fn forgotten_by(&self) -> Option<ForgottenSign> {
+        if self.is_forgotten() {
+            return Some(ForgottenSign::CrashToken);
+        }
+        let (needed, sign) = match self.traffic.is_reported {
+            true => (RETRANSMISSIONS_AFTER_REPORT, ForgottenSign::Report),
+            false => (RETRANSMISSIONS_IN_SILENCE, ForgottenSign::Silence),
+        };
         let is_silent = self.channel.window.retransmissions() >= needed;
-        self.is_forgotten() || (self.traffic.suspected_at.is_some() && is_silent)
+        (self.traffic.suspected_at.is_some() && is_silent).then_some(sign)
     }
 
     /// Whether the peer has proved or reported that it has forgotten the IKE SA.
@@ -216,7 +224,7 @@ impl Established {
     pub(crate) fn on_crash(mut self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> State {
         let can_initiate = common.connection.remote_addrs.iter().any(AddrPattern::is_single);
         if !self.is_in_use() || !can_initiate {
-            let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
+            let reason = self.closing_reason().unwrap_or(PROVED);
             return self.close_or_hand_over(common, reason, step);
         }
         if !core::mem::replace(&mut self.traffic.is_forgotten, true) {

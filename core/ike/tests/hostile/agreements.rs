@@ -285,7 +285,7 @@ fn second(unique: Unique, forgotten: bool) -> Pair {
 #[test]
 fn a_second_ike_sa_of_a_peer_follows_the_unique_policy() {
     let kept = |pair: &Pair| (pair.right.ike.status().count(), pair.right.down_reasons());
-    let replaced = (1, vec![DownReason::NotUnique]);
+    let replaced = (1, vec![DownReason::InitialContact]);
     // INITIAL_CONTACT (RFC 7296 section 2.4) is obeyed unless `unique` is `never`.
     for unique in [Unique::No, Unique::Keep, Unique::Replace] {
         assert_eq!(kept(&second(unique, true)), replaced, "{unique:?}");

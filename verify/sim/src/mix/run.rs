@@ -362,16 +362,20 @@ impl Rules {
     fn allows_ike(&self, why: DownReason) -> bool {
         match why {
             DownReason::Replaced | DownReason::Unconfigured | DownReason::Peer => true,
-            DownReason::Local | DownReason::Reauth | DownReason::NotUnique => {
-                self.allowed_ends != AllowedEnds::Orderly
-            }
-            DownReason::DeadPeer => self.allowed_ends == AllowedEnds::Outage,
+            DownReason::Local
+            | DownReason::Reauth
+            | DownReason::Forgotten { is_reauthenticated: true, .. }
+            | DownReason::InitialContact
+            | DownReason::NotUnique => self.allowed_ends != AllowedEnds::Orderly,
+            DownReason::DeadPeer | DownReason::Forgotten { .. } => self.allowed_ends == AllowedEnds::Outage,
             DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => false,
         }
     }
 
     fn allows_child(&self, why: DownReason) -> bool {
+        let is_outage =
+            matches!(why, DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. });
         !matches!(why, DownReason::Fault(_) | DownReason::Expired)
-            && (why != DownReason::DeadPeer || self.allowed_ends == AllowedEnds::Outage)
+            && (!is_outage || self.allowed_ends == AllowedEnds::Outage)
     }
 }

@@ -42,7 +42,8 @@ pub struct KeyTable {
 impl KeyTable {
     /// Reads the file at `path`. It is an error if the file has rows and none of them is valid.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        let expected = "--ike-keys FILE in the format of Wireshark's ikev2_decryption_table";
+        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error, expected))?;
         let table = Self::parse(&Zeroizing::new(text));
         if table.rows.is_empty() && !table.problems.is_empty() {
             return Err(LoadError::Invalid(path.to_owned(), table.problems));

@@ -9,7 +9,8 @@ use casemate::ChildCounters;
 pub(super) const IKE_SAS: Family = Family::gauge(
     "casemate_ike_sas",
     &["connection", "state"],
-    "IKE SAs by state: connecting, established, or closing, which includes those that another one has replaced.",
+    "IKE SAs by state: connecting, established, or closing, which includes those that another one has \
+     replaced.",
     Rows::Connections(|connection, samples| {
         let states = connection.ike_sas;
         for (state, count) in [
@@ -79,8 +80,9 @@ pub(super) const ESTABLISHED: Family = Family::counter(
 pub(super) const FAILURES: Family = Family::counter(
     "casemate_negotiation_failures",
     &["connection", "kind", "reason"],
-    "Failed negotiations. The reason is a fault that this host found, in upper case a notification with which \
-     the peer refused, or another cause such as no-response. `casemate why CONNECTION` explains the last one.",
+    "Failed negotiations. The reason is a fault that this host found, in upper case a notification with \
+     which the peer refused, or another cause such as no-response. `casemate why CONNECTION` explains the \
+     last one.",
     Rows::Connections(|connection, samples| {
         by_kind(connection, |kind, events| {
             for (reason, count) in &events.failed {

@@ -135,7 +135,8 @@ pub(super) const CLASS_BYTES: Family = Family::counter(
 pub(super) const CLASS_OVER_CAP: Family = Family::counter(
     "casemate_class_over_cap_packets",
     &["class"],
-    "Packets of a low-latency class that waited for their turn like others, because the class was over its rate.",
+    "Packets of a low-latency class that waited for their turn like others, because the class was over its \
+     rate.",
     Rows::Once(|snapshot, samples| {
         by_class(snapshot, |class, counters| samples.write(&[class], counters.over_cap));
     }),
@@ -196,15 +197,16 @@ pub(super) const PADDING_BYTES: Family = Family::counter(
 pub(super) const REJECTED_WRITES: Family = Family::counter(
     "casemate_rejected_combined_writes",
     &[],
-    "Writes of several received packets at once that the kernel rejected. The packets were written one by one.",
+    "Writes of several received packets at once that the kernel rejected. The packets were written one by \
+     one.",
     Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.rejected_writes)),
 );
 
 pub(super) const GUARD_INSTALLED: Family = Family::gauge(
     "casemate_guard_installed",
     &[],
-    "1 if the packet filter that blocks protected traffic in clear is installed; 0 if another program has changed \
-     it and it is not restored yet.",
+    "1 if the packet filter that blocks protected traffic in clear is installed; 0 if another program has \
+     changed it and it is not restored yet.",
     Rows::Once(|snapshot, samples| {
         if let Some(guard) = snapshot.totals.guard {
             samples.write(&[], u8::from(guard.stands));
@@ -235,7 +237,8 @@ pub(super) const PROBLEMS: Family = Family::counter(
 pub(super) const LOST_EVENTS: Family = Family::counter(
     "casemate_lost_events",
     &[],
-    "Events about packets that were not logged, because too many occurred at once. Drops are counted in any case.",
+    "Events about packets that were not logged, because too many occurred at once. Drops are counted in any \
+     case.",
     Rows::Once(|snapshot, samples| samples.write(&[], snapshot.totals.lost_events)),
 );
 
