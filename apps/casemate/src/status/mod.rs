@@ -2,6 +2,7 @@
 
 mod child_traffic;
 mod connections;
+mod narrowing;
 mod snapshot;
 mod table;
 
@@ -14,6 +15,7 @@ use casemate_linux::instance::Instance;
 pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
 pub(crate) use connections::{ConnectionState, ConnectionStatus};
+pub(crate) use narrowing::Narrowing;
 use serde_json::Value;
 pub use snapshot::ike_sas;
 pub use snapshot::{InstanceIdentity, Snapshot};

@@ -2,6 +2,7 @@
 
 use super::child_traffic::path_mtu;
 use super::connections::ConnectionStatus;
+use super::narrowing::is_narrowed;
 use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
@@ -386,6 +387,7 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
         "esn": child.suite.esn,
         "local_ts": texts(&child.local),
         "remote_ts": texts(&child.remote),
+        "narrowed": is_narrowed(child),
         "dscp_values": code_points(child.child.dscp),
         "packets_in": inbound.packets,
         "bytes_in": inbound.bytes,

@@ -233,7 +233,7 @@ fn sa_row(sa: &Value) -> [String; 10] {
 /// Protocol and mode of an SA, flags that are set, and the DSCP values that it serves.
 fn what(sa: &Value) -> String {
     let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
-    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp")] {
+    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp"), ("narrowed", " narrowed")] {
         if sa.get(flag).and_then(Value::as_bool) == Some(true) {
             what.push_str(word);
         }
@@ -372,7 +372,7 @@ mod tests {
                 "children": [{
                     "name": "nets", "state": "installed", "protocol": "esp", "mode": "tunnel", "spi_in": "c1000001",
                     "spi_out": "c2000002", "local_ts": ["10.1.0.0/16"], "remote_ts": ["10.2.0.0/16", "10.3.0.0/16"],
-                    "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
+                    "narrowed": true, "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
                 }],
             }],
             "ike_waiting": [
@@ -385,7 +385,7 @@ mod tests {
         for line in [
             "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
             "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
-            "  office/nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
+            "  office/nets  installed  esp tunnel narrowed  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
             "  office  up       192.0.2.2  -             -",
             "  home    waiting  192.0.2.3  0:01:04       0:00:05 ago: ended: the peer does not respond",
             "  virtual addresses from office: 10.98.0.1",

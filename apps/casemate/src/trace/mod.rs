@@ -80,6 +80,13 @@ pub fn trace(args: &TraceArgs) -> Result<(), Failure> {
         output::counted(args.count, "packet", "packets"),
         args.timeout
     ));
+    let begin_shown = printable::value(begin.clone());
+    for note in begin_shown.get("notes").and_then(Value::as_array).into_iter().flatten() {
+        output::show_error(&format_args!(
+            "{}; packets outside the negotiated selectors may not reach this instance",
+            note.as_str().unwrap_or_default()
+        ));
+    }
     let mut routes = Routes::new(begin.get("mark").and_then(Value::as_u64).unwrap_or_default());
     while let Some(mut line) = next(&mut lines)? {
         if line.get("end").is_some() {

@@ -4,7 +4,7 @@
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
-use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus};
+use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing};
 use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
@@ -14,6 +14,7 @@ pub(super) struct Facts<'a> {
     pub(super) connection: &'a Connection,
     pub(super) status: &'a ConnectionStatus,
     pub(super) traffic: &'a [ChildTraffic],
+    pub(super) narrowings: &'a [Narrowing],
     pub(super) record: Option<&'a ConnectionHistory>,
     /// The last request of a peer that no connection accepted.
     pub(super) last_refused: Option<&'a PastEvent>,
@@ -40,6 +41,10 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     state(facts, &mut found);
     facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    for narrowing in facts.narrowings {
+        found.causes.push(narrowing.cause());
+        found.tries.extend(narrowing.advice());
+    }
     last_error(facts, &mut found);
     if facts.has_drops {
         found.add(

@@ -4,7 +4,7 @@
 use super::findings::{Facts, findings};
 use crate::history::{History, PastEvent};
 use crate::log::wording;
-use crate::status::{ChildTraffic, ConnectionStatus, child_traffic, seconds};
+use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, seconds};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, HostAddrs, Lookup};
 use casemate_linux::EndpointContext;
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ pub(crate) fn report(
         .find(|status| status.name == connection.name)
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
     let traffic = child_traffic(endpoint, &connection.name, context.now());
+    let narrowings =
+        Narrowing::all(endpoint.ike().status().filter(|sa| sa.connection.name == connection.name));
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name);
     let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();
@@ -39,6 +41,7 @@ pub(crate) fn report(
         connection: &connection,
         status: &status,
         traffic: &traffic,
+        narrowings: &narrowings,
         record,
         last_refused: refused.last().copied(),
         has_drops: !drops.is_empty(),

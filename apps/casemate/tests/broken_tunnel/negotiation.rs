@@ -1,6 +1,6 @@
 //! Configurations of the two hosts that do not fit together.
 
-use crate::testnet::Side;
+use crate::testnet::{Host, Side};
 use crate::tunnel::{BrokenTunnel, set};
 use std::time::Duration;
 
@@ -126,6 +126,30 @@ fn traffic_selectors_do_not_overlap() {
     let requested = "requested by this host: local_ts = 10.1.0.1/32, remote_ts = 10.77.0.0/16";
     tunnel.log_names(Side::Left, &["TS_UNACCEPTABLE", requested], AT_ONCE);
     tunnel.why_names(Side::Left, &["local_ts of each host must overlap"]);
+}
+
+#[test]
+fn the_peer_narrows_the_traffic_selectors() {
+    let tunnel = BrokenTunnel::start("the_peer_narrows_the_traffic_selectors", |left, _| {
+        set(&mut left.child, "remote_ts", "10.2.0.0/16");
+    });
+    let Some(tunnel) = tunnel else { return };
+    tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
+    let cause =
+        "gw/net: the Child SA is narrower than configured: remote_ts = 10.2.0.0/16, negotiated 10.2.0.1/32";
+    tunnel.why_names(Side::Left, &["gw: up", cause, "local_ts of the peer must contain 10.2.0.0/16"]);
+    let child = |side: &Host| side.status()["ike_sas"][0]["children"][0]["narrowed"].clone();
+    assert_eq!([child(&tunnel.net.left), child(&tunnel.net.right)], [true, false]);
+    let shown = tunnel.net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+    assert!(shown.contains("esp tunnel narrowed"), "{shown}");
+    // A packet that is configured and not negotiated.
+    let notes = |dst: &str| {
+        let trace = tunnel.net.left.casemate(&["trace", "dst", dst, "--timeout", "1"]);
+        String::from_utf8(trace.stderr).unwrap()
+    };
+    let note = format!("{cause}; packets outside the negotiated selectors may not reach this instance");
+    assert!(notes("10.2.9.9").contains(&note), "{}", notes("10.2.9.9"));
+    assert!(!notes("10.2.0.1").contains("narrower"), "{}", notes("10.2.0.1"));
 }
 
 #[test]
