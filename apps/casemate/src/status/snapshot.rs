@@ -5,6 +5,7 @@ use super::connections::ConnectionStatus;
 use super::narrowing::is_narrowed;
 use super::{seconds, word};
 use crate::history::History;
+use crate::providers;
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::pmtu::PathMtuSource;
@@ -27,6 +28,7 @@ pub struct InstanceIdentity {
     xfrm: Option<String>,
     config: Option<String>,
     counters: Option<String>,
+    /// Crypto providers of the SAs with manual keys.
     providers: HashMap<SaId, String>,
     /// Mark of packets that take the routes of the system.
     mark: u32,
@@ -41,9 +43,9 @@ impl InstanceIdentity {
     }
 
     /// For IKE: the file, or `None` if clients load the configuration.
-    pub fn of_config(args: &RunArgs, path: Option<&Path>, providers: HashMap<SaId, String>) -> Self {
+    pub fn of_config(args: &RunArgs, path: Option<&Path>) -> Self {
         let config = path.map(|path| path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers, mark: 0 }
+        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers: HashMap::new(), mark: 0 }
     }
 
     /// Sets the mark of packets that take the routes of the system.
@@ -133,7 +135,7 @@ impl Snapshot {
                 "priority": policy.priority,
             })
         };
-        let suites = self.ike.suites();
+        let negotiated = self.ike.algorithms();
         let drops: Map<String, Value> =
             self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
         json!({
@@ -145,7 +147,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
-            "sas": self.sas.iter().map(|sa| self.sa(sa, &suites)).collect::<Vec<_>>(),
+            "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
@@ -162,8 +164,8 @@ impl Snapshot {
         })
     }
 
-    /// `suites` are the negotiated algorithms of SAs.
-    fn sa(&self, sa: &SaStatus, suites: &HashMap<SaId, String>) -> Value {
+    /// `negotiated` are the algorithms of an SA of IKE.
+    fn sa(&self, sa: &SaStatus, negotiated: Option<&Algorithms>) -> Value {
         let meter = &sa.meter;
         let idle = meter.last_used.map(|last| seconds(self.at.since(last)));
         let window = sa.window.map(|window| {
@@ -191,8 +193,8 @@ impl Snapshot {
             "dst": sa.dst.to_string(),
             "protocol": sa.protocol.to_string(),
             "mode": sa.mode.to_string(),
-            "suite": suites.get(&sa.id).unwrap_or(&sa.suite),
-            "provider": self.identity.providers.get(&sa.id),
+            "suite": negotiated.map_or(&sa.suite, |algorithms| &algorithms.suite),
+            "provider": negotiated.map(|algorithms| &algorithms.provider).or(self.identity.providers.get(&sa.id)),
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,
@@ -257,6 +259,15 @@ pub(super) fn code_points(set: DscpSet) -> Vec<String> {
     set.iter().map(|dscp| dscp.to_string()).collect()
 }
 
+/// Negotiated algorithms.
+#[derive(Debug, Clone)]
+struct Algorithms {
+    /// In the notation of the configuration file.
+    suite: String,
+    /// Names of the crypto providers that process them.
+    provider: String,
+}
+
 /// A snapshot of the state of IKE.
 #[derive(Debug)]
 pub(super) struct IkeSnapshot {
@@ -302,15 +313,22 @@ impl IkeSnapshot {
         Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
     }
 
-    /// The algorithms of each SA of a Child SA, in the notation of the configuration file.
-    fn suites(&self) -> HashMap<SaId, String> {
-        let children = self.sas.iter().flat_map(|sa| &sa.children);
-        let of = |child: &ChildStatus| {
-            let sas = self.paths.get(&child.id)?;
-            let text = notation::child_suite(&child.suite);
-            Some([Some(sas.inbound), sas.outbound].into_iter().flatten().map(move |id| (id, text.clone())))
-        };
-        children.filter_map(of).flatten().collect()
+    /// The algorithms of each SA of a Child SA.
+    fn algorithms(&self) -> HashMap<SaId, Algorithms> {
+        let available = providers::all();
+        // Asking the providers takes longer than everything else, and most SAs have the same algorithms.
+        let mut known: HashMap<String, String> = HashMap::new();
+        let mut all = HashMap::new();
+        for child in self.sas.iter().flat_map(|sa| &sa.children) {
+            let Some(sas) = self.paths.get(&child.id) else { continue };
+            let suite = notation::child_suite(&child.suite);
+            let name = || providers::name_for(child.suite.transform, &available);
+            let provider = known.entry(suite.clone()).or_insert_with(name).clone();
+            let algorithms = Algorithms { suite, provider };
+            all.extend(sas.outbound.map(|id| (id, algorithms.clone())));
+            all.insert(sas.inbound, algorithms);
+        }
+        all
     }
 
     /// Pending retries, with the time until each.

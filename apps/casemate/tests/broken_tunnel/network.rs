@@ -78,7 +78,7 @@ fn esp_is_dropped_on_the_way() {
     net.left.stdout_of("nft", &[&filter]);
     let tunnel = BrokenTunnel::start_on(net, |_, _| {});
     tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
-    // Algorithms are written as in the configuration.
+    // Algorithms are written as in the configuration, with the crypto provider.
     let status = tunnel.net.left.status();
     let sa = &status["ike_sas"][0];
     assert_eq!(
@@ -86,6 +86,9 @@ fn esp_is_dropped_on_the_way() {
         ["aes128gcm16-prfsha256-x25519", "aes128gcm16"]
     );
     assert_eq!([&status["sas"][0]["suite"], &status["connections"][0]["state"]], ["aes128gcm16", "up"]);
+    for sa in status["sas"].as_array().unwrap() {
+        assert!(sa["provider"].as_str().is_some_and(|name| name != "none"), "{sa}");
+    }
     assert!(!tunnel.net.left.pings_at_once(Side::Right.inner(true), 8));
     let cause = "left and none has arrived: ESP (IP protocol 50) is blocked on the way";
     tunnel.why_names_eventually(Side::Left, cause);
