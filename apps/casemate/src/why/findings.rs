@@ -141,7 +141,7 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
             format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
             &[
                 "check that applications of this host answer, and that their packets match local_ts and remote_ts",
-                "for a network behind this host, check forwarding (`sysctl net.ipv4.ip_forward`) and the route back",
+                "for a network behind this host, check its packet filter and the route back",
                 "`casemate trace dir out` shows whether their packets reach this instance, and what becomes of them",
             ],
         ),

@@ -1,7 +1,8 @@
 //! Networks that do not carry the packets of a tunnel.
 
-use crate::testnet::{Side, TestNet, WIRE};
+use crate::testnet::{Host, Side, TestNet, WIRE};
 use crate::tunnel::{BrokenTunnel, set};
+use std::fs;
 use std::time::Duration;
 
 /// The second repetition of a request, with its hint, follows after three seconds.
@@ -93,6 +94,27 @@ fn esp_is_dropped_on_the_way() {
     let cause = "left and none has arrived: ESP (IP protocol 50) is blocked on the way";
     tunnel.why_names_eventually(Side::Left, cause);
     tunnel.why_names(Side::Left, &["gw: up", cause, "encap = yes sends ESP in UDP"]);
+}
+
+#[test]
+fn this_host_does_not_forward() {
+    let Some(net) = TestNet::build("this_host_does_not_forward") else { return };
+    let set_forwarding = |host: &Host, value: &str| {
+        host.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", value)).unwrap();
+    };
+    [&net.left, &net.right].into_iter().for_each(|host| set_forwarding(host, "0"));
+    let tunnel = BrokenTunnel::start_on(net, |left, right| {
+        set(&mut left.child, "local_ts", "10.1.0.0/16");
+        set(&mut right.child, "remote_ts", "10.1.0.0/16");
+    });
+    tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
+    let fact = "net.ipv4.ip_forward = 0: this host forwards no packets, and local_ts = 10.1.0.0/16 has more addresses \
+                than its own";
+    tunnel.why_names(Side::Left, &[fact, "`sysctl -w net.ipv4.ip_forward=1`"]);
+    // The traffic of the right host is its own.
+    assert!(!tunnel.why(Side::Right).contains("ip_forward"), "{}", tunnel.why(Side::Right));
+    set_forwarding(&tunnel.net.left, "1");
+    assert!(!tunnel.why(Side::Left).contains("ip_forward = 0"), "{}", tunnel.why(Side::Left));
 }
 
 #[test]

@@ -160,9 +160,14 @@ impl BrokenTunnel {
         println!("{side:?} after {:.1} s:\n{}", self.started.elapsed().as_secs_f32(), log());
     }
 
+    /// The output of `casemate why gw` on a host.
+    pub(crate) fn why(&self, side: Side) -> String {
+        self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"])
+    }
+
     /// Checks that `casemate why gw` on a host contains all these texts.
     pub(crate) fn why_names(&self, side: Side, texts: &[&str]) {
-        let output = self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"]);
+        let output = self.why(side);
         println!("{side:?} why:\n{output}");
         for text in texts {
             assert!(output.contains(text), "no `{text}` in:\n{output}");
