@@ -44,11 +44,21 @@ pub(crate) struct History {
 pub(crate) struct ConnectionHistory {
     pub(crate) events: VecDeque<PastEvent>,
     /// The last failure that was not only a consequence of the one before.
-    pub(crate) last_error: Option<PastEvent>,
+    pub(crate) last_error: Option<LastError>,
     /// When the peer last sent something that belongs to an exchange of this connection.
     pub(crate) last_heard: Option<Instant>,
     /// When the outstanding request is sent again.
     pub(crate) next_transmission: Option<Instant>,
+}
+
+/// The last failure of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct LastError {
+    pub(crate) event: PastEvent,
+    /// The child that failed; `None` for the IKE SA, and if the child is not known.
+    child: Option<String>,
+    /// Whether the SA that failed has come up since.
+    pub(crate) is_over: bool,
 }
 
 /// A request of a peer that no connection accepted.
@@ -88,7 +98,11 @@ impl History {
             }
             _ => {
                 if let Some(name) = &message.subject.connection {
-                    self.connections.entry(name.clone()).or_default().note(notice, event);
+                    self.connections.entry(name.clone()).or_default().note(
+                        notice,
+                        event,
+                        message.subject.child.clone(),
+                    );
                 }
             }
         }
@@ -118,7 +132,8 @@ impl History {
 }
 
 impl ConnectionHistory {
-    fn note(&mut self, notice: &Notice, event: PastEvent) {
+    /// Keeps an event, which concerns this child if it is known.
+    fn note(&mut self, notice: &Notice, event: PastEvent, child: Option<String>) {
         if is_from_peer(notice) {
             self.last_heard = Some(event.at);
             self.next_transmission = None;
@@ -132,15 +147,27 @@ impl ConnectionHistory {
                 }
                 // One line for each request, and not one for each repetition.
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
-                self.last_error = Some(event.clone());
+                self.last_error = Some(LastError { event: event.clone(), child: None, is_over: false });
+            }
+            Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
+            Notice::Ike(Event::ChildUp(up)) => {
+                self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
             }
             Notice::Ike(Event::IkeDown { .. }) => self.next_transmission = None,
             _ => {}
         }
         if event.level <= Level::Warning && !is_consequence(notice) {
-            self.last_error = Some(event.clone());
+            self.last_error = Some(LastError { event: event.clone(), child, is_over: false });
         }
         push(&mut self.events, event, MAX_EVENTS);
+    }
+
+    /// Notes that an SA has come up. `concerns` decides by the child that failed, if one is known, whether
+    /// this ends the failure.
+    fn error_is_over(&mut self, concerns: impl FnOnce(Option<&String>) -> bool) {
+        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(error.child.as_ref())) {
+            error.is_over = true;
+        }
     }
 }
 
@@ -266,7 +293,10 @@ mod tests {
         let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
         note(&mut history, down);
         let known = history.of("gw").unwrap();
-        assert_eq!(known.last_error.as_ref().unwrap().cause, Some(Cause::Fault(StateFault::WrongIdentity)));
+        assert_eq!(
+            known.last_error.as_ref().unwrap().event.cause,
+            Some(Cause::Fault(StateFault::WrongIdentity))
+        );
         assert_eq!((known.events.len(), known.next_transmission), (3, None));
         assert!(known.last_heard.is_some());
     }

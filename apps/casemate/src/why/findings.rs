@@ -40,12 +40,16 @@ impl Findings {
 pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     state(facts, &mut found);
+    // What removes the cause of a failure comes before what starts the next attempt.
+    let general = std::mem::take(&mut found.tries);
+    refused_request(facts, &mut found);
+    last_error(facts, &mut found);
+    found.tries.extend(general);
     facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
         found.tries.extend(narrowing.advice());
     }
-    last_error(facts, &mut found);
     if facts.has_drops {
         found.add(
             "packets from or to the peer were dropped, see above",
@@ -86,7 +90,11 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
         }
         ConnectionState::Trapped => found.add(
             "a packet for the remote traffic selectors starts the next attempt",
-            &["send a packet from the local to the remote traffic selectors, such as a ping"],
+            // A packet helps nothing while the cause of a failure is there.
+            match record.and_then(|record| record.last_error.as_ref()) {
+                Some(error) if !error.is_over => &[],
+                _ => &["send a packet from the local to the remote traffic selectors, such as a ping"],
+            },
         ),
         // The refused request is the cause, and is reported below.
         ConnectionState::Down if facts.last_refused.is_some() => {}
@@ -103,7 +111,11 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
         }
         ConnectionState::Connecting | ConnectionState::Waiting => {}
     }
-    if let (Some(refused), true) = (facts.last_refused, status.state != ConnectionState::Up) {
+}
+
+/// The last request of a peer that was refused, if the connection is not up.
+fn refused_request(Facts { status, last_refused, .. }: &Facts<'_>, found: &mut Findings) {
+    if let (Some(refused), true) = (*last_refused, status.state != ConnectionState::Up) {
         let first = refused.lines.first().map_or("", |line| line);
         found.causes.push(format!("a request of a peer was refused: {first}"));
         found.causes.extend(refused.lines.iter().skip(1).cloned());
@@ -185,10 +197,14 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
 
 fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     let Some(record) = facts.record else { return };
-    let Some(error) = &record.last_error else { return };
-    if let Some(line) = error.lines.first() {
-        found.causes.push(format!("last error, {} s ago: {line}", error.at.elapsed().as_secs()));
+    let Some(error) = &record.last_error.as_ref().map(|error| &error.event) else { return };
+    let seconds = error.at.elapsed().as_secs();
+    let line = error.lines.first().map_or("", |line| line);
+    if facts.status.is_error_past() {
+        found.causes.push(format!("an earlier error is over: {line}, {seconds} s ago"));
+        return;
     }
+    found.causes.push(format!("last error, {seconds} s ago: {line}"));
     found.causes.extend(error.lines.iter().skip(1).cloned());
     if record.last_heard.is_none() && matches!(error.cause, Some(Cause::NoResponse { .. } | Cause::DeadPeer))
     {

@@ -133,6 +133,13 @@ impl BrokenTunnel {
         Self::with_left(net, &left, None)
     }
 
+    /// Starts the right host later.
+    pub(crate) fn start_right(&mut self, change: impl FnOnce(&mut Conf)) {
+        let mut right = Conf::of(Side::Right);
+        change(&mut right);
+        self.right = Some(right.run(&self.net.right));
+    }
+
     fn with_left(net: TestNet, left: &Conf, right: Option<Running>) -> Self {
         let started = Instant::now();
         let left = left.run(&net.left);
@@ -179,9 +186,8 @@ impl BrokenTunnel {
 
     /// Waits until `casemate why gw` on a host contains this text.
     pub(crate) fn why_names_eventually(&self, side: Side, text: &str) {
-        let why = || self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"]);
-        eventually(&format!("`{text}` in why"), || why().contains(text).then_some(()));
-        println!("{}", why());
+        eventually(&format!("`{text}` in why"), || self.why(side).contains(text).then_some(()));
+        println!("{}", self.why(side));
     }
 }
 
