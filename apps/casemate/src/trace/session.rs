@@ -16,6 +16,9 @@ use std::time::{Duration, Instant as SystemInstant};
 /// How long packets may wait for their last step after the data path has seen all packets.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Version of the JSON output (docs/manual/schema/trace.json).
+const SCHEMA_VERSION: u32 = 1;
+
 /// Maximum number of notes at the start of a trace.
 const MAX_NOTES: usize = 8;
 
@@ -126,7 +129,13 @@ impl RunningTrace {
 
     fn send(&self, number: u32, packet: &Packet) -> bool {
         let after = packet.at.since(self.began).as_secs_f64();
-        self.reply.send(json!({"packet": number, "after_seconds": after, "steps": packet.steps}).to_string())
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "packet": number,
+            "after_seconds": after,
+            "steps": packet.steps,
+        });
+        self.reply.send(line.to_string())
     }
 
     fn end(&mut self, is_sent: bool, summary: &TraceSummary) -> Option<End> {
