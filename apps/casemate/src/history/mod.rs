@@ -150,6 +150,7 @@ impl ConnectionHistory {
                 self.last_error = Some(LastError { event: event.clone(), child: None, is_over: false });
             }
             Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
+            Notice::Ike(Event::IkeRekeyed { .. }) => self.error_is_over(|failed| failed.is_none()),
             Notice::Ike(Event::ChildUp(up)) => {
                 self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
             }
@@ -186,7 +187,11 @@ fn is_consequence(notice: &Notice) -> bool {
 fn is_from_peer(notice: &Notice) -> bool {
     match notice {
         Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
-        Notice::Ike(Event::IkeDown { reason, .. } | Event::ChildFailed { reason, .. }) => {
+        Notice::Ike(
+            Event::IkeDown { reason, .. }
+            | Event::IkeRekeyFailed { reason, .. }
+            | Event::ChildFailed { reason, .. },
+        ) => {
             matches!(reason, DownReason::Refused(_) | DownReason::Peer)
         }
         _ => false,
@@ -224,6 +229,7 @@ mod tests {
     use casemate_ike::{IkeSaId, IkeSettings, Path, PeerFault, SharedKeys, StateFault};
     use casemate_linux::process::SystemRng;
     use casemate_sa::AddrRange;
+    use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 
     fn connection(name: &str) -> Arc<Connection> {
@@ -299,6 +305,25 @@ mod tests {
         );
         assert_eq!((known.events.len(), known.next_transmission), (3, None));
         assert!(known.last_heard.is_some());
+    }
+
+    #[test]
+    fn a_refused_rekeying_is_an_error_until_the_ike_sa_is_replaced() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
+        let up =
+            Event::IkeUp { ike, connection: gw.clone(), peer: Identity::Fqdn("right".into()), path: path() };
+        note(&mut history, up);
+        let message = note(&mut history, Event::IkeRekeyFailed { ike, connection: gw, reason });
+        let text = "rekeying failed, and the IKE SA stays until its lifetime ends: refused by the peer: \
+                    NO_PROPOSAL_CHOSEN";
+        assert_eq!(message.headline(), format!("gw[{ike}]: {text}"));
+        assert!(message.details[0].starts_with("offered by this host: proposals = "), "{message:?}");
+        let error = |history: &History| history.of("gw").unwrap().last_error.clone().unwrap();
+        let cause = Some(Cause::RekeyRefused(NotifyType::NO_PROPOSAL_CHOSEN));
+        assert_eq!((error(&history).event.cause, error(&history).is_over), (cause, false));
+        note(&mut history, Event::IkeRekeyed { old: ike, new: ike });
+        assert!(error(&history).is_over);
     }
 
     #[test]

@@ -244,11 +244,15 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             "compare local.id here with remote.id on the peer, and remote.id here with local.id on the peer",
             "compare the secrets, or check certificate, CA and clock of both hosts",
         ]),
+        Cause::RekeyRefused(_) => texts(&[
+            "compare `proposals` on both hosts: the peer's log says why it refuses to replace the IKE SA",
+            "reauth_time instead of rekey_time negotiates from the beginning, as the first time",
+        ]),
         Cause::ChildRefused(NotifyType::TS_UNACCEPTABLE) => {
             texts(&["local_ts of each host must overlap with remote_ts of the other"])
         }
         Cause::ChildRefused(NotifyType::NO_PROPOSAL_CHOSEN) => {
-            texts(&["compare `esp_proposals` of the child on both hosts"])
+            texts(&["compare `esp_proposals` of the child on both hosts, with their key exchange methods"])
         }
         Cause::ChildRefused(NotifyType::INTERNAL_ADDRESS_FAILURE) => {
             texts(&["the pool of the peer needs a free address: enlarge it, or close unused connections"])

@@ -232,6 +232,27 @@ fn the_address_pool_is_exhausted() {
 }
 
 #[test]
+fn the_peer_refuses_to_rekey_a_child_sa() {
+    let tunnel = BrokenTunnel::start("the_peer_refuses_to_rekey_a_child_sa", |left, _| {
+        // IKE_AUTH has no key exchange for the Child SA, so only rekeying shows that the hosts differ.
+        set(&mut left.child, "esp_proposals", "aes128gcm16-x25519");
+        set(&mut left.child, "rekey_time", "2s");
+        set(&mut left.child, "life_time", "60s");
+        set(&mut left.child, "rand_time", "0s");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let refused = "gw/net: rekeying failed, and {1} stays until its lifetime ends: refused by the peer: \
+                   NO_PROPOSAL_CHOSEN";
+    let offered = "esp_proposals = aes128gcm16-x25519; the peer accepts none of them";
+    tunnel.log_names(Side::Left, &[refused, offered], AT_ONCE + Duration::from_secs(2));
+    tunnel.why_names(Side::Left, &["gw: up", offered, "with their key exchange methods"]);
+    let cause = "they differ in the key exchange (Diffie-Hellman group): the peer requests x25519, configured is \
+                 none";
+    tunnel.log_names(Side::Right, &["no-proposal-chosen", cause], AT_ONCE + Duration::from_secs(2));
+    tunnel.why_names(Side::Right, &[cause]);
+}
+
+#[test]
 fn one_host_wants_ah() {
     let tunnel = BrokenTunnel::start("one_host_wants_ah", |left, _| {
         left.child.retain(|(name, _)| *name != "esp_proposals");

@@ -313,7 +313,7 @@ impl InitSent {
         }
         let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
         let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
-            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, &self.offers)));
+            step.explain_proposals(*fault, false, &sa, &self.offers);
         })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {

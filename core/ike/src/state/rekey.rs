@@ -10,7 +10,7 @@ use crate::keymat::{Nonces, ReplacedKeys, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::{Content, SecureChannel, Window, required};
-use crate::{DownReason, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
+use crate::{DownReason, Event, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
@@ -72,8 +72,10 @@ enum RekeyFailure {
     PeerSuccessor(SimultaneousRekey),
     /// The peer reports TEMPORARY_FAILURE.
     Busy,
-    /// Any other failure.
-    Failed,
+    /// The peer reports any other error.
+    Refused(NotifyType),
+    /// The peer violated the protocol, which has been reported.
+    Fault,
 }
 
 /// Initial state of a successor beside Child SAs.
@@ -138,7 +140,9 @@ impl Established {
         let (sa, ke, nonce_i) =
             (required(content.sa)?, required(content.ke)?, required(content.nonce)?.data());
         let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
-        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
+        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0)).inspect_err(|fault| {
+            step.explain_proposals(*fault, true, &sa, &offers);
+        })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
         if ke.method.0 != suite.kex.id() {
             step.sa_fault(StateFault::KeMethod.into(), common.path, common);
@@ -259,16 +263,25 @@ impl Established {
             (_, refusal) => Err(match (pending.simultaneous, refusal) {
                 (Some(simultaneous), _) => RekeyFailure::PeerSuccessor(simultaneous),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => RekeyFailure::Busy,
-                (None, _) => RekeyFailure::Failed,
+                (None, Some(refusal)) => RekeyFailure::Refused(refusal),
+                (None, None) => RekeyFailure::Fault,
             }),
         };
         match made {
             Ok(()) => {}
             Err(RekeyFailure::PeerSuccessor(simultaneous)) => self.yield_to(&simultaneous, common, step),
             Err(RekeyFailure::Busy) => self.timers.set(Timer::Rekey, Some(Self::busy_retry_at(step))),
+            Err(RekeyFailure::Refused(refusal)) => self.rekey_refused(common, refusal, step),
             // Without a successor the IKE SA ends at its expiry.
-            Err(RekeyFailure::Failed) => self.rekey_failed(step),
+            Err(RekeyFailure::Fault) => self.rekey_failed(step),
         }
+    }
+
+    /// Reports the peer's refusal and schedules another rekeying.
+    fn rekey_refused(&mut self, common: &SaCommon, refusal: NotifyType, step: &mut Step<'_, '_>) {
+        let reason = DownReason::Refused(refusal);
+        step.event(Event::IkeRekeyFailed { ike: common.id, connection: common.connection.clone(), reason });
+        self.rekey_failed(step);
     }
 
     fn retry_with_kex(
@@ -283,7 +296,7 @@ impl Established {
         let offered =
             |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
         let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
-            return self.rekey_failed(step);
+            return self.rekey_refused(common, NotifyType::INVALID_KE_PAYLOAD, step);
         };
         match self.request_rekey_with(common, Some(method), step) {
             Ok(pending) => self.pending = pending,
@@ -303,7 +316,10 @@ impl Established {
     ) -> Result<(), RekeyFailure> {
         let PendingRekey { spi, offers, method, kex, nonce, simultaneous, .. } = pending;
         let agreed = || {
-            let chosen = verify_choice(&offers, &required(content.sa)?)?;
+            let sa = required(content.sa)?;
+            let chosen = verify_choice(&offers, &sa).inspect_err(|fault| {
+                step.explain_proposals(*fault, true, &sa, &offers);
+            })?;
             let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
             let (ke, nonce_r) = (required(content.ke)?, required(content.nonce)?.data());
             if suite.kex != method || ke.method.0 != method.id() {
@@ -324,7 +340,7 @@ impl Established {
             Ok(made) => made,
             Err(fault) => {
                 step.sa_fault(fault, common.path, common);
-                return Err(simultaneous.map_or(RekeyFailure::Failed, RekeyFailure::PeerSuccessor));
+                return Err(simultaneous.map_or(RekeyFailure::Fault, RekeyFailure::PeerSuccessor));
             }
         };
         let is_lower = |simultaneous: &SimultaneousRekey| {
