@@ -380,7 +380,11 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
-        "nat": {"local": sa.nat.local, "remote": sa.nat.remote},
+        "nat": {
+            "local": sa.nat.local && !sa.nat.forced,
+            "remote": sa.nat.remote,
+            "forced": sa.nat.forced,
+        },
         "age_seconds": sa.established.map(|at| seconds(now.since(at))),
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
         "vips": texts(&sa.virtual_addrs),

@@ -322,7 +322,7 @@ impl InitSent {
         let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let mut nat = detect(content, spis, path, step.context.providers)?;
         if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
-            nat.local = true;
+            nat.force_local();
         }
         let kex = self.kex.take().ok_or(StateFault::Provider)?;
         let Ok(shared) = kex.agree(ke.data) else {
