@@ -31,7 +31,8 @@ struct NarrowedSide {
 }
 
 impl Narrowing {
-    /// The children of these IKE SAs whose Child SAs are narrower than configured, in the order of their names.
+    /// The children of these IKE SAs whose Child SAs are narrower than configured, in the order of their
+    /// names.
     pub(crate) fn all(sas: impl IntoIterator<Item = IkeStatus>) -> Vec<Self> {
         let mut children: BTreeMap<String, Vec<ChildStatus>> = BTreeMap::new();
         for sa in sas {
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_were_left_out() {
+    fn addresses_that_were_is_outside() {
         let negotiated = vec![TrafficSelector::any(range("10.2.0.1/32"))];
         let side = NarrowedSide {
             option: "remote_ts",
@@ -231,10 +232,10 @@ mod tests {
             negotiated,
         };
         let narrowing = Narrowing { name: "gw/net".into(), sides: vec![side] };
-        for (asked, left_out) in
+        for (asked, is_outside) in
             [("10.2.9.9/32", true), ("10.0.0.0/8", true), ("10.2.0.1/32", false), ("10.3.0.0/16", false)]
         {
-            assert_eq!(narrowing.leaves_out(&[range(asked)]), left_out, "{asked}");
+            assert_eq!(narrowing.leaves_out(&[range(asked)]), is_outside, "{asked}");
         }
     }
 }

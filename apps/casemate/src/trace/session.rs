@@ -182,8 +182,8 @@ fn notes(filter: &TraceFilter, endpoint: &Endpoint) -> Vec<String> {
         return Vec::new();
     }
     let narrowings = Narrowing::all(endpoint.ike().status());
-    let left_out = narrowings.iter().filter(|narrowing| narrowing.leaves_out(&asked));
-    left_out.take(MAX_NOTES).map(Narrowing::cause).collect()
+    let concerned = narrowings.iter().filter(|narrowing| narrowing.leaves_out(&asked));
+    concerned.take(MAX_NOTES).map(Narrowing::cause).collect()
 }
 
 /// Checks the limits, which every client of the control socket has to keep.

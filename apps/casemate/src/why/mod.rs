@@ -1,7 +1,8 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! the route to the peer and whether this host forwards packets, which every user may look up, and prints everything (`render`).
+//! what every user may look up: the route to the peer, and whether this host forwards packets
+//! (`forwarding`). It prints everything (`render`).
 
 mod findings;
 mod forwarding;

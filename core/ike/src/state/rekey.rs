@@ -10,7 +10,7 @@ use crate::keymat::{Nonces, ReplacedKeys, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::{Content, SecureChannel, Window, required};
-use crate::{DownReason, Event, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
+use crate::{DownReason, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
@@ -19,7 +19,7 @@ use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, 
 /// A requested successor.
 pub(crate) struct PendingRekey {
     pub(super) spi: IkeSpi,
-    offers: Vec<Offer>,
+    pub(super) offers: Vec<Offer>,
     method: KexMethod,
     kex: Box<dyn KexSecret>,
     nonce: Vec<u8>,
@@ -96,7 +96,7 @@ impl Established {
         self.request_rekey_with(common, None, step)
     }
 
-    fn request_rekey_with(
+    pub(super) fn request_rekey_with(
         &mut self,
         common: &SaCommon,
         wanted: Option<KexMethod>,
@@ -274,36 +274,6 @@ impl Established {
             Err(RekeyFailure::Refused(refusal)) => self.rekey_refused(common, refusal, step),
             // Without a successor the IKE SA ends at its expiry.
             Err(RekeyFailure::Fault) => self.rekey_failed(step),
-        }
-    }
-
-    /// Reports the peer's refusal and schedules another rekeying.
-    fn rekey_refused(&mut self, common: &SaCommon, refusal: NotifyType, step: &mut Step<'_, '_>) {
-        let reason = DownReason::Refused(refusal);
-        step.event(Event::IkeRekeyFailed { ike: common.id, connection: common.connection.clone(), reason });
-        self.rekey_failed(step);
-    }
-
-    fn retry_with_kex(
-        &mut self,
-        common: &SaCommon,
-        pending: &PendingRekey,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) {
-        let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
-        let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
-        let offered =
-            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
-        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
-            return self.rekey_refused(common, NotifyType::INVALID_KE_PAYLOAD, step);
-        };
-        match self.request_rekey_with(common, Some(method), step) {
-            Ok(pending) => self.pending = pending,
-            Err(fault) => {
-                step.sa_fault(fault.into(), common.path, common);
-                self.rekey_failed(step);
-            }
         }
     }
 
