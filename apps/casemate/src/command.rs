@@ -120,7 +120,7 @@ impl PendingCommand {
             }
             (
                 Self::Up { connection, children, .. },
-                Event::ChildFailed { connection: other, child, reason: why },
+                Event::ChildFailed { connection: other, child, reason: why, .. },
             ) if other.name == connection.name
                 && children.iter().any(|pending| pending.name == child.name) =>
             {

@@ -1,10 +1,10 @@
 //! The crypto providers of the program.
 
 use casemate_crypto::{
-    AeadAlg, AeadRange, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers, SecretBytes,
+    AeadAlg, AeadRange, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers,
 };
+use casemate_ike::ChildTransform;
 use casemate_sa::{SaParams, Transform};
-use casemate_wire::invariant::OrBroken;
 
 /// The providers of current algorithms, in order of preference
 /// ([0074](../../../docs/decisions/0074-ring.md)). Intel's library is included only if it is installed in a
@@ -56,40 +56,46 @@ fn is_legacy(transform: &Transform) -> bool {
     }
 }
 
-/// A key that the data path has accepted is long enough.
-const WHOLE_KEY: &str = "the keys of an installed SA are complete";
-
-/// Names of the providers for the transform of an installed SA, chosen as [`Providers`] chooses.
-pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider]) -> String {
+/// Names of the providers for the algorithms of an installed SA, chosen as [`Providers`] chooses.
+pub(crate) fn name_for(transform: ChildTransform, providers: &[&'static dyn Provider]) -> String {
     let first = |able: &dyn Fn(&dyn Provider) -> bool| {
         providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())
     };
-    let aead = |alg: AeadAlg, encr: &SecretBytes| {
-        let key = encr.expose().get(..alg.key_len()).or_broken_default(WHOLE_KEY);
-        aead_names(Providers(providers).aead_choice(alg, key))
-    };
+    let aead = |alg: AeadAlg| aead_names(Providers(providers).aead_choice(alg, &sample_key(alg.key_len())));
     match transform {
-        Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => aead(*alg, encr),
-        Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, .. } => aead(alg.aead(), encr),
-        Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ } => {
-            let encr = encr.expose().get(..cipher.key_len()).or_broken_default(WHOLE_KEY);
-            let integ = integ.expose().get(..mac.key_len()).or_broken_default(WHOLE_KEY);
-            let joint = providers.iter().find(|p| p.etm(*cipher, encr, *mac, integ).is_ok());
+        ChildTransform::Esp(EspSuite::Combined(alg)) => aead(alg),
+        ChildTransform::Esp(EspSuite::ImplicitIv(alg)) => aead(alg.aead()),
+        ChildTransform::Esp(EspSuite::Separate(cipher, mac)) => {
+            let (encr, integ) = (sample_key(cipher.key_len()), sample_key(mac.key_len()));
+            let joint = providers.iter().find(|p| p.etm(cipher, &encr, mac, &integ).is_ok());
             if let Some(provider) = joint {
                 return provider.name().into();
             }
-            let mac = first(&|provider| provider.mac(*mac, integ).is_ok());
+            let mac = first(&|provider| provider.mac(mac, &integ).is_ok());
             let cipher = match cipher {
                 CipherAlg::Null => mac,
-                cipher => first(&|provider| provider.cipher(*cipher, encr).is_ok()),
+                cipher => first(&|provider| provider.cipher(cipher, &encr).is_ok()),
             };
             if cipher == mac { mac.into() } else { format!("{cipher}, {mac}") }
         }
-        Transform::Ah { suite, integ } => {
-            let key = integ.expose().get(..suite.0.key_len()).or_broken_default(WHOLE_KEY);
-            first(&|provider| provider.mac(suite.0, key).is_ok()).into()
+        ChildTransform::Ah(AhSuite(mac)) => {
+            first(&|provider| provider.mac(mac, &sample_key(mac.key_len())).is_ok()).into()
         }
     }
+}
+
+/// The algorithms of a transform.
+pub(crate) const fn algorithms(transform: &Transform) -> ChildTransform {
+    match transform {
+        Transform::Esp { suite, .. } => ChildTransform::Esp(*suite),
+        Transform::Ah { suite, .. } => ChildTransform::Ah(*suite),
+    }
+}
+
+/// A key that protects nothing, to ask a provider whether it has an algorithm. No two of its bytes are equal,
+/// because providers may refuse weak keys.
+fn sample_key(len: usize) -> Vec<u8> {
+    (1..=u8::MAX).cycle().take(len).collect()
 }
 
 /// Names of the providers for a combined-mode cipher, with the length up to which each is used.

@@ -7,10 +7,15 @@ mod testnet;
 
 use casemate_test_support::{Program, TempDir};
 use serde_json::{Value, json};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use std::{fs, thread};
 use testnet::{Host, Side, TestNet};
+
+const TRACE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Validates the instance in the second file; prints each error.
 const VALIDATE: &str = r#"
@@ -190,6 +195,52 @@ fn an_undocumented_field_is_an_error(schema: &Schema, status: &Value) {
     assert!(schema.errors(&changed).contains("'seq' is a required property"));
 }
 
+/// The packets that `casemate trace` prints while `traffic` runs.
+fn traced(host: &Host, selector: &str, count: usize, traffic: impl FnOnce()) -> Vec<Value> {
+    let packets = count.to_string();
+    let args = ["trace", selector, "--json", "--count", &packets, "--timeout", "20"];
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).args(args);
+    let mut trace = program.log_to(&host.file("trace")).start_with(|command| host.netns.spawn(command));
+    let word = if count == 1 { "packet" } else { "packets" };
+    let line = format!("tracing the next {packets} {word} for at most 20 s; Ctrl-C ends the trace");
+    trace.wait_for_line(&line, TRACE_TIMEOUT);
+    traffic();
+    assert!(trace.wait(TRACE_TIMEOUT).success(), "{}", trace.log());
+    let log = trace.log();
+    let lines = log.lines().filter(|line| line.starts_with('{'));
+    let packets: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(packets.len(), count, "{log}");
+    packets
+}
+
+#[test]
+fn trace() {
+    let Some(net) = TestNet::build("schema_trace") else { return };
+    let Some(schema) = Schema::load("trace.json") else { return };
+    let _running = [net.left.run_xfrm(&xfrm(Side::Left)), net.right.run_xfrm(&xfrm(Side::Right))];
+    let there = Side::Right.inner(true);
+    // Sent with its route, and delivered.
+    let packets = traced(&net.left, "dst 10.2.0.1 proto icmp", 2, || assert!(net.left.pings(there, 8)));
+    packets.iter().for_each(|packet| schema.accepts(packet));
+    let steps: Vec<&Value> = packets.iter().flat_map(|packet| packet["steps"].as_array().unwrap()).collect();
+    for name in ["outgoing", "policy", "sa", "encapsulated", "sent", "route", "incoming", "delivered"] {
+        assert!(steps.iter().any(|step| step["step"] == name), "no step {name} in {packets:#?}");
+    }
+    // Dropped with an unknown SPI.
+    let unknown = "peer 192.0.2.1 dir in";
+    let packets = traced(&net.right, unknown, 1, || {
+        let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(50)));
+        let socket = net.left.run(open).unwrap();
+        let to = SockAddr::from(SocketAddr::new(Side::Right.outer(true), 0));
+        socket.send_to(&[0x77; 40], &to).unwrap();
+    });
+    packets.iter().for_each(|packet| schema.accepts(packet));
+    // The test itself detects a field too many.
+    let mut changed = packets[0].clone();
+    changed["steps"][0]["news"] = json!(1);
+    assert!(!schema.errors(&changed).is_empty());
+}
+
 #[test]
 fn calls() {
     let Some(schema) = Schema::load("calls.json") else { return };
@@ -223,7 +274,7 @@ fn every_field_is_described_and_required() {
             _ => {}
         }
     }
-    for name in ["status.json", "why.json", "calls.json"] {
+    for name in ["status.json", "why.json", "trace.json", "calls.json"] {
         let schema = published(name);
         check(name, &schema);
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");

@@ -51,6 +51,26 @@ fn wait_for(host: &Host, file: &str, parts: &[&str]) {
     eventually(&format!("{parts:?} in {file}"), || has_in_order(&read(), parts));
 }
 
+/// Only the host whose configuration demands encapsulation acts as if it were behind a NAT, and charon shows
+/// that as `nat-fake`.
+#[test]
+fn a_demanded_encapsulation_is_not_a_nat() {
+    let Some(net) = TestNet::build("vici_forced") else { return };
+    let demanding = conf(Side::Left, "auth = psk").replacen("mobike = no", "mobike = no\nencap = yes", 1);
+    let Some(left) = Swanctl::new(&net.left, &demanding) else { return };
+    let right = Swanctl::new(&net.right, &conf(Side::Right, "auth = psk")).unwrap();
+    let _running = [net.left.run_vici(&[]), net.right.run_vici(&[])];
+    [&left, &right].into_iter().for_each(|side| drop(side.output(&["--load-all", "--noprompt"])));
+    left.output(&["--initiate", "--child", "net", "--timeout", "20"]);
+    let raw = left.output(&["--list-sas", "--raw"]);
+    assert!(has_in_order(&raw, &["nat-fake=yes", "nat-any=yes"]) && !raw.contains("nat-local"), "{raw}");
+    let raw = right.output(&["--list-sas", "--raw"]);
+    assert!(has_in_order(&raw, &["nat-remote=yes", "nat-any=yes"]) && !raw.contains("nat-fake"), "{raw}");
+    let nat = |host: &Host| host.status()["ike_sas"][0]["nat"].clone();
+    assert_eq!(nat(&net.left), serde_json::json!({"local": false, "remote": false, "forced": true}));
+    assert_eq!(nat(&net.right), serde_json::json!({"local": false, "remote": true, "forced": false}));
+}
+
 #[test]
 fn swanctl_loads_lists_initiates_rekeys_and_terminates() {
     let Some(net) = TestNet::build("vici") else { return };

@@ -44,6 +44,7 @@ fn describe_ike(event: &Event) -> Option<String> {
     Some(match event {
         Event::IkeUp { peer, path, .. } => format!("ike: established with {peer} at {}", path.remote),
         Event::IkeRekeyed { .. } => "ike: the IKE SA has new keys".into(),
+        Event::IkeRekeyFailed { reason, .. } => format!("ike: the IKE SA has no new keys yet: {reason}"),
         Event::IkeDown { reason, .. } => format!("ike: ended: {reason}"),
         Event::InitiateFailed { error, .. } => format!("ike: the negotiation was not started: {error}"),
         Event::ChildUp(up) => format!(
@@ -51,6 +52,9 @@ fn describe_ike(event: &Event) -> Option<String> {
             up.suite, up.inbound.mode, up.inbound.spi, up.outbound.spi
         ),
         Event::ChildDown { reason, .. } => format!("ike: Child SA ended: {reason}"),
+        Event::ChildFailed { replaces: Some(_), reason, .. } => {
+            format!("ike: the Child SA has no new keys yet: {reason}")
+        }
         Event::ChildFailed { reason, .. } => format!("ike: no Child SA was established: {reason}"),
         Event::PathChanged { path, .. } => format!("ike: the peer is now at {}", path.remote),
         Event::Fault { fault, path, .. } => format!("ike: {}: {fault}", path.remote),

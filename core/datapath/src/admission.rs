@@ -183,11 +183,16 @@ impl AdmissionCheck<'_> {
     /// second of two tunnels between the same networks. The peer chooses among them.
     #[cold]
     fn has_equal(&self, flow: &FlowKey, first: &Policy, bundle: &Bundle, sec_path: SecPathSlots) -> bool {
-        let is_so = |policy: &Policy| match &policy.action {
+        let is_so = |policy: &Policy| self.is_satisfied_equal(policy, sec_path);
+        bundle.accepts_equal() && matches!(self.policies.find_equal(flow, first, is_so), Lookup::Match(..))
+    }
+
+    /// Whether a packet that came through these SAs may be admitted by this policy instead of an equal one.
+    pub(crate) fn is_satisfied_equal(&self, policy: &Policy, sec_path: SecPathSlots) -> bool {
+        match &policy.action {
             Action::Protect(bundle) => bundle.accepts_equal() && self.satisfies(bundle, sec_path),
             Action::Bypass | Action::Discard => false,
-        };
-        bundle.accepts_equal() && self.policies.has_equal(flow, first, is_so)
+        }
     }
 
     /// Decides for a fragment that hides fields of a policy's selector. In clear, the whole datagram decides
@@ -214,7 +219,7 @@ impl AdmissionCheck<'_> {
 
     /// Whether the packet came through exactly the SAs that the bundle names. The SA that the sender applies
     /// last is the first that the receiver meets.
-    fn satisfies(&self, bundle: &Bundle, sec_path: SecPathSlots) -> bool {
+    pub(crate) fn satisfies(&self, bundle: &Bundle, sec_path: SecPathSlots) -> bool {
         let templates = bundle.templates().iter().rev();
         sec_path.slots().count() == templates.len()
             && sec_path
@@ -243,7 +248,7 @@ impl AdmissionCheck<'_> {
         }
     }
 
-    fn came_through_tunnel(&self, sec_path: SecPathSlots) -> bool {
+    pub(crate) fn came_through_tunnel(&self, sec_path: SecPathSlots) -> bool {
         sec_path.slots().any(|slot| self.sad.inbound_ref(slot).is_some_and(|sa| sa.keys.mode == Mode::Tunnel))
     }
 }

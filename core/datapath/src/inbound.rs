@@ -217,15 +217,19 @@ impl Datapath {
         }
     }
 
-    #[inline(never)]
-    fn check_policy_uncached(&mut self, flow: &FlowKey, sec_path: SecPathSlots) -> Inbound {
-        let admission = AdmissionCheck {
+    /// The check of inbound packets against the policies.
+    pub(crate) fn admission(&self) -> AdmissionCheck<'_> {
+        AdmissionCheck {
             policies: &self.spd_in,
             sad: &self.sad,
             unmatched: self.unmatched,
             local_addrs: (self.role == Role::Gateway).then_some(&*self.local_addrs),
-        };
-        let decision = admission.check(flow, sec_path);
+        }
+    }
+
+    #[inline(never)]
+    fn check_policy_uncached(&mut self, flow: &FlowKey, sec_path: SecPathSlots) -> Inbound {
+        let decision = self.admission().check(flow, sec_path);
         self.flows_in.insert(flow, self.epoch, decision);
         let mut verdict = Inbound::Drop(DropReason::PolicyMismatch);
         decision.write_verdict(&self.sad, &mut verdict);

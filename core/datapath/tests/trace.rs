@@ -2,6 +2,7 @@
 // Helpers outside #[test] functions: a broken expectation is meant to stop the test.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)]
 
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::trace::{
     OuterPacket, PolicyFinding, TraceFilter, TraceIsRunning, TraceRecord, TraceStep, Transmission,
 };
@@ -71,6 +72,32 @@ fn a_packet_is_followed_through_both_hosts() {
         panic!("{received:?}")
     };
     assert_eq!((sa, sa.direction(), inside, outer.src), (opener, Direction::Inbound, inner, outer_src));
+}
+
+/// Of two tunnels for the same traffic, a packet is admitted by the policy of its own tunnel.
+#[test]
+fn the_second_of_two_equal_policies_is_named() {
+    let mut link = spec().build();
+    let (first, policy) =
+        link.b.dp.policies(Direction::Inbound).map(|(id, policy)| (id, policy.clone())).next().unwrap();
+    let Action::Protect(bundle) = &policy.action else { panic!("{policy:?}") };
+    let other = Template { reqid: bundle.templates()[0].reqid + 1, ..bundle.templates()[0] };
+    let accepting = |bundle: Bundle| Action::Protect(bundle.accepting_equal(true));
+    link.b.dp.remove_policy(Direction::Inbound, first).unwrap();
+    let mut add =
+        |action| link.b.dp.add_policy(Direction::Inbound, Policy { action, ..policy.clone() }).unwrap();
+    let of_other = add(accepting(Bundle::single(other)));
+    let own = add(accepting(bundle.clone()));
+    assert_ne!(of_other, own);
+    let (x, y) = link.ends.inner;
+    trace_all(&mut link.b);
+    let wire = link.a.send(&packets::udp(x, y, (40_000, 53), b"12345", false)).wire();
+    assert!(matches!(link.b.receive(&wire), Received::Packet(_)));
+    let found = steps(&mut link.b.dp).into_iter().find_map(|step| match step {
+        TraceStep::Policy(PolicyFinding::Protect(id, _)) => Some(id),
+        _ => None,
+    });
+    assert_eq!(found, Some(own));
 }
 
 #[test]

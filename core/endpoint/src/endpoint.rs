@@ -308,6 +308,7 @@ impl Endpoint {
                 connection,
                 child,
                 reason: DownReason::Local | DownReason::Unconfigured,
+                ..
             } => {
                 self.rearm(connection, child);
             }
@@ -331,6 +332,7 @@ impl Endpoint {
             Event::IkeUp { .. }
             | Event::IkeDown { .. }
             | Event::IkeRekeyed { .. }
+            | Event::IkeRekeyFailed { .. }
             | Event::InitiateFailed { .. }
             | Event::ConfigAssigned { .. }
             | Event::AddrsReleased { .. }

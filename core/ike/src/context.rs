@@ -11,6 +11,7 @@ use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
+use crate::negotiate::Offer;
 use crate::state::{AssignedAddrs, ProbePath, SaCommon};
 use crate::{
     ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, IkeSpis, PeerFault,
@@ -23,7 +24,7 @@ use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, Providers, Rng, SecretBytes};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{Instant, Spi};
-use casemate_wire::ike::{ExchangeType, IkeSpi};
+use casemate_wire::ike::{ExchangeType, IkeSpi, Sa};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -284,6 +285,19 @@ impl Step<'_, '_> {
         if let Some(explanation) = build(explainer, self) {
             self.shared.explanation.set(fault, explanation);
         }
+    }
+
+    /// Explains a fault of proposals for an IKE SA: those that the peer sent, and ours. One function for all
+    /// callers, so that devices contain its code once.
+    #[inline(never)]
+    pub(crate) fn explain_proposals(
+        &mut self,
+        fault: StateFault,
+        is_authenticated: bool,
+        received: &Sa<'_>,
+        own: &[Offer],
+    ) {
+        self.explain(fault, is_authenticated, |explainer, _| Some(explainer.proposals(fault, received, own)));
     }
 
     /// Returns a nonce of 32 bytes (RFC 7296 section 2.10: at least half the key length of the PRF; the

@@ -133,7 +133,12 @@ impl Ike {
                     unconfigured.children.extend(sa.reconfigure(connection));
                     for child in sa.cancel(&|child| !connection.children.contains(child)) {
                         let (connection, reason) = (connection.clone(), DownReason::Unconfigured);
-                        self.shared.events.push_back(Event::ChildFailed { connection, child, reason });
+                        self.shared.events.push_back(Event::ChildFailed {
+                            connection,
+                            child,
+                            replaces: None,
+                            reason,
+                        });
                     }
                 }
                 None => unconfigured.ikes.push(sa.common.id),

@@ -162,6 +162,16 @@ pub enum Event {
         /// The successor.
         new: IkeSaId,
     },
+    /// The peer refused to replace an IKE SA. The IKE SA stays, and its replacement is requested again until
+    /// its lifetime ends.
+    IkeRekeyFailed {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
+        /// Reason.
+        reason: DownReason,
+    },
     /// An IKE SA ended, or could not be established.
     IkeDown {
         /// IKE SA.
@@ -203,6 +213,8 @@ pub enum Event {
         connection: Arc<Connection>,
         /// Configuration of the child.
         child: Arc<ChildConfig>,
+        /// The Child SA that it should have replaced, and that stays until its lifetime ends.
+        replaces: Option<ChildId>,
         /// Reason.
         reason: DownReason,
     },

@@ -20,9 +20,17 @@ pub struct NatStatus {
     pub local: bool,
     /// The peer is behind a NAT.
     pub remote: bool,
+    /// `local` is only demanded by the configuration: detection has found no NAT at this host.
+    pub forced: bool,
 }
 
 impl NatStatus {
+    /// Makes this host act as if it were behind a NAT.
+    pub(crate) const fn force_local(&mut self) {
+        self.forced = !self.local;
+        self.local = true;
+    }
+
     /// Whether one of the hosts is behind a NAT.
     pub const fn any(self) -> bool {
         self.local || self.remote
@@ -90,6 +98,7 @@ pub(crate) fn detect(
     Ok(Some(NatStatus {
         remote: !sources.any(|notify| notify.data == theirs),
         local: !destinations.any(|notify| notify.data == ours),
+        forced: false,
     }))
 }
 
@@ -184,7 +193,7 @@ mod tests {
             content.notifies.extend(destinations.iter().copied().map(destination));
             with_providers(|providers| detect(&content, SPIS, path, providers)).unwrap()
         };
-        let nat = |local, remote| Some(NatStatus { local, remote });
+        let nat = |local, remote| Some(NatStatus { local, remote, forced: false });
         assert_eq!(judge(&[&theirs], &[&ours]), nat(false, false));
         assert_eq!(judge(&[&wrong, &theirs], &[&wrong, &ours]), nat(false, false));
         assert_eq!(judge(&[&wrong], &[&ours]), nat(false, true));

@@ -245,7 +245,8 @@ impl Events {
                     self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&reason));
                 }
             }
-            Notice::Ike(Event::ChildFailed { connection, child, reason }) => {
+            // The Child SA that should have been replaced stays.
+            Notice::Ike(Event::ChildFailed { connection, child, replaces: None, reason }) => {
                 self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&reason));
             }
             Notice::Ike(Event::InitiateFailed { connection, error }) => {
@@ -261,6 +262,8 @@ impl Events {
             Notice::Ike(Event::Fault { .. } | Event::Retransmitted { .. })
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
+                | Event::IkeRekeyFailed { .. }
+                | Event::ChildFailed { replaces: Some(_), .. }
                 | Event::ChildActive(_)
                 | Event::ChildClosing(_)
                 | Event::ConfigAssigned { .. }

@@ -44,11 +44,21 @@ pub(crate) struct History {
 pub(crate) struct ConnectionHistory {
     pub(crate) events: VecDeque<PastEvent>,
     /// The last failure that was not only a consequence of the one before.
-    pub(crate) last_error: Option<PastEvent>,
+    pub(crate) last_error: Option<LastError>,
     /// When the peer last sent something that belongs to an exchange of this connection.
     pub(crate) last_heard: Option<Instant>,
     /// When the outstanding request is sent again.
     pub(crate) next_transmission: Option<Instant>,
+}
+
+/// The last failure of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct LastError {
+    pub(crate) event: PastEvent,
+    /// The child that failed; `None` for the IKE SA, and if the child is not known.
+    child: Option<String>,
+    /// Whether the SA that failed has come up since.
+    pub(crate) is_over: bool,
 }
 
 /// A request of a peer that no connection accepted.
@@ -88,7 +98,11 @@ impl History {
             }
             _ => {
                 if let Some(name) = &message.subject.connection {
-                    self.connections.entry(name.clone()).or_default().note(notice, event);
+                    self.connections.entry(name.clone()).or_default().note(
+                        notice,
+                        event,
+                        message.subject.child.clone(),
+                    );
                 }
             }
         }
@@ -118,7 +132,8 @@ impl History {
 }
 
 impl ConnectionHistory {
-    fn note(&mut self, notice: &Notice, event: PastEvent) {
+    /// Keeps an event, which concerns this child if it is known.
+    fn note(&mut self, notice: &Notice, event: PastEvent, child: Option<String>) {
         if is_from_peer(notice) {
             self.last_heard = Some(event.at);
             self.next_transmission = None;
@@ -132,15 +147,28 @@ impl ConnectionHistory {
                 }
                 // One line for each request, and not one for each repetition.
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
-                self.last_error = Some(event.clone());
+                self.last_error = Some(LastError { event: event.clone(), child: None, is_over: false });
+            }
+            Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
+            Notice::Ike(Event::IkeRekeyed { .. }) => self.error_is_over(|failed| failed.is_none()),
+            Notice::Ike(Event::ChildUp(up)) => {
+                self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
             }
             Notice::Ike(Event::IkeDown { .. }) => self.next_transmission = None,
             _ => {}
         }
         if event.level <= Level::Warning && !is_consequence(notice) {
-            self.last_error = Some(event.clone());
+            self.last_error = Some(LastError { event: event.clone(), child, is_over: false });
         }
         push(&mut self.events, event, MAX_EVENTS);
+    }
+
+    /// Notes that an SA has come up. `concerns` decides by the child that failed, if one is known, whether
+    /// this ends the failure.
+    fn error_is_over(&mut self, concerns: impl FnOnce(Option<&String>) -> bool) {
+        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(error.child.as_ref())) {
+            error.is_over = true;
+        }
     }
 }
 
@@ -159,7 +187,11 @@ fn is_consequence(notice: &Notice) -> bool {
 fn is_from_peer(notice: &Notice) -> bool {
     match notice {
         Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
-        Notice::Ike(Event::IkeDown { reason, .. } | Event::ChildFailed { reason, .. }) => {
+        Notice::Ike(
+            Event::IkeDown { reason, .. }
+            | Event::IkeRekeyFailed { reason, .. }
+            | Event::ChildFailed { reason, .. },
+        ) => {
             matches!(reason, DownReason::Refused(_) | DownReason::Peer)
         }
         _ => false,
@@ -197,6 +229,7 @@ mod tests {
     use casemate_ike::{IkeSaId, IkeSettings, Path, PeerFault, SharedKeys, StateFault};
     use casemate_linux::process::SystemRng;
     use casemate_sa::AddrRange;
+    use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 
     fn connection(name: &str) -> Arc<Connection> {
@@ -266,9 +299,31 @@ mod tests {
         let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
         note(&mut history, down);
         let known = history.of("gw").unwrap();
-        assert_eq!(known.last_error.as_ref().unwrap().cause, Some(Cause::Fault(StateFault::WrongIdentity)));
+        assert_eq!(
+            known.last_error.as_ref().unwrap().event.cause,
+            Some(Cause::Fault(StateFault::WrongIdentity))
+        );
         assert_eq!((known.events.len(), known.next_transmission), (3, None));
         assert!(known.last_heard.is_some());
+    }
+
+    #[test]
+    fn a_refused_rekeying_is_an_error_until_the_ike_sa_is_replaced() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
+        let up =
+            Event::IkeUp { ike, connection: gw.clone(), peer: Identity::Fqdn("right".into()), path: path() };
+        note(&mut history, up);
+        let message = note(&mut history, Event::IkeRekeyFailed { ike, connection: gw, reason });
+        let text = "rekeying failed, and the IKE SA stays until its lifetime ends: refused by the peer: \
+                    NO_PROPOSAL_CHOSEN";
+        assert_eq!(message.headline(), format!("gw[{ike}]: {text}"));
+        assert!(message.details[0].starts_with("offered by this host: proposals = "), "{message:?}");
+        let error = |history: &History| history.of("gw").unwrap().last_error.clone().unwrap();
+        let cause = Some(Cause::RekeyRefused(NotifyType::NO_PROPOSAL_CHOSEN));
+        assert_eq!((error(&history).event.cause, error(&history).is_over), (cause, false));
+        note(&mut history, Event::IkeRekeyed { old: ike, new: ike });
+        assert!(error(&history).is_over);
     }
 
     #[test]

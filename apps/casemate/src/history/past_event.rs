@@ -42,6 +42,8 @@ pub(crate) enum Cause {
     DeadPeer,
     /// The peer refused the IKE SA.
     IkeRefused(NotifyType),
+    /// The peer refused to replace the IKE SA.
+    RekeyRefused(NotifyType),
     /// The peer refused a Child SA.
     ChildRefused(NotifyType),
     /// This host refused what the peer sent.
@@ -64,6 +66,9 @@ impl Cause {
             Notice::Ike(Event::IkeDown { reason: DownReason::DeadPeer, .. }) => Self::DeadPeer,
             Notice::Ike(Event::IkeDown { reason: DownReason::Refused(notify), .. }) => {
                 Self::IkeRefused(*notify)
+            }
+            Notice::Ike(Event::IkeRekeyFailed { reason: DownReason::Refused(notify), .. }) => {
+                Self::RekeyRefused(*notify)
             }
             Notice::Ike(Event::ChildFailed { reason: DownReason::Refused(notify), .. }) => {
                 Self::ChildRefused(*notify)

@@ -32,6 +32,15 @@ pub(super) fn lines(
             format!("chosen by the peer: {}", wording::proposals(chosen)),
             format!("offered by this host: {}", wording::proposals(offered)),
         ],
+        Explanation::RekeyRequest { offered } => {
+            let Some(connection) = connection else { return Vec::new() };
+            let mut lines = vec![format!(
+                "requested by the peer, to replace the IKE SA: {}",
+                wording::proposals(offered)
+            )];
+            lines.extend(unacceptable("proposals", offered, &wording::ike_proposals(connection)));
+            lines
+        }
         Explanation::ChildRequest { traffic, offered, considered } => {
             child_request(traffic, offered, considered, fault)
         }

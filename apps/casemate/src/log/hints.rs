@@ -35,6 +35,22 @@ pub(super) fn ike_refused(connection: &Connection, reason: DownReason) -> Vec<St
     }
 }
 
+/// What this host requested when the peer refused to replace the IKE SA.
+pub(super) fn ike_rekeying_refused(connection: &Connection, reason: DownReason) -> Vec<String> {
+    match reason {
+        DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN | NotifyType::INVALID_KE_PAYLOAD) => vec![
+            format!(
+                "offered by this host: proposals = {}",
+                wording::proposals(&wording::ike_proposals(connection))
+            ),
+            "the peer accepted the first negotiation, and has other proposals or groups for rekeying: its log \
+             says which"
+                .into(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
 fn authentication_refused(connection: &Connection) -> Vec<String> {
     let local = wording::local_id(connection);
     let secret = match wording::local_auth(connection) {
@@ -53,8 +69,13 @@ fn authentication_refused(connection: &Connection) -> Vec<String> {
     ]
 }
 
-/// What this host requested when the peer refused a Child SA.
-pub(super) fn child_refused(connection: &Connection, child: &ChildConfig, reason: DownReason) -> Vec<String> {
+/// What this host requested when the peer refused a Child SA, the first one or one that replaces another.
+pub(super) fn child_refused(
+    connection: &Connection,
+    child: &ChildConfig,
+    is_rekeying: bool,
+    reason: DownReason,
+) -> Vec<String> {
     match reason {
         DownReason::Refused(NotifyType::TS_UNACCEPTABLE) => vec![format!(
             "requested by this host: local_ts = {}, remote_ts = {}; the peer has no child whose selectors \
@@ -63,9 +84,14 @@ pub(super) fn child_refused(connection: &Connection, child: &ChildConfig, reason
             wording::templates(&child.remote_ts)
         )],
         DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => vec![format!(
-            "offered by this host: {} = {}; the peer accepts none of them",
+            "offered by this host: {} = {}; the peer accepts none of them{}",
             proposal_option(child),
-            wording::proposals(&wording::child_proposals(child, true))
+            wording::proposals(&wording::child_proposals(child, true)),
+            if is_rekeying {
+                ". The first Child SA has no key exchange of its own, and this one has"
+            } else {
+                ""
+            }
         )],
         DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE) => vec![format!(
             "requested by this host: vips = {}; the peer has no free virtual address, or no pool",

@@ -149,11 +149,22 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
         Event::ChildDown { id, reason, .. } => {
             (level_of(*reason), child_sa(id), format!("ended: {reason}"), Vec::new())
         }
-        Event::ChildFailed { connection, child, reason } => (
+        Event::IkeRekeyFailed { ike, connection, reason } => (
+            level_of(*reason),
+            Subject::ike_sa(&connection.name, *ike),
+            format!("rekeying failed, and the IKE SA stays until its lifetime ends: {reason}"),
+            hints::ike_rekeying_refused(connection, *reason),
+        ),
+        Event::ChildFailed { connection, child, replaces, reason } => (
             level_of(*reason),
             Subject::child(&connection.name, &child.name),
-            format!("no Child SA: {reason}"),
-            hints::child_refused(connection, child, *reason),
+            match replaces {
+                None => format!("no Child SA: {reason}"),
+                Some(old) => {
+                    format!("rekeying failed, and {{{old}}} stays until its lifetime ends: {reason}")
+                }
+            },
+            hints::child_refused(connection, child, replaces.is_some(), *reason),
         ),
         Event::ConfigAssigned { ike, config, .. } => (
             Level::Info,

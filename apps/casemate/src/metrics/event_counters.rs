@@ -121,6 +121,9 @@ impl EventCounters {
                 }
             }
             Event::IkeDown { ike, connection, reason, .. } => self.ike_down(*ike, connection, *reason),
+            Event::IkeRekeyFailed { connection, reason, .. } => {
+                self.failed(SaKind::Ike, &connection.name, failure(*reason));
+            }
             Event::InitiateFailed { connection, error } => {
                 self.failed(SaKind::Ike, &connection.name, initiate_failure(*error));
             }
@@ -244,7 +247,7 @@ mod tests {
 
     fn child_failed(name: &str, reason: DownReason) -> Notice {
         let child = Arc::new(ChildConfig::new("net"));
-        Notice::Ike(Event::ChildFailed { connection: connection(name), child, reason })
+        Notice::Ike(Event::ChildFailed { connection: connection(name), child, replaces: None, reason })
     }
 
     fn names(counters: &EventCounters) -> Vec<&str> {

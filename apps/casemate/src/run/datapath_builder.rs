@@ -85,7 +85,8 @@ impl DatapathBuilder {
             }
             let count = if outbound { &mut self.outbound_count } else { &mut self.inbound_count };
             *count = count.saturating_add(1);
-            self.provider_names.insert(id, providers::name_for(&sa.transform, &providers));
+            self.provider_names
+                .insert(id, providers::name_for(providers::algorithms(&sa.transform), &providers));
             self.sas.push(ManualSa { id, params: sa.clone() });
         }
         Ok(())

@@ -19,7 +19,6 @@ use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
 use casemate_sa::Instant;
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -81,11 +80,7 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: InstanceIdentity::of_config(
-                args,
-                source.path().or(args.vici.as_deref()),
-                HashMap::new(),
-            ),
+            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref())),
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
         })
     }

@@ -1,7 +1,7 @@
 //! The state of each configured connection.
 
 use super::seconds;
-use crate::history::History;
+use crate::history::{self, Cause, History};
 use crate::log::wording;
 use casemate::Endpoint;
 use casemate_ike::config::{AddrPattern, CloseAction, Connection};
@@ -64,6 +64,8 @@ pub(crate) struct ConnectionStatus {
 struct LastError {
     text: String,
     age: Duration,
+    /// Whether the connection has come up since.
+    is_past: bool,
 }
 
 /// SAs and retries of one connection.
@@ -89,32 +91,46 @@ impl ConnectionStatus {
     }
 
     fn of(connection: &Connection, activity: &Activity, now: Instant, history: &History) -> Self {
-        let history = history.of(&connection.name);
+        let record = history.of(&connection.name);
         let wall_now = WallInstant::now();
-        let error = history.and_then(|history| history.last_error.as_ref());
-        let transmission = history.and_then(|history| history.next_transmission);
+        let error = record.and_then(|record| record.last_error.as_ref());
+        let transmission = record.and_then(|record| record.next_transmission);
         let transmission = transmission.filter(|_| activity.connecting || activity.established);
         let retry = activity.next_attempt.map(|at| at.since(now));
+        let last_heard = record
+            .and_then(|record| record.last_heard)
+            .map(|at| wall_now.saturating_duration_since(at))
+            .into_iter()
+            .chain(activity.last_message.map(|at| now.since(at)))
+            .min();
+        let state = state(connection, activity);
+        let last_error = |error: &history::LastError| {
+            let age = wall_now.saturating_duration_since(error.event.at);
+            let is_heard_since = last_heard.is_some_and(|heard| heard < age);
+            let is_over = error.is_over || is_silence(error.event.cause) && is_heard_since;
+            LastError {
+                text: error.event.lines.first().cloned().unwrap_or_default(),
+                age,
+                is_past: state == ConnectionState::Up && is_over,
+            }
+        };
         Self {
             name: connection.name.clone(),
-            state: state(connection, activity),
+            state,
             peer: wording::addrs(&connection.remote_addrs),
-            last_error: error.map(|error| LastError {
-                text: error.lines.first().cloned().unwrap_or_default(),
-                age: wall_now.saturating_duration_since(error.at),
-            }),
+            last_error: error.map(last_error),
             next_attempt: retry.or(transmission.map(|at| at.saturating_duration_since(wall_now))),
-            last_heard: history
-                .and_then(|history| history.last_heard)
-                .map(|at| wall_now.saturating_duration_since(at))
-                .into_iter()
-                .chain(activity.last_message.map(|at| now.since(at)))
-                .min(),
+            last_heard,
         }
     }
 
+    /// Whether the connection has come up since its last error.
+    pub(crate) fn is_error_past(&self) -> bool {
+        self.last_error.as_ref().is_some_and(|error| error.is_past)
+    }
+
     pub(crate) fn to_json(&self) -> Value {
-        let error = |error: &LastError| json!({"text": error.text, "seconds_ago": seconds(error.age)});
+        let error = |LastError { text, age, is_past }: &LastError| json!({"text": text, "seconds_ago": seconds(*age), "is_past": is_past});
         json!({
             "name": self.name,
             "state": self.state.name(),
@@ -124,6 +140,11 @@ impl ConnectionStatus {
             "last_heard_seconds": self.last_heard.map(seconds),
         })
     }
+}
+
+/// Whether an error is over as soon as the peer responds.
+const fn is_silence(cause: Option<Cause>) -> bool {
+    matches!(cause, Some(Cause::NoResponse { .. } | Cause::DeadPeer))
 }
 
 /// SAs and retries by connection.

@@ -2,6 +2,8 @@
 
 mod child_traffic;
 mod connections;
+mod ike_snapshot;
+mod narrowing;
 mod snapshot;
 mod table;
 
@@ -14,8 +16,9 @@ use casemate_linux::instance::Instance;
 pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
 pub(crate) use connections::{ConnectionState, ConnectionStatus};
+pub use ike_snapshot::ike_sas;
+pub(crate) use narrowing::Narrowing;
 use serde_json::Value;
-pub use snapshot::ike_sas;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 

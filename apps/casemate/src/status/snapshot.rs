@@ -1,19 +1,17 @@
-//! A snapshot of the state of an instance, with its IKE SAs and Child SAs, and its JSON.
+//! A snapshot of the state of an instance, and its JSON.
 
 use super::child_traffic::path_mtu;
 use super::connections::ConnectionStatus;
+use super::ike_snapshot::{Algorithms, IkeSnapshot};
 use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
-use casemate::{ChildSas, Endpoint};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
-use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_linux::setup::GuardState;
 use casemate_linux::{EndpointContext, LinkSending};
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
-use casemate_strongswan::notation;
 use casemate_wire::invariant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -26,6 +24,7 @@ pub struct InstanceIdentity {
     xfrm: Option<String>,
     config: Option<String>,
     counters: Option<String>,
+    /// Crypto providers of the SAs with manual keys.
     providers: HashMap<SaId, String>,
     /// Mark of packets that take the routes of the system.
     mark: u32,
@@ -40,9 +39,9 @@ impl InstanceIdentity {
     }
 
     /// For IKE: the file, or `None` if clients load the configuration.
-    pub fn of_config(args: &RunArgs, path: Option<&Path>, providers: HashMap<SaId, String>) -> Self {
+    pub fn of_config(args: &RunArgs, path: Option<&Path>) -> Self {
         let config = path.map(|path| path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers, mark: 0 }
+        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers: HashMap::new(), mark: 0 }
     }
 
     /// Sets the mark of packets that take the routes of the system.
@@ -132,7 +131,7 @@ impl Snapshot {
                 "priority": policy.priority,
             })
         };
-        let suites = self.ike.suites();
+        let negotiated = self.ike.algorithms();
         let drops: Map<String, Value> =
             self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
         json!({
@@ -144,7 +143,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
-            "sas": self.sas.iter().map(|sa| self.sa(sa, &suites)).collect::<Vec<_>>(),
+            "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
@@ -161,8 +160,8 @@ impl Snapshot {
         })
     }
 
-    /// `suites` are the negotiated algorithms of SAs.
-    fn sa(&self, sa: &SaStatus, suites: &HashMap<SaId, String>) -> Value {
+    /// `negotiated` are the algorithms of an SA of IKE.
+    fn sa(&self, sa: &SaStatus, negotiated: Option<&Algorithms>) -> Value {
         let meter = &sa.meter;
         let idle = meter.last_used.map(|last| seconds(self.at.since(last)));
         let window = sa.window.map(|window| {
@@ -190,8 +189,8 @@ impl Snapshot {
             "dst": sa.dst.to_string(),
             "protocol": sa.protocol.to_string(),
             "mode": sa.mode.to_string(),
-            "suite": suites.get(&sa.id).unwrap_or(&sa.suite),
-            "provider": self.identity.providers.get(&sa.id),
+            "suite": negotiated.map_or(&sa.suite, |algorithms| &algorithms.suite),
+            "provider": negotiated.map(|algorithms| &algorithms.provider).or(self.identity.providers.get(&sa.id)),
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,
@@ -254,143 +253,4 @@ fn bounds(bounds: &Bounds) -> Value {
 /// The names of the DSCP values; an empty list means any.
 pub(super) fn code_points(set: DscpSet) -> Vec<String> {
     set.iter().map(|dscp| dscp.to_string()).collect()
-}
-
-/// A snapshot of the state of IKE.
-#[derive(Debug)]
-pub(super) struct IkeSnapshot {
-    sas: Vec<IkeStatus>,
-    waiting: Vec<PendingRetry>,
-    /// The SAs of each Child SA in the data path.
-    paths: HashMap<ChildId, ChildSas>,
-    faults: Vec<(&'static str, u64)>,
-}
-
-/// The SAs of the data path by ID, and those of each Child SA.
-struct TrafficCounters<'s> {
-    sas: HashMap<SaId, &'s SaStatus>,
-    paths: &'s HashMap<ChildId, ChildSas>,
-}
-
-/// The traffic of an SA; 0 for an SA that is not installed.
-#[derive(Default)]
-struct Traffic {
-    packets: u64,
-    bytes: u64,
-}
-
-impl TrafficCounters<'_> {
-    /// Traffic of a Child SA, inbound and outbound.
-    fn traffic(&self, child: ChildId) -> [Traffic; 2] {
-        let sas = self.paths.get(&child);
-        let ids = [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)];
-        let passed = |id: SaId| {
-            self.sas.get(&id).map(|sa| Traffic { packets: sa.meter.packets, bytes: sa.meter.bytes })
-        };
-        ids.map(|id| id.and_then(passed).unwrap_or_default())
-    }
-}
-
-impl IkeSnapshot {
-    pub(super) fn take(endpoint: &Endpoint) -> Self {
-        let ike = endpoint.ike();
-        let faults = ike.faults().iter().filter(|(_, count)| *count > 0).collect();
-        let sas: Vec<IkeStatus> = ike.status().collect();
-        let children = sas.iter().flat_map(|sa| &sa.children);
-        let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
-    }
-
-    /// The algorithms of each SA of a Child SA, in the notation of the configuration file.
-    fn suites(&self) -> HashMap<SaId, String> {
-        let children = self.sas.iter().flat_map(|sa| &sa.children);
-        let of = |child: &ChildStatus| {
-            let sas = self.paths.get(&child.id)?;
-            let text = notation::child_suite(&child.suite);
-            Some([Some(sas.inbound), sas.outbound].into_iter().flatten().map(move |id| (id, text.clone())))
-        };
-        children.filter_map(of).flatten().collect()
-    }
-
-    /// Pending retries, with the time until each.
-    pub(super) fn waiting(&self, now: Instant) -> Value {
-        let row = |waiting: &PendingRetry| {
-            json!({
-                "name": waiting.connection.name,
-                "child": waiting.child.as_ref().map(|child| &child.name),
-                "in_seconds": seconds(waiting.at.since(now)),
-                "failed_attempts": waiting.attempts,
-            })
-        };
-        self.waiting.iter().map(row).collect()
-    }
-
-    /// Every IKE SA; `packets` are the SAs of the data path, for the traffic counters.
-    pub(super) fn sas(&self, now: Instant, packets: &[SaStatus]) -> Value {
-        let counters = TrafficCounters {
-            sas: packets.iter().map(|status| (status.id, status)).collect(),
-            paths: &self.paths,
-        };
-        self.sas.iter().map(|sa| ike_sa(sa, now, &counters)).collect()
-    }
-
-    /// Protocol errors of peers that occurred, by name.
-    pub(super) fn faults(&self) -> Value {
-        let faults: Map<String, Value> =
-            self.faults.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
-        faults.into()
-    }
-}
-
-/// Every IKE SA of an endpoint with its Child SAs, as `casemate status --json` shows them.
-pub fn ike_sas(endpoint: &Endpoint, now: Instant) -> Value {
-    let packets: Vec<SaStatus> = endpoint.datapath().sas().collect();
-    IkeSnapshot::take(endpoint).sas(now, &packets)
-}
-
-fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
-    let texts = |items: &[std::net::IpAddr]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
-    json!({
-        "id": sa.id.to_string(),
-        "name": sa.connection.name,
-        "state": sa.state.to_string(),
-        "initiator": sa.initiator,
-        "spi_i": sa.spis.initiator.to_string(),
-        "spi_r": sa.spis.responder.to_string(),
-        "local": sa.path.local.to_string(),
-        "remote": sa.path.remote.to_string(),
-        "peer": sa.peer.as_ref().map(ToString::to_string),
-        "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
-        "nat": {"local": sa.nat.local, "remote": sa.nat.remote},
-        "age_seconds": sa.established.map(|at| seconds(now.since(at))),
-        "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
-        "vips": texts(&sa.virtual_addrs),
-        "dns": texts(&sa.dns),
-        "children": sa.children.iter().map(|child| child_sa(child, now, counters)).collect::<Vec<_>>(),
-    })
-}
-
-fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
-    let texts = |parts: &[TrafficSelector]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let [inbound, outbound] = counters.traffic(child.id);
-    let spi = |spi: casemate_sa::Spi| format!("{:08x}", spi.get());
-    json!({
-        "id": child.id.to_string(),
-        "name": child.child.name,
-        "state": child.state.to_string(),
-        "protocol": child.protocol.to_string(),
-        "mode": child.mode.to_string(),
-        "spi_in": spi(child.spi_in),
-        "spi_out": spi(child.spi_out),
-        "proposal": notation::child_suite(&child.suite),
-        "esn": child.suite.esn,
-        "local_ts": texts(&child.local),
-        "remote_ts": texts(&child.remote),
-        "dscp_values": code_points(child.child.dscp),
-        "packets_in": inbound.packets,
-        "bytes_in": inbound.bytes,
-        "packets_out": outbound.packets,
-        "bytes_out": outbound.bytes,
-        "rekey_in_seconds": child.rekey_at.map(|at| seconds(at.since(now))),
-    })
 }

@@ -146,7 +146,11 @@ fn connections(text: &mut String, answer: &Value) {
         let error = connection.get("last_error").filter(|error| !error.is_null());
         let error = error.map_or_else(
             || "-".to_owned(),
-            |error| format!("{} ago: {}", time(error, "seconds_ago"), show(error, "text")),
+            |error| {
+                let is_past = error.get("is_past").and_then(Value::as_bool) == Some(true);
+                let over = if is_past { ", over" } else { "" };
+                format!("{} ago{over}: {}", time(error, "seconds_ago"), show(error, "text"))
+            },
         );
         let next = time(connection, "next_attempt_seconds");
         [show(connection, "name"), show(connection, "state"), show(connection, "remote_addrs"), next, error]
@@ -233,7 +237,7 @@ fn sa_row(sa: &Value) -> [String; 10] {
 /// Protocol and mode of an SA, flags that are set, and the DSCP values that it serves.
 fn what(sa: &Value) -> String {
     let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
-    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp")] {
+    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp"), ("narrowed", " narrowed")] {
         if sa.get(flag).and_then(Value::as_bool) == Some(true) {
             what.push_str(word);
         }
@@ -356,12 +360,13 @@ mod tests {
             "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": null, "config": "/etc/swanctl.conf", "uptime_seconds": 5.0,
             "connections": [
                 {
-                    "name": "office", "state": "up", "remote_addrs": "192.0.2.2", "last_error": null,
+                    "name": "office", "state": "up", "remote_addrs": "192.0.2.2",
+                    "last_error": {"text": "sent again", "seconds_ago": 60.0, "is_past": true},
                     "next_attempt_seconds": null,
                 },
                 {
                     "name": "home", "state": "waiting", "remote_addrs": "192.0.2.3",
-                    "last_error": {"text": "ended: the peer does not respond", "seconds_ago": 5.0},
+                    "last_error": {"text": "ended: the peer does not respond", "seconds_ago": 5.0, "is_past": false},
                     "next_attempt_seconds": 64.0,
                 },
             ],
@@ -372,7 +377,7 @@ mod tests {
                 "children": [{
                     "name": "nets", "state": "installed", "protocol": "esp", "mode": "tunnel", "spi_in": "c1000001",
                     "spi_out": "c2000002", "local_ts": ["10.1.0.0/16"], "remote_ts": ["10.2.0.0/16", "10.3.0.0/16"],
-                    "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
+                    "narrowed": true, "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
                 }],
             }],
             "ike_waiting": [
@@ -385,8 +390,8 @@ mod tests {
         for line in [
             "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
             "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
-            "  office/nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
-            "  office  up       192.0.2.2  -             -",
+            "  office/nets  installed  esp tunnel narrowed  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
+            "  office  up       192.0.2.2  -             0:01:00 ago, over: sent again",
             "  home    waiting  192.0.2.3  0:01:04       0:00:05 ago: ended: the peer does not respond",
             "  virtual addresses from office: 10.98.0.1",
             "  office/voice  0:00:07  3",

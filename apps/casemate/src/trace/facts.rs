@@ -118,15 +118,18 @@ impl Names {
             PolicyFinding::Protect(id, selector) => of("protect", id, selector),
             PolicyFinding::Bypass(id, selector) => of("bypass", id, selector),
             PolicyFinding::Discard(id, selector) => of("discard", id, selector),
-            PolicyFinding::NeedsPorts => json!({"step": "policy", "action": "needs-ports"}),
-            PolicyFinding::NoMatch => json!({"step": "policy", "action": "no-match"}),
+            PolicyFinding::NeedsPorts => without_policy("needs-ports"),
+            PolicyFinding::NoMatch => without_policy("no-match"),
         }
     }
 
     fn sa(&self, id: SaId) -> Value {
         // The SA may have ended since the packet passed.
         let Some(NamedSa { status, child, suite }) = self.sas.get(&id) else {
-            return json!({"step": "sa"});
+            return json!({
+                "step": "sa", "name": null, "spi": null, "protocol": null, "mode": null, "src": null,
+                "dst": null, "suite": null, "udp_encapsulated": null,
+            });
         };
         json!({
             "step": "sa",
@@ -142,6 +145,11 @@ impl Names {
     }
 }
 
+/// No policy was found, for this reason.
+fn without_policy(reason: &str) -> Value {
+    json!({"step": "policy", "action": reason, "selector": null, "trap": null})
+}
+
 /// Adds the name of a step and other fields to an object.
 fn with<const N: usize>(step: &str, mut fields: Map<String, Value>, others: [(&str, Value); N]) -> Value {
     fields.insert("step".into(), step.into());
@@ -150,16 +158,16 @@ fn with<const N: usize>(step: &str, mut fields: Map<String, Value>, others: [(&s
 }
 
 fn inner(packet: &InnerPacket) -> Map<String, Value> {
-    let mut fields = Map::from_iter([("length".to_owned(), json!(packet.len))]);
-    if let Some(flow) = &packet.flow {
-        fields.insert("src".into(), flow.src().to_string().into());
-        fields.insert("dst".into(), flow.dst().to_string().into());
-        fields.insert("protocol".into(), json!(flow.proto()));
-        fields.insert("ports".into(), json!(flow.ports().map(|ports| [ports.src, ports.dst])));
-        fields.insert("dscp".into(), flow.dscp().value().into());
-        fields.insert("ecn".into(), packet.ecn.into());
-    }
-    fields
+    let flow = packet.flow.as_ref();
+    Map::from_iter([
+        ("length".to_owned(), json!(packet.len)),
+        ("src".to_owned(), json!(flow.map(|flow| flow.src().to_string()))),
+        ("dst".to_owned(), json!(flow.map(|flow| flow.dst().to_string()))),
+        ("protocol".to_owned(), json!(flow.and_then(FlowKey::proto))),
+        ("ports".to_owned(), json!(flow.and_then(FlowKey::ports).map(|ports| [ports.src, ports.dst]))),
+        ("dscp".to_owned(), json!(flow.map(|flow| flow.dscp().value()))),
+        ("ecn".to_owned(), json!(flow.map(|_| packet.ecn))),
+    ])
 }
 
 fn outer(packet: &OuterPacket) -> Map<String, Value> {

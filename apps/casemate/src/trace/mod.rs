@@ -30,9 +30,9 @@ Examples:
 The selector has the words of `ip xfrm`, each with a value:
   src, dst      address or prefix of the packet without protection
   proto         protocol by name or number
-  sport, dport  port; with proto tcp, udp, sctp or dccp
+  sport, dport  port; with proto tcp, udp, udplite, sctp or dccp
   type, code    of ICMP; with proto icmp or ipv6-icmp
-  dscp          number from 0 to 63
+  dscp          number from 0 to 63, or a name such as ef, af41 or cs5
   spi           SPI of the protected packet
   peer          address of the other end of the protected packet
   dir           in or out; without it, both
@@ -80,6 +80,13 @@ pub fn trace(args: &TraceArgs) -> Result<(), Failure> {
         output::counted(args.count, "packet", "packets"),
         args.timeout
     ));
+    let begin_shown = printable::value(begin.clone());
+    for note in begin_shown.get("notes").and_then(Value::as_array).into_iter().flatten() {
+        output::show_error(&format_args!(
+            "{}; packets outside the negotiated selectors may not reach this instance",
+            note.as_str().unwrap_or_default()
+        ));
+    }
     let mut routes = Routes::new(begin.get("mark").and_then(Value::as_u64).unwrap_or_default());
     while let Some(mut line) = next(&mut lines)? {
         if line.get("end").is_some() {

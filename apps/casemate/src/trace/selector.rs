@@ -3,6 +3,7 @@
 use crate::xfrm;
 use casemate_datapath::Direction;
 use casemate_datapath::trace::TraceFilter;
+use casemate_sa::AddrRange;
 use casemate_wire::dscp::Dscp;
 use casemate_wire::ip::proto;
 use std::net::IpAddr;
@@ -20,9 +21,7 @@ pub(super) fn parse(text: &str) -> Result<TraceFilter, String> {
         }
         let value =
             words.next().ok_or_else(|| format!("`{key}` has no value: {} was expected", expected(key)))?;
-        let is_new = set(&mut filter, &mut uses, key, value)
-            .ok_or_else(|| format!("`{value}` after `{key}`: {} was expected", expected(key)))?;
-        if !is_new {
+        if !set(&mut filter, &mut uses, key, value)? {
             return Err(format!("`{key}` is given twice, or together with another word for the same field"));
         }
     }
@@ -48,36 +47,51 @@ fn expected(key: &str) -> &'static str {
         "proto" => "a protocol's name such as tcp, udp, icmp or ipv6-icmp, or its number up to 255",
         "sport" | "dport" => "a port from 0 to 65535",
         "type" | "code" => "a number from 0 to 255",
-        "dscp" => "a number from 0 to 63",
+        "dscp" => "a number from 0 to 63, or a name such as ef, af41 or cs5",
         "spi" => "an SPI such as 0xc1e38f02",
         "peer" => "an IP address",
         _ => "in or out",
     }
 }
 
-/// Sets the field of a key. Returns whether the field was open; `None` if the value is wrong.
-fn set(filter: &mut TraceFilter, uses: &mut Uses, key: &str, value: &str) -> Option<bool> {
-    Some(match key {
-        "src" => filter.src.replace(xfrm::prefix(value)?).is_none(),
-        "dst" => filter.dst.replace(xfrm::prefix(value)?).is_none(),
-        "proto" => filter.proto.replace(xfrm::protocol_number(value)?).is_none(),
+/// Sets the field of a key. Returns whether the field was open. The error says what is wrong with the value.
+fn set(filter: &mut TraceFilter, uses: &mut Uses, key: &str, value: &str) -> Result<bool, String> {
+    let wrong = || format!("`{value}` after `{key}`: {} was expected", expected(key));
+    let number = || value.parse::<u8>().map_err(|_| wrong());
+    Ok(match key {
+        "src" => filter.src.replace(addresses(key, value)?).is_none(),
+        "dst" => filter.dst.replace(addresses(key, value)?).is_none(),
+        "proto" => filter.proto.replace(xfrm::protocol_number(value).ok_or_else(wrong)?).is_none(),
         "sport" | "dport" => {
             uses.ports = true;
-            let port = value.parse().ok()?;
+            let port = value.parse().map_err(|_| wrong())?;
             let field = if key == "sport" { &mut filter.src_port } else { &mut filter.dst_port };
             field.replace(port).is_none()
         }
         "type" | "code" => {
             uses.icmp = true;
-            let number: u8 = value.parse().ok()?;
             let field = if key == "type" { &mut filter.src_port } else { &mut filter.dst_port };
-            field.replace(number.into()).is_none()
+            field.replace(number()?.into()).is_none()
         }
-        "dscp" => filter.dscp.replace(Dscp::new(value.parse().ok()?)?).is_none(),
-        "spi" => filter.spi.replace(spi(value)?).is_none(),
-        "peer" => filter.peer.replace(value.parse::<IpAddr>().ok()?).is_none(),
-        _ => filter.direction.replace(direction(value)?).is_none(),
+        "dscp" => filter.dscp.replace(value.parse::<Dscp>().map_err(|_| wrong())?).is_none(),
+        "spi" => filter.spi.replace(spi(value).ok_or_else(wrong)?).is_none(),
+        "peer" => filter.peer.replace(value.parse::<IpAddr>().map_err(|_| wrong())?).is_none(),
+        _ => filter.direction.replace(direction(value).ok_or_else(wrong)?).is_none(),
     })
+}
+
+/// The addresses of a prefix without bits of a host, or a single address.
+fn addresses(key: &str, value: &str) -> Result<AddrRange, String> {
+    let range = xfrm::prefix(value)
+        .ok_or_else(|| format!("`{value}` after `{key}`: {} was expected", expected(key)))?;
+    let addr = value.split_once('/').and_then(|(addr, _)| xfrm::prefix(addr));
+    match addr {
+        // A trace of more packets than the address would be a surprise.
+        Some(addr) if addr.first() != range.first() => Err(format!(
+            "`{value}` after `{key}`: bits behind the prefix are set; {range} was expected, or the address alone"
+        )),
+        _ => Ok(range),
+    }
 }
 
 fn spi(text: &str) -> Option<u32> {
@@ -97,19 +111,36 @@ fn direction(text: &str) -> Option<Direction> {
 }
 
 fn check(filter: &TraceFilter, uses: &Uses) -> Result<(), String> {
-    let proto = filter.proto;
-    if uses.ports && proto.is_some_and(|proto| matches!(proto, proto::ICMP | proto::ICMPV6)) {
-        return Err("`sport` and `dport` were expected with proto tcp, udp, sctp or dccp only".into());
+    let has_ports =
+        |proto| matches!(proto, proto::TCP | proto::UDP | proto::UDP_LITE | proto::SCTP | proto::DCCP);
+    if uses.ports && !filter.proto.is_some_and(has_ports) {
+        return Err(
+            "`sport` and `dport` were expected with proto tcp, udp, udplite, sctp or dccp only".into()
+        );
     }
-    if uses.icmp && !matches!(proto, Some(proto::ICMP | proto::ICMPV6)) {
+    if uses.icmp && !matches!(filter.proto, Some(proto::ICMP | proto::ICMPV6)) {
         return Err("`type` and `code` were expected with proto icmp or ipv6-icmp only".into());
     }
-    match (filter.src, filter.dst) {
-        (Some(src), Some(dst)) if src.is_ipv4() != dst.is_ipv4() => {
-            Err(format!("`src {src}` and `dst {dst}`: addresses of one IP version were expected"))
-        }
-        _ => Ok(()),
+    if let (Some(src), Some(dst)) = (filter.src, filter.dst)
+        && src.is_ipv4() != dst.is_ipv4()
+    {
+        return Err(format!("`src {src}` and `dst {dst}`: addresses of one IP version were expected"));
     }
+    for (key, range) in [("src", filter.src), ("dst", filter.dst)] {
+        check_version(key, range, filter.proto)?;
+    }
+    Ok(())
+}
+
+/// ICMP has another protocol number in each IP version.
+fn check_version(key: &str, range: Option<AddrRange>, proto: Option<u8>) -> Result<(), String> {
+    let Some(range) = range else { return Ok(()) };
+    let (found, expected) = match (proto, range.is_ipv4()) {
+        (Some(proto::ICMP), false) => ("icmp", "ipv6-icmp"),
+        (Some(proto::ICMPV6), true) => ("ipv6-icmp", "icmp"),
+        _ => return Ok(()),
+    };
+    Err(format!("`{key} {range}` with `proto {found}`: `proto {expected}` was expected"))
 }
 
 #[cfg(test)]
@@ -126,6 +157,12 @@ mod tests {
         let filter = parse("peer 2001:db8::1 spi 0xC1E38F02 dir in").unwrap();
         assert_eq!((filter.spi, filter.direction), (Some(0xc1e3_8f02), Some(Direction::Inbound)));
         assert_eq!(filter.peer, "2001:db8::1".parse().ok());
+        assert_eq!(parse("dscp ef").unwrap().dscp, Dscp::new(46));
+        assert_eq!(parse("dscp af41").unwrap().dscp, Dscp::new(34));
+        assert_eq!(
+            parse("src 10.1 dst 10.1.0.0/255.255.0.0").unwrap().src.unwrap().to_string(),
+            "10.1.0.0/32"
+        );
         assert_eq!(parse("proto icmp type 8").unwrap().src_port, Some(8));
         assert_eq!(parse("").unwrap(), TraceFilter::default());
     }
@@ -141,7 +178,20 @@ mod tests {
             ("proto icmp type 8 sport 7", "`sport` is given twice"),
             ("proto foo", "`foo` after `proto`: a protocol's name"),
             ("dport 65536", "`65536` after `dport`: a port"),
-            ("dscp 64", "`64` after `dscp`: a number from 0 to 63"),
+            ("dscp 64", "`64` after `dscp`: a number from 0 to 63, or a name such as ef, af41 or cs5"),
+            ("dscp af44", "`af44` after `dscp`: a number"),
+            (
+                "src 10.1.0.5/16",
+                "`10.1.0.5/16` after `src`: bits behind the prefix are set; 10.1.0.0/16 was expected",
+            ),
+            ("dst fd00::1/64", "fd00::/64 was expected"),
+            ("dst fd00::1 proto icmp", "`dst fd00::1/128` with `proto icmp`: `proto ipv6-icmp` was expected"),
+            (
+                "src 10.1.0.1 proto ipv6-icmp",
+                "`src 10.1.0.1/32` with `proto ipv6-icmp`: `proto icmp` was expected",
+            ),
+            ("dport 443", "`sport` and `dport` were expected with proto tcp"),
+            ("proto 47 sport 1", "`sport` and `dport` were expected with proto tcp"),
             ("spi 0x+1", "`0x+1` after `spi`: an SPI"),
             ("dir up", "`up` after `dir`: in or out"),
             ("type 8", "`type` and `code` were expected with proto icmp"),

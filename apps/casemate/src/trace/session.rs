@@ -4,15 +4,23 @@
 use super::facts::Names;
 use super::{MAX_COUNT, MAX_TIMEOUT, selector};
 use crate::control::{Reply, outcome};
-use casemate_datapath::trace::{TraceRecord, TraceSummary};
+use crate::status::Narrowing;
+use casemate::Endpoint;
+use casemate_datapath::trace::{TraceFilter, TraceRecord, TraceSummary};
 use casemate_linux::{EndpointHandle, Scheduling};
-use casemate_sa::Instant;
+use casemate_sa::{AddrRange, Instant};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant as SystemInstant};
 
 /// How long packets may wait for their last step after the data path has seen all packets.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Version of the JSON output (docs/manual/schema/trace.json).
+const SCHEMA_VERSION: u32 = 1;
+
+/// Maximum number of notes at the start of a trace.
+const MAX_NOTES: usize = 8;
 
 /// A trace with its client. One runs at a time.
 pub(crate) struct RunningTrace {
@@ -54,11 +62,15 @@ impl RunningTrace {
         let started = check(count, timeout).and_then(|()| selector::parse(selector)).and_then(|filter| {
             handle
                 .start_trace(filter, count.into())
+                .map(|()| filter)
                 .map_err(|error| format!("{error}: try again when it has ended"))
         });
-        let response = match started {
-            Ok(()) => json!({"ok": true, "mark": mark}).to_string(),
-            Err(_) => outcome(&started),
+        let response = match &started {
+            Ok(filter) => {
+                let notes = notes(filter, handle.lock().endpoint());
+                json!({"ok": true, "mark": mark, "notes": notes}).to_string()
+            }
+            Err(error) => outcome(&Err(error.clone())),
         };
         let is_sent = reply.send(response);
         if started.is_err() {
@@ -117,7 +129,13 @@ impl RunningTrace {
 
     fn send(&self, number: u32, packet: &Packet) -> bool {
         let after = packet.at.since(self.began).as_secs_f64();
-        self.reply.send(json!({"packet": number, "after_seconds": after, "steps": packet.steps}).to_string())
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "packet": number,
+            "after_seconds": after,
+            "steps": packet.steps,
+        });
+        self.reply.send(line.to_string())
     }
 
     fn end(&mut self, is_sent: bool, summary: &TraceSummary) -> Option<End> {
@@ -155,6 +173,17 @@ impl RunningTrace {
         // Sending fails only if the client has disconnected.
         let _ = self.reply.send(line.to_string());
     }
+}
+
+/// Why packets that match may not reach the data path.
+fn notes(filter: &TraceFilter, endpoint: &Endpoint) -> Vec<String> {
+    let asked: Vec<AddrRange> = [filter.src, filter.dst].into_iter().flatten().collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let narrowings = Narrowing::all(endpoint.ike().status());
+    let concerned = narrowings.iter().filter(|narrowing| narrowing.leaves_out(&asked));
+    concerned.take(MAX_NOTES).map(Narrowing::cause).collect()
 }
 
 /// Checks the limits, which every client of the control socket has to keep.

@@ -9,7 +9,7 @@ use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
 use casemate_ike::config::Identity;
 use casemate_ike::{
-    ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, TrafficSelector,
+    ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
 };
 use casemate_linux::EndpointContext;
 use casemate_sa::{Instant, Protocol};
@@ -93,9 +93,11 @@ impl SaView {
         message.flag("initiator", status.initiator);
         message.display("initiator-spi", status.spis.initiator);
         message.display("responder-spi", status.spis.responder);
-        message.flag("nat-local", status.nat.local);
-        message.flag("nat-remote", status.nat.remote);
-        message.flag("nat-any", status.nat.local || status.nat.remote);
+        let NatStatus { local, remote, forced } = status.nat;
+        message.flag("nat-local", local && !forced);
+        message.flag("nat-remote", remote);
+        message.flag("nat-fake", forced && !remote);
+        message.flag("nat-any", status.nat.any());
         if let Some(suite) = &status.suite {
             algorithms::write_ike(suite, message);
         }

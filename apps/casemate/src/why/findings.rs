@@ -4,7 +4,7 @@
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
-use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus};
+use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing};
 use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
@@ -14,6 +14,7 @@ pub(super) struct Facts<'a> {
     pub(super) connection: &'a Connection,
     pub(super) status: &'a ConnectionStatus,
     pub(super) traffic: &'a [ChildTraffic],
+    pub(super) narrowings: &'a [Narrowing],
     pub(super) record: Option<&'a ConnectionHistory>,
     /// The last request of a peer that no connection accepted.
     pub(super) last_refused: Option<&'a PastEvent>,
@@ -39,8 +40,16 @@ impl Findings {
 pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     state(facts, &mut found);
-    facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    // What removes the cause of a failure comes before what starts the next attempt.
+    let general = std::mem::take(&mut found.tries);
+    refused_request(facts, &mut found);
     last_error(facts, &mut found);
+    found.tries.extend(general);
+    facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    for narrowing in facts.narrowings {
+        found.causes.push(narrowing.cause());
+        found.tries.extend(narrowing.advice());
+    }
     if facts.has_drops {
         found.add(
             "packets from or to the peer were dropped, see above",
@@ -82,7 +91,11 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
         }
         ConnectionState::Trapped => found.add(
             "a packet for the remote traffic selectors starts the next attempt",
-            &["send a packet from the local to the remote traffic selectors, such as a ping"],
+            // A packet helps nothing while the cause of a failure is there.
+            match record.and_then(|record| record.last_error.as_ref()) {
+                Some(error) if !error.is_over => &[],
+                _ => &["send a packet from the local to the remote traffic selectors, such as a ping"],
+            },
         ),
         // The refused request is the cause, and is reported below.
         ConnectionState::Down if facts.last_refused.is_some() => {}
@@ -99,7 +112,11 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
         }
         ConnectionState::Connecting | ConnectionState::Waiting => {}
     }
-    if let (Some(refused), true) = (facts.last_refused, status.state != ConnectionState::Up) {
+}
+
+/// The last request of a peer that was refused, if the connection is not up.
+fn refused_request(Facts { status, last_refused, .. }: &Facts<'_>, found: &mut Findings) {
+    if let (Some(refused), true) = (*last_refused, status.state != ConnectionState::Up) {
         let first = refused.lines.first().map_or("", |line| line);
         found.causes.push(format!("a request of a peer was refused: {first}"));
         found.causes.extend(refused.lines.iter().skip(1).cloned());
@@ -139,8 +156,7 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
             &[
                 "check that applications of this host answer, and that their packets match local_ts and \
                  remote_ts",
-                "for a network behind this host, check forwarding (`sysctl net.ipv4.ip_forward`) and the \
-                 route back",
+                "for a network behind this host, check its packet filter and the route back",
                 "`casemate trace dir out` shows whether their packets reach this instance, and what becomes \
                  of them",
             ],
@@ -183,10 +199,14 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
 
 fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     let Some(record) = facts.record else { return };
-    let Some(error) = &record.last_error else { return };
-    if let Some(line) = error.lines.first() {
-        found.causes.push(format!("last error, {} s ago: {line}", error.at.elapsed().as_secs()));
+    let Some(error) = &record.last_error.as_ref().map(|error| &error.event) else { return };
+    let seconds = error.at.elapsed().as_secs();
+    let line = error.lines.first().map_or("", |line| line);
+    if facts.status.is_error_past() {
+        found.causes.push(format!("an earlier error is over: {line}, {seconds} s ago"));
+        return;
     }
+    found.causes.push(format!("last error, {seconds} s ago: {line}"));
     found.causes.extend(error.lines.iter().skip(1).cloned());
     if record.last_heard.is_none() && matches!(error.cause, Some(Cause::NoResponse { .. } | Cause::DeadPeer))
     {
@@ -226,11 +246,15 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             "compare local.id here with remote.id on the peer, and remote.id here with local.id on the peer",
             "compare the secrets, or check certificate, CA and clock of both hosts",
         ]),
+        Cause::RekeyRefused(_) => texts(&[
+            "compare `proposals` on both hosts: the peer's log says why it refuses to replace the IKE SA",
+            "reauth_time instead of rekey_time negotiates from the beginning, as the first time",
+        ]),
         Cause::ChildRefused(NotifyType::TS_UNACCEPTABLE) => {
             texts(&["local_ts of each host must overlap with remote_ts of the other"])
         }
         Cause::ChildRefused(NotifyType::NO_PROPOSAL_CHOSEN) => {
-            texts(&["compare `esp_proposals` of the child on both hosts"])
+            texts(&["compare `esp_proposals` of the child on both hosts, with their key exchange methods"])
         }
         Cause::ChildRefused(NotifyType::INTERNAL_ADDRESS_FAILURE) => {
             texts(&["the pool of the peer needs a free address: enlarge it, or close unused connections"])

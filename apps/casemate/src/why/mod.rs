@@ -1,9 +1,11 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! the route to the peer, which every user may look up, and prints everything (`render`).
+//! what every user may look up: the route to the peer, and whether this host forwards packets
+//! (`forwarding`). It prints everything (`render`).
 
 mod findings;
+mod forwarding;
 mod render;
 mod report;
 
@@ -48,7 +50,7 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
     if let Some(error) = report.get("error").and_then(Value::as_str) {
         return Err(Failure::failed(error));
     }
-    add_routes(&mut report);
+    add_facts_of_host(&mut report);
     print(&if args.json {
         format!("{}\n", printable::json(&report))
     } else {
@@ -56,8 +58,9 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
     })
 }
 
-/// Adds the route to each address of the peer, and what is wrong with the addresses and routes of this host.
-fn add_routes(report: &mut Value) {
+/// Adds the route to each address of the peer, and what is wrong with the addresses, routes and forwarding of
+/// this host.
+fn add_facts_of_host(report: &mut Value) {
     let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
     let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
     let (mut routes, mut own) = (Vec::new(), None);
@@ -74,6 +77,11 @@ fn add_routes(report: &mut Value) {
             &format!("local_addrs = {addr} is not an address of this host"),
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
+    }
+    if let Some(own) = &own {
+        for found in forwarding::findings(report, own) {
+            add_finding(report, &found.cause, &found.advice);
+        }
     }
     if let Some(fields) = report.as_object_mut() {
         fields.insert("routes".into(), routes.into());

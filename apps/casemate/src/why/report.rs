@@ -4,9 +4,10 @@
 use super::findings::{Facts, findings};
 use crate::history::{History, PastEvent};
 use crate::log::wording;
-use crate::status::{ChildTraffic, ConnectionStatus, child_traffic, seconds};
-use casemate_ike::config::{AddrPattern, ChildConfig, Connection, HostAddrs, Lookup};
+use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, seconds};
+use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
 use casemate_linux::EndpointContext;
+use casemate_sa::AddrRange;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) fn report(
         .find(|status| status.name == connection.name)
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
     let traffic = child_traffic(endpoint, &connection.name, context.now());
+    let narrowings =
+        Narrowing::all(endpoint.ike().status().filter(|sa| sa.connection.name == connection.name));
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name);
     let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();
@@ -39,6 +42,7 @@ pub(crate) fn report(
         connection: &connection,
         status: &status,
         traffic: &traffic,
+        narrowings: &narrowings,
         record,
         last_refused: refused.last().copied(),
         has_drops: !drops.is_empty(),
@@ -57,6 +61,7 @@ pub(crate) fn report(
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
+        "local_networks": local_networks(&connection),
         "mark": mark,
         "events": past_events(&events),
         "refused_requests": past_events(last(&refused, 4)),
@@ -114,6 +119,25 @@ fn configuration(connection: &Connection) -> Value {
     ];
     let is_set = |(_, value): &(&str, String)| !value.is_empty();
     options.into_iter().filter(is_set).map(|(name, value)| json!([name, value])).collect()
+}
+
+/// The addresses in `local_ts` of the children that may use tunnel mode, in which this host can be a gateway.
+fn local_networks(connection: &Connection) -> Value {
+    let children = connection.children.iter().filter(|child| child.mode == ChildMode::Tunnel);
+    let mut networks: Vec<AddrRange> = Vec::new();
+    for addrs in children.flat_map(|child| &child.local_ts).filter_map(|template| template.addrs) {
+        if !networks.contains(&addrs) {
+            networks.push(addrs);
+        }
+    }
+    let network = |addrs: &AddrRange| {
+        json!({
+            "selector": addrs.to_string(),
+            "first": addrs.first().to_string(),
+            "last": addrs.last().to_string(),
+        })
+    };
+    networks.iter().map(network).collect()
 }
 
 fn child_configuration(child: &Arc<ChildConfig>) -> Value {

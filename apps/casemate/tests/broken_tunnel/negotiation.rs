@@ -1,6 +1,6 @@
 //! Configurations of the two hosts that do not fit together.
 
-use crate::testnet::Side;
+use crate::testnet::{Host, Side};
 use crate::tunnel::{BrokenTunnel, set};
 use std::time::Duration;
 
@@ -22,6 +22,28 @@ fn pre_shared_keys_differ() {
     let refused = "refused by the peer: AUTHENTICATION_FAILED";
     tunnel.log_names(Side::Left, &[refused, "local.id = left.test, local.auth = psk", "secret"], AT_ONCE);
     tunnel.why_names(Side::Left, &[refused, "compare the secrets"]);
+}
+
+#[test]
+fn advice_about_a_refused_identity_is_not_a_ping() {
+    let tunnel = BrokenTunnel::start("advice_about_a_refused_identity_is_not_a_ping", |left, right| {
+        set(&mut left.child, "start_action", "trap");
+        set(&mut right.secret, "secret", "\"another secret\"");
+    });
+    let Some(tunnel) = tunnel else { return };
+    assert!(!tunnel.net.left.pings_at_once(Side::Right.inner(true), 8));
+    tunnel.why_names_eventually(Side::Left, "refused by the peer: AUTHENTICATION_FAILED");
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "trapped");
+    let why = tunnel.why(Side::Left);
+    let advice: Vec<&str> =
+        why.split("\nTry:\n").nth(1).unwrap().split("\n\n").next().unwrap().lines().collect();
+    assert!(advice[0].contains("compare local.id here with remote.id on the peer"), "{why}");
+    assert!(advice[1].contains("compare the secrets"), "{why}");
+    assert!(!advice.iter().any(|line| line.contains("ping")), "{why}");
+    // The host that refused: its advice begins with the secret.
+    let why = tunnel.why(Side::Right);
+    let advice = why.split("\nTry:\n  - ").nth(1).unwrap();
+    assert!(advice.starts_with("use the same `secret`"), "{why}");
 }
 
 #[test]
@@ -129,6 +151,30 @@ fn traffic_selectors_do_not_overlap() {
 }
 
 #[test]
+fn the_peer_narrows_the_traffic_selectors() {
+    let tunnel = BrokenTunnel::start("the_peer_narrows_the_traffic_selectors", |left, _| {
+        set(&mut left.child, "remote_ts", "10.2.0.0/16");
+    });
+    let Some(tunnel) = tunnel else { return };
+    tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
+    let cause =
+        "gw/net: the Child SA is narrower than configured: remote_ts = 10.2.0.0/16, negotiated 10.2.0.1/32";
+    tunnel.why_names(Side::Left, &["gw: up", cause, "local_ts of the peer must contain 10.2.0.0/16"]);
+    let child = |side: &Host| side.status()["ike_sas"][0]["children"][0]["narrowed"].clone();
+    assert_eq!([child(&tunnel.net.left), child(&tunnel.net.right)], [true, false]);
+    let shown = tunnel.net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+    assert!(shown.contains("esp tunnel narrowed"), "{shown}");
+    // A packet that is configured and not negotiated.
+    let notes = |dst: &str| {
+        let trace = tunnel.net.left.casemate(&["trace", "dst", dst, "--timeout", "1"]);
+        String::from_utf8(trace.stderr).unwrap()
+    };
+    let note = format!("{cause}; packets outside the negotiated selectors may not reach this instance");
+    assert!(notes("10.2.9.9").contains(&note), "{}", notes("10.2.9.9"));
+    assert!(!notes("10.2.0.1").contains("narrower"), "{}", notes("10.2.0.1"));
+}
+
+#[test]
 fn the_peer_has_no_connection_for_this_address() {
     let tunnel = BrokenTunnel::start("the_peer_has_no_connection_for_this_address", |_, right| {
         set(&mut right.connection, "remote_addrs", "192.0.2.99");
@@ -183,6 +229,27 @@ fn the_address_pool_is_exhausted() {
     tunnel.log_names(Side::Right, &["no-address", cause], AT_ONCE);
     tunnel.why_names(Side::Right, &["no-address", cause]);
     tunnel.log_names(Side::Left, &["INTERNAL_ADDRESS_FAILURE", "vips = 0.0.0.0"], AT_ONCE);
+}
+
+#[test]
+fn the_peer_refuses_to_rekey_a_child_sa() {
+    let tunnel = BrokenTunnel::start("the_peer_refuses_to_rekey_a_child_sa", |left, _| {
+        // IKE_AUTH has no key exchange for the Child SA, so only rekeying shows that the hosts differ.
+        set(&mut left.child, "esp_proposals", "aes128gcm16-x25519");
+        set(&mut left.child, "rekey_time", "2s");
+        set(&mut left.child, "life_time", "60s");
+        set(&mut left.child, "rand_time", "0s");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let refused = "gw/net: rekeying failed, and {1} stays until its lifetime ends: refused by the peer: \
+                   NO_PROPOSAL_CHOSEN";
+    let offered = "esp_proposals = aes128gcm16-x25519; the peer accepts none of them";
+    tunnel.log_names(Side::Left, &[refused, offered], AT_ONCE + Duration::from_secs(2));
+    tunnel.why_names(Side::Left, &["gw: up", offered, "with their key exchange methods"]);
+    let cause = "they differ in the key exchange (Diffie-Hellman group): the peer requests x25519, configured is \
+                 none";
+    tunnel.log_names(Side::Right, &["no-proposal-chosen", cause], AT_ONCE + Duration::from_secs(2));
+    tunnel.why_names(Side::Right, &[cause]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Networks that do not carry the packets of a tunnel.
 
-use crate::testnet::{Side, TestNet, WIRE};
+use crate::testnet::{Host, Side, TestNet, WIRE};
 use crate::tunnel::{BrokenTunnel, set};
+use std::fs;
 use std::time::Duration;
 
 /// The second repetition of a request, with its hint, follows after three seconds.
@@ -78,7 +79,7 @@ fn esp_is_dropped_on_the_way() {
     net.left.stdout_of("nft", &[&filter]);
     let tunnel = BrokenTunnel::start_on(net, |_, _| {});
     tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
-    // Algorithms are written as in the configuration.
+    // Algorithms are written as in the configuration, with the crypto provider.
     let status = tunnel.net.left.status();
     let sa = &status["ike_sas"][0];
     assert_eq!(
@@ -86,10 +87,50 @@ fn esp_is_dropped_on_the_way() {
         ["aes128gcm16-prfsha256-x25519", "aes128gcm16"]
     );
     assert_eq!([&status["sas"][0]["suite"], &status["connections"][0]["state"]], ["aes128gcm16", "up"]);
+    for sa in status["sas"].as_array().unwrap() {
+        assert!(sa["provider"].as_str().is_some_and(|name| name != "none"), "{sa}");
+    }
     assert!(!tunnel.net.left.pings_at_once(Side::Right.inner(true), 8));
     let cause = "left and none has arrived: ESP (IP protocol 50) is blocked on the way";
     tunnel.why_names_eventually(Side::Left, cause);
     tunnel.why_names(Side::Left, &["gw: up", cause, "encap = yes sends ESP in UDP"]);
+}
+
+#[test]
+fn this_host_does_not_forward() {
+    let Some(net) = TestNet::build("this_host_does_not_forward") else { return };
+    let set_forwarding = |host: &Host, value: &str| {
+        host.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", value)).unwrap();
+    };
+    [&net.left, &net.right].into_iter().for_each(|host| set_forwarding(host, "0"));
+    let tunnel = BrokenTunnel::start_on(net, |left, right| {
+        set(&mut left.child, "local_ts", "10.1.0.0/16");
+        set(&mut right.child, "remote_ts", "10.1.0.0/16");
+    });
+    tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
+    let fact = "net.ipv4.ip_forward = 0: this host forwards no packets, and local_ts = 10.1.0.0/16 has more addresses \
+                than its own";
+    tunnel.why_names(Side::Left, &[fact, "`sysctl -w net.ipv4.ip_forward=1`"]);
+    // The traffic of the right host is its own.
+    assert!(!tunnel.why(Side::Right).contains("ip_forward"), "{}", tunnel.why(Side::Right));
+    set_forwarding(&tunnel.net.left, "1");
+    assert!(!tunnel.why(Side::Left).contains("ip_forward = 0"), "{}", tunnel.why(Side::Left));
+}
+
+#[test]
+fn an_error_is_past_when_the_connection_is_up() {
+    let Some(net) = TestNet::build("an_error_is_past_when_the_connection_is_up") else { return };
+    let mut tunnel = BrokenTunnel::start_left_on(net, |_| {});
+    tunnel.log_names(Side::Left, &["sent again, 2 of 6"], SECOND_REPETITION);
+    let error = |tunnel: &BrokenTunnel| tunnel.net.left.status()["connections"][0]["last_error"].clone();
+    assert_eq!(error(&tunnel)["is_past"], false, "{}", error(&tunnel));
+    tunnel.start_right(|_| {});
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    assert_eq!(error(&tunnel)["is_past"], true, "{}", error(&tunnel));
+    let shown = tunnel.net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+    assert!(shown.contains(" ago, over: IKE_SA_INIT request"), "{shown}");
+    tunnel.why_names(Side::Left, &["gw: up", "an earlier error is over: "]);
+    assert!(!tunnel.why(Side::Left).contains("is the peer reachable"), "{}", tunnel.why(Side::Left));
 }
 
 #[test]

@@ -133,6 +133,13 @@ impl BrokenTunnel {
         Self::with_left(net, &left, None)
     }
 
+    /// Starts the right host later.
+    pub(crate) fn start_right(&mut self, change: impl FnOnce(&mut Conf)) {
+        let mut right = Conf::of(Side::Right);
+        change(&mut right);
+        self.right = Some(right.run(&self.net.right));
+    }
+
     fn with_left(net: TestNet, left: &Conf, right: Option<Running>) -> Self {
         let started = Instant::now();
         let left = left.run(&net.left);
@@ -160,9 +167,14 @@ impl BrokenTunnel {
         println!("{side:?} after {:.1} s:\n{}", self.started.elapsed().as_secs_f32(), log());
     }
 
+    /// The output of `casemate why gw` on a host.
+    pub(crate) fn why(&self, side: Side) -> String {
+        self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"])
+    }
+
     /// Checks that `casemate why gw` on a host contains all these texts.
     pub(crate) fn why_names(&self, side: Side, texts: &[&str]) {
-        let output = self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"]);
+        let output = self.why(side);
         println!("{side:?} why:\n{output}");
         for text in texts {
             assert!(output.contains(text), "no `{text}` in:\n{output}");
@@ -174,9 +186,8 @@ impl BrokenTunnel {
 
     /// Waits until `casemate why gw` on a host contains this text.
     pub(crate) fn why_names_eventually(&self, side: Side, text: &str) {
-        let why = || self.host(side).stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "gw"]);
-        eventually(&format!("`{text}` in why"), || why().contains(text).then_some(()));
-        println!("{}", why());
+        eventually(&format!("`{text}` in why"), || self.why(side).contains(text).then_some(()));
+        println!("{}", self.why(side));
     }
 }
 

@@ -181,14 +181,14 @@ impl PolicyTable {
         }
     }
 
-    /// Whether a policy with the selector and priority of `first`, which matches the flow, fulfils a
+    /// The first policy with the selector and priority of `first`, which matches the flow, that fulfils a
     /// condition. Several tunnels for the same traffic have such policies.
-    pub fn has_equal(&self, flow: &FlowKey, first: &Policy, is_so: impl Fn(&Policy) -> bool) -> bool {
+    pub fn find_equal(&self, flow: &FlowKey, first: &Policy, is_so: impl Fn(&Policy) -> bool) -> Lookup<'_> {
         let fit = |policy: &Policy| {
             let is_equal = policy.priority == first.priority && policy.selector == first.selector;
             if is_equal && is_so(policy) { Fit::Match } else { Fit::NoMatch }
         };
-        matches!(self.first_of(flow, fit), Lookup::Match(..))
+        self.first_of(flow, fit)
     }
 
     /// The first policy whose fit is not [`Fit::NoMatch`].

@@ -2,30 +2,21 @@
 //! batch with its verdicts.
 
 use super::outbound::finding;
-use super::session::Session;
+use super::session::{BatchList, Session};
 use super::step::{InnerPacket, OuterPacket, TraceStep};
+use crate::admission::{AdmissionCheck, SecPathSlots};
 use crate::demux::InboundPacket;
 use crate::esp::MAX_BATCH;
 use crate::opening::InboundBatch;
 use crate::sad::SaLookupKey;
+use crate::spd::{Action, Lookup, Policy};
 use crate::{Datapath, Direction, DropReason, Inbound};
-use alloc::boxed::Box;
-use arrayvec::ArrayVec;
-use casemate_sa::{Instant, Mode};
+use casemate_sa::Instant;
+use casemate_wire::flow::FlowKey;
 use casemate_wire::packet::Packet;
 
-/// The headers of the packets of a batch as they arrived; nothing while no trace runs.
-pub(crate) struct Arrivals(Option<Box<ArrayVec<Option<OuterPacket>, MAX_BATCH>>>);
-
-impl Arrivals {
-    pub(crate) const NONE: Self = Self(None);
-
-    /// Forgets the packets.
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.0 = None;
-    }
-}
+/// The headers of the packets of a batch as they arrived.
+pub(crate) type Arrivals = BatchList<Option<OuterPacket>>;
 
 impl Datapath {
     /// Keeps the headers of the packets of a batch, because they are removed before it is known which packets
@@ -44,7 +35,7 @@ impl Datapath {
             .session()
             .is_some_and(|session| session.takes_more() && session.filter.takes(Direction::Inbound));
         let read = || packets.iter().take(MAX_BATCH).map(|packet| OuterPacket::of(packet.data()));
-        Arrivals(is_wanted.then(|| Box::new(read().collect())))
+        if is_wanted { BatchList::of(read()) } else { Arrivals::NONE }
     }
 
     /// Records the packets of a batch that match.
@@ -56,7 +47,7 @@ impl Datapath {
         batch: &InboundBatch,
         verdicts: &[Inbound],
     ) {
-        if let Some(arrivals) = &batch.arrivals.0 {
+        if let Some(arrivals) = batch.arrivals.get() {
             self.record_incoming(now, packets, arrivals, &batch.records, verdicts);
         }
     }
@@ -170,12 +161,7 @@ impl Datapath {
             _ => false,
         };
         let Some(flow) = inner.flow.filter(|_| is_checked) else { return };
-        let is_tunnel = |slot| self.sad.inbound_ref(slot).is_some_and(|sa| sa.keys.mode == Mode::Tunnel);
-        let found = match record.sec_path.slots().any(is_tunnel) {
-            true => self.spd_in.lookup_tunnelled(&flow),
-            false => self.spd_in.lookup(&flow),
-        };
-        push(TraceStep::Policy(finding(&found)));
+        push(TraceStep::Policy(finding(&self.admission().deciding_policy(&flow, record.sec_path))));
     }
 
     /// Records the verdict on a datagram that was put together from fragments of SAs.
@@ -203,6 +189,27 @@ impl Datapath {
                     _ => TraceStep::Delivered,
                 },
             );
+        }
+    }
+}
+
+impl AdmissionCheck<'_> {
+    /// The policy that decides about a packet. Of several equal ones, that is the policy of its SAs, if they
+    /// may be chosen by the peer.
+    fn deciding_policy(&self, flow: &FlowKey, sec_path: SecPathSlots) -> Lookup<'_> {
+        let first = match self.came_through_tunnel(sec_path) {
+            true => self.policies.lookup_tunnelled(flow),
+            false => self.policies.lookup(flow),
+        };
+        let Lookup::Match(_, policy) = &first else { return first };
+        let Action::Protect(bundle) = &policy.action else { return first };
+        if self.satisfies(bundle, sec_path) || !bundle.accepts_equal() {
+            return first;
+        }
+        let is_so = |policy: &Policy| self.is_satisfied_equal(policy, sec_path);
+        match self.policies.find_equal(flow, policy, is_so) {
+            Lookup::Match(id, equal) => Lookup::Match(id, equal),
+            Lookup::NeedsPorts | Lookup::NoMatch => first,
         }
     }
 }

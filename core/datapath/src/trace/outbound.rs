@@ -1,7 +1,7 @@
 //! The records of outgoing packets, from the state of a batch before it is framed, after it is framed, and
 //! with its verdicts.
 
-use super::session::Session;
+use super::session::{BatchList, Session};
 use super::step::{InnerPacket, OuterPacket, PolicyFinding, SizeFacts, TraceStep};
 use crate::classify::{Classifier, SaChain};
 use crate::esp::MAX_BATCH;
@@ -10,32 +10,21 @@ use crate::sealing::{OutboundBatch, OutboundPacket};
 use crate::size::sealed_len;
 use crate::spd::{Action, Lookup, Policy, PolicyId};
 use crate::{Datapath, Direction, Outbound, pmtu};
-use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use casemate_sa::Instant;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
 
-/// The traced packets of a batch; nothing while no trace runs.
-pub(crate) struct TracedPackets(Option<Box<ArrayVec<Traced, MAX_BATCH>>>);
+/// The traced packets of a batch.
+pub(crate) type TracedPackets = BatchList<Traced>;
 
 /// A traced packet of a batch.
-struct Traced {
+pub(crate) struct Traced {
     /// Position in the batch.
     index: usize,
     /// Number in the trace.
     id: u32,
-}
-
-impl TracedPackets {
-    pub(crate) const NONE: Self = Self(None);
-
-    /// Forgets the packets.
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.0 = None;
-    }
 }
 
 impl Datapath {
@@ -50,7 +39,7 @@ impl Datapath {
     #[cold]
     fn select_outgoing(&mut self, now: Instant, packets: &[Packet<'_>]) -> TracedPackets {
         let Some(mut session) = self.tracer.take() else { return TracedPackets::NONE };
-        let mut traced = ArrayVec::new();
+        let mut traced = ArrayVec::<Traced, MAX_BATCH>::new();
         if session.filter.takes(Direction::Outbound) && session.takes_more() {
             for (index, packet) in packets.iter().take(MAX_BATCH).enumerate() {
                 if let Some(id) = self.record_outgoing(now, packet.data(), &mut session) {
@@ -59,7 +48,7 @@ impl Datapath {
             }
         }
         self.tracer.put_back(session);
-        TracedPackets((!traced.is_empty()).then(|| Box::new(traced)))
+        if traced.is_empty() { TracedPackets::NONE } else { BatchList::of(traced) }
     }
 
     /// Records what policy, SAs and path MTU say about a packet. Returns its number if it matches.
@@ -114,7 +103,7 @@ impl Datapath {
     /// Records what framing did to the traced packets.
     #[inline]
     pub(crate) fn trace_framed(&mut self, now: Instant, packets: &[Packet<'_>], batch: &OutboundBatch) {
-        if let Some(traced) = &batch.traced.0 {
+        if let Some(traced) = batch.traced.get() {
             self.record_framed(now, packets, traced, &batch.records);
         }
     }
@@ -163,7 +152,7 @@ impl Datapath {
         batch: &OutboundBatch,
         verdicts: &[Outbound],
     ) {
-        if let Some(traced) = &batch.traced.0 {
+        if let Some(traced) = batch.traced.get() {
             self.record_outbound_verdicts(now, packets, traced, verdicts);
         }
     }

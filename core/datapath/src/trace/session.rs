@@ -3,8 +3,10 @@
 use super::filter::TraceFilter;
 use super::step::{InnerPacket, OuterPacket, TraceRecord, TraceStep};
 use crate::DropReason;
+use crate::esp::MAX_BATCH;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use arrayvec::ArrayVec;
 use casemate_sa::{Instant, Protocol};
 use casemate_wire::flow::FlowKey;
 
@@ -50,6 +52,29 @@ impl Tracer {
     #[inline]
     pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
         self.0.as_deref_mut()
+    }
+}
+
+/// What the trace keeps about the packets of a batch until the batch has passed; nothing while no trace runs.
+pub(crate) struct BatchList<T>(Option<Box<ArrayVec<T, MAX_BATCH>>>);
+
+impl<T> BatchList<T> {
+    pub(crate) const NONE: Self = Self(None);
+
+    /// The first of these items, as many as a batch has packets.
+    pub(super) fn of(items: impl IntoIterator<Item = T>) -> Self {
+        Self(Some(Box::new(items.into_iter().take(MAX_BATCH).collect())))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Option<&[T]> {
+        self.0.as_deref().map(ArrayVec::as_slice)
+    }
+
+    /// Forgets the packets.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
     }
 }
 

@@ -49,8 +49,9 @@ pub(crate) trait Explain: Sync {
     /// Explains why the connection does not accept an IKE_AUTH response.
     fn responder(&self, content: &Content<'_>, own: &Identity) -> SharedExplanation;
 
-    /// Explains why the peer's choice from our IKE proposals is refused.
-    fn choice(&self, sa: &Sa<'_>, offered: &[Offer]) -> SharedExplanation;
+    /// Explains why the peer's proposals for replacing the IKE SA ([`StateFault::NoProposalChosen`]), or its
+    /// choice from our proposals (other faults), are refused.
+    fn proposals(&self, fault: StateFault, sa: &Sa<'_>, own: &[Offer]) -> SharedExplanation;
 
     /// Explains why no child fits a request for a Child SA, which is refused for this fault.
     fn child_request(
@@ -130,9 +131,13 @@ impl Explain for ExplainFaults {
         Explanation::Responder { proof: proof(content, content.id_r), own: own.clone() }.into()
     }
 
-    fn choice(&self, sa: &Sa<'_>, offered: &[Offer]) -> SharedExplanation {
-        let offered = offered.iter().map(Proposal::from).collect();
-        Explanation::Choice { chosen: Proposal::read(sa), offered }.into()
+    fn proposals(&self, fault: StateFault, sa: &Sa<'_>, own: &[Offer]) -> SharedExplanation {
+        let received = Proposal::read(sa);
+        if fault == StateFault::NoProposalChosen {
+            return Explanation::RekeyRequest { offered: received }.into();
+        }
+        let offered = own.iter().map(Proposal::from).collect();
+        Explanation::Choice { chosen: received, offered }.into()
     }
 
     fn child_request(
@@ -173,7 +178,7 @@ impl Explain for ExplainFaults {
         content: &Content<'_>,
     ) -> Option<SharedExplanation> {
         match fault {
-            StateFault::NotOffered => Some(self.choice(&content.sa?, negotiation.offers())),
+            StateFault::NotOffered => Some(self.proposals(fault, &content.sa?, negotiation.offers())),
             StateFault::TsNotOffered => {
                 let (local, remote) = (from_wire(&content.ts_i?), from_wire(&content.ts_r?));
                 let received = shortened(Traffic { local, remote });

@@ -73,6 +73,11 @@ pub enum Explanation {
         /// Our proposals.
         offered: Vec<Proposal>,
     },
+    /// The proposals of the connection do not fit the peer's request to replace the IKE SA.
+    RekeyRequest {
+        /// The peer's proposals.
+        offered: Vec<Proposal>,
+    },
     /// No configured child fits the peer's request for a Child SA.
     ChildRequest {
         /// Requested traffic. `local` is that of this host.

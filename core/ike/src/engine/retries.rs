@@ -194,7 +194,12 @@ impl Ike {
         for sa in self.sas.values_mut().filter(|sa| sa.common.connection.name == connection) {
             for config in sa.cancel(&is_meant) {
                 let connection = sa.common.connection.clone();
-                events.push(Event::ChildFailed { connection, child: config, reason: DownReason::Local });
+                events.push(Event::ChildFailed {
+                    connection,
+                    child: config,
+                    replaces: None,
+                    reason: DownReason::Local,
+                });
                 needless_ikes.extend(sa.is_needless().then_some(sa.common.id));
             }
         }

@@ -371,7 +371,7 @@ impl AuthSent {
                         step.sa_fault(fault, common.path, common);
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
-                    step.event(Event::ChildFailed { connection, child, reason });
+                    step.event(Event::ChildFailed { connection, child, replaces: None, reason });
                 }
             }
         }

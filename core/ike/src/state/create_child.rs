@@ -135,6 +135,7 @@ impl Established {
         let failed = |reason| Event::ChildFailed {
             connection: common.connection.clone(),
             child: config.clone(),
+            replaces: replaced,
             reason,
         };
         if self.phase != Phase::Open {

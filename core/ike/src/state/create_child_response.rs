@@ -216,14 +216,16 @@ impl Established {
     ) {
         step.host.release_spi(pending.negotiation.spi);
         let (connection, child) = (common.connection.clone(), pending.negotiation.request.config.clone());
-        if let Some(old) = pending.negotiation.request.replaces {
-            self.child_rekey_failed(old.id, &child, step);
+        let replaces = pending.negotiation.request.replaces.map(|old| old.id);
+        if let Some(old) = replaces {
+            self.child_rekey_failed(old, &child, step);
         }
         // If the peer closes the Child SA at once, `close_action` decides what follows.
         self.retry_request(
             pending.negotiation.request.retry_after_failure().filter(|_| reason != DownReason::Peer),
             step,
         );
-        step.event(Event::ChildFailed { connection, child, reason });
+        let replaces = replaces.filter(|old| self.child(*old).is_some());
+        step.event(Event::ChildFailed { connection, child, replaces, reason });
     }
 }

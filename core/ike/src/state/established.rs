@@ -283,7 +283,7 @@ impl Established {
         self.timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
         // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
         // behind a NAT itself does not follow.
-        let NatStatus { local, remote } = self.contents.nat;
+        let NatStatus { local, remote, .. } = self.contents.nat;
         if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();

@@ -190,7 +190,9 @@ fn detect_nat(
             Encapsulation::Always => true,
         };
     let mut status = detected.unwrap_or_default();
-    status.local |= force_encap;
+    if force_encap {
+        status.force_local();
+    }
     Ok(ResponderNat { status, detection: NatDetection::new(spis, path, force_encap, providers)? })
 }
 

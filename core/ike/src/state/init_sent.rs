@@ -313,7 +313,7 @@ impl InitSent {
         }
         let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
         let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
-            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, &self.offers)));
+            step.explain_proposals(*fault, false, &sa, &self.offers);
         })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
@@ -322,7 +322,7 @@ impl InitSent {
         let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let mut nat = detect(content, spis, path, step.context.providers)?;
         if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
-            nat.local = true;
+            nat.force_local();
         }
         let kex = self.kex.take().ok_or(StateFault::Provider)?;
         let Ok(shared) = kex.agree(ke.data) else {

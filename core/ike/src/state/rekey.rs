@@ -19,7 +19,7 @@ use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, 
 /// A requested successor.
 pub(crate) struct PendingRekey {
     pub(super) spi: IkeSpi,
-    offers: Vec<Offer>,
+    pub(super) offers: Vec<Offer>,
     method: KexMethod,
     kex: Box<dyn KexSecret>,
     nonce: Vec<u8>,
@@ -72,8 +72,10 @@ enum RekeyFailure {
     PeerSuccessor(SimultaneousRekey),
     /// The peer reports TEMPORARY_FAILURE.
     Busy,
-    /// Any other failure.
-    Failed,
+    /// The peer reports any other error.
+    Refused(NotifyType),
+    /// The peer violated the protocol, which has been reported.
+    Fault,
 }
 
 /// Initial state of a successor beside Child SAs.
@@ -94,7 +96,7 @@ impl Established {
         self.request_rekey_with(common, None, step)
     }
 
-    fn request_rekey_with(
+    pub(super) fn request_rekey_with(
         &mut self,
         common: &SaCommon,
         wanted: Option<KexMethod>,
@@ -138,7 +140,9 @@ impl Established {
         let (sa, ke, nonce_i) =
             (required(content.sa)?, required(content.ke)?, required(content.nonce)?.data());
         let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
-        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
+        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0)).inspect_err(|fault| {
+            step.explain_proposals(*fault, true, &sa, &offers);
+        })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
         if ke.method.0 != suite.kex.id() {
             step.sa_fault(StateFault::KeMethod.into(), common.path, common);
@@ -259,38 +263,17 @@ impl Established {
             (_, refusal) => Err(match (pending.simultaneous, refusal) {
                 (Some(simultaneous), _) => RekeyFailure::PeerSuccessor(simultaneous),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => RekeyFailure::Busy,
-                (None, _) => RekeyFailure::Failed,
+                (None, Some(refusal)) => RekeyFailure::Refused(refusal),
+                (None, None) => RekeyFailure::Fault,
             }),
         };
         match made {
             Ok(()) => {}
             Err(RekeyFailure::PeerSuccessor(simultaneous)) => self.yield_to(&simultaneous, common, step),
             Err(RekeyFailure::Busy) => self.timers.set(Timer::Rekey, Some(Self::busy_retry_at(step))),
+            Err(RekeyFailure::Refused(refusal)) => self.rekey_refused(common, refusal, step),
             // Without a successor the IKE SA ends at its expiry.
-            Err(RekeyFailure::Failed) => self.rekey_failed(step),
-        }
-    }
-
-    fn retry_with_kex(
-        &mut self,
-        common: &SaCommon,
-        pending: &PendingRekey,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) {
-        let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
-        let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
-        let offered =
-            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
-        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
-            return self.rekey_failed(step);
-        };
-        match self.request_rekey_with(common, Some(method), step) {
-            Ok(pending) => self.pending = pending,
-            Err(fault) => {
-                step.sa_fault(fault.into(), common.path, common);
-                self.rekey_failed(step);
-            }
+            Err(RekeyFailure::Fault) => self.rekey_failed(step),
         }
     }
 
@@ -303,7 +286,10 @@ impl Established {
     ) -> Result<(), RekeyFailure> {
         let PendingRekey { spi, offers, method, kex, nonce, simultaneous, .. } = pending;
         let agreed = || {
-            let chosen = verify_choice(&offers, &required(content.sa)?)?;
+            let sa = required(content.sa)?;
+            let chosen = verify_choice(&offers, &sa).inspect_err(|fault| {
+                step.explain_proposals(*fault, true, &sa, &offers);
+            })?;
             let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
             let (ke, nonce_r) = (required(content.ke)?, required(content.nonce)?.data());
             if suite.kex != method || ke.method.0 != method.id() {
@@ -324,7 +310,7 @@ impl Established {
             Ok(made) => made,
             Err(fault) => {
                 step.sa_fault(fault, common.path, common);
-                return Err(simultaneous.map_or(RekeyFailure::Failed, RekeyFailure::PeerSuccessor));
+                return Err(simultaneous.map_or(RekeyFailure::Fault, RekeyFailure::PeerSuccessor));
             }
         };
         let is_lower = |simultaneous: &SimultaneousRekey| {

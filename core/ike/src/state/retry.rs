@@ -3,16 +3,20 @@
 //! There is a pause between any two attempts, and pauses are bounded. A configuration that asks to keep
 //! trying therefore does so at little cost.
 
+use super::rekey::PendingRekey;
 use super::timers::Timer;
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
 use crate::config::{ChildConfig, Lifespan};
 use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
 use crate::state::{Established, SaCommon, Task};
-use crate::{ChildId, DownReason, Role};
+use crate::transport::Content;
+use crate::{ChildId, DownReason, Event, Role};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use casemate_crypto::KexMethod;
 use casemate_sa::Instant;
+use casemate_wire::ike::NotifyType;
 use core::time::Duration;
 
 /// Shortest pause. A random part is added.
@@ -175,6 +179,37 @@ impl Established {
         }
         self.timers.set(Timer::Reauthenticate, Some(retry_at(self.reauth_attempts, step)));
         self.reauth_attempts = self.reauth_attempts.saturating_add(1);
+    }
+
+    /// Reports the peer's refusal and schedules another rekeying.
+    pub(super) fn rekey_refused(&mut self, common: &SaCommon, refusal: NotifyType, step: &mut Step<'_, '_>) {
+        let reason = DownReason::Refused(refusal);
+        step.event(Event::IkeRekeyFailed { ike: common.id, connection: common.connection.clone(), reason });
+        self.rekey_failed(step);
+    }
+
+    /// Repeats the request for a successor with the key exchange method that the peer asks for.
+    pub(super) fn retry_with_kex(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingRekey,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) {
+        let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
+        let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
+        let offered =
+            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
+        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
+            return self.rekey_refused(common, NotifyType::INVALID_KE_PAYLOAD, step);
+        };
+        match self.request_rekey_with(common, Some(method), step) {
+            Ok(pending) => self.pending = pending,
+            Err(fault) => {
+                step.sa_fault(fault.into(), common.path, common);
+                self.rekey_failed(step);
+            }
+        }
     }
 
     /// Schedules another rekeying of the IKE SA after a pause.

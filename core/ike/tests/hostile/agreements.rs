@@ -46,8 +46,8 @@ fn through_nat(pair: &mut Pair, seen: SocketAddr) {
 fn a_nat_is_detected_and_its_mapping_kept_alive() {
     let mut pair = behind_nat();
     let (left, right) = (pair.left.ike.status().next().unwrap(), pair.right.ike.status().next().unwrap());
-    assert_eq!(left.nat, NatStatus { local: true, remote: false });
-    assert_eq!(right.nat, NatStatus { local: false, remote: true });
+    assert_eq!(left.nat, NatStatus { local: true, remote: false, forced: false });
+    assert_eq!(right.nat, NatStatus { local: false, remote: true, forced: false });
     assert_eq!(
         (left.path.local.port(), left.path.remote.port(), right.path.local.port()),
         (4_500, 4_500, 4_500)

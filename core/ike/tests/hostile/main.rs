@@ -21,5 +21,6 @@ mod nat_transport;
 mod pair;
 mod peer_bugs;
 mod ports;
+mod rekey_refusals;
 mod sessions;
 mod table;
