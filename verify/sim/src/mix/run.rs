@@ -350,6 +350,10 @@ impl Rules {
             Event::IkeDown { ike, reason: why, .. }
                 if !self.allows_ike(*why) && monitor.was_up(node, *ike) =>
             {
+                // All responses were lost for 7 s, so this host has set up a new IKE SA (decision 0080).
+                if *why == DownReason::Reauth && monitor.was_silent(node, *ike) {
+                    return Ok(());
+                }
                 violated(format!("node {}: an IKE SA ended: {why}", node.index))
             }
             Event::ChildDown { reason: why, .. } if !self.allows_child(*why) => {
