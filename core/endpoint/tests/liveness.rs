@@ -154,7 +154,7 @@ fn a_short_interruption_does_not_harm() {
     assert!(pair.run(1));
 }
 
-/// The peer may have closed the Child SA already, and its response was lost: the missing packets prove nothing.
+/// The peer may have closed the Child SA already, and its response was lost: missing packets prove nothing.
 #[test]
 fn packets_on_a_child_sa_that_is_being_closed_need_no_answer() {
     let mut pair = Pair::new();

@@ -66,8 +66,8 @@ pub(crate) struct Monitor {
     authenticated: HashMap<Sa<IkeSaId>, Authenticated>,
     /// IKE SAs that a newer IKE SA with the same peer has to replace.
     must_close: HashSet<Sa<IkeSaId>>,
-    /// IKE SAs on which a request had no response for so long that this host may set up a new one.
-    silent: HashSet<Sa<IkeSaId>>,
+    /// Whether a request had no response for so long that its host may have set up a new IKE SA.
+    was_silent: bool,
     /// Packets of protected hosts.
     pub(crate) packet_log: PacketLog,
 }
@@ -98,8 +98,8 @@ impl Monitor {
                     self.must_close.insert((incarnation, *new));
                 }
             }
-            Notice::Ike(Event::Retransmitted { ike, attempt: RETRANSMISSIONS_IN_SILENCE.., .. }) => {
-                self.silent.insert((incarnation, *ike));
+            Notice::Ike(Event::Retransmitted { attempt: RETRANSMISSIONS_IN_SILENCE.., .. }) => {
+                self.was_silent = true;
             }
             Notice::ChildNotInstalled { child, error, .. } => {
                 return violated(format!(
@@ -123,9 +123,9 @@ impl Monitor {
         self.authenticated.contains_key(&(node.incarnation(), ike))
     }
 
-    /// Whether the peer did not respond to a request and three retransmissions on this IKE SA.
-    pub(crate) fn was_silent(&self, node: &Node, ike: IkeSaId) -> bool {
-        self.silent.contains(&(node.incarnation(), ike))
+    /// Whether a node had no response to a request and three retransmissions.
+    pub(crate) const fn was_silent(&self) -> bool {
+        self.was_silent
     }
 
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {

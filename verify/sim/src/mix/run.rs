@@ -346,36 +346,34 @@ impl Rules {
     /// Checks that no endpoint declares a live peer dead or reports a fault of a conforming peer.
     pub(crate) fn check_notice(&self, monitor: &Monitor, node: &Node, notice: &Notice) -> Checked {
         let Notice::Ike(event) = notice else { return Ok(()) };
+        // After 7 s without a response, a host sets up a new IKE SA and may drop the old one (decision 0080).
+        let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
         match event {
             Event::IkeDown { ike, reason: why, .. }
-                if !self.allows_ike(*why) && monitor.was_up(node, *ike) =>
+                if !allowed.allows_ike(*why) && monitor.was_up(node, *ike) =>
             {
-                // All responses were lost for 7 s, so this host has set up a new IKE SA (decision 0080).
-                if *why == DownReason::Reauth && monitor.was_silent(node, *ike) {
-                    return Ok(());
-                }
                 violated(format!("node {}: an IKE SA ended: {why}", node.index))
             }
-            Event::ChildDown { reason: why, .. } if !self.allows_child(*why) => {
+            Event::ChildDown { reason: why, .. } if !allowed.allows_child(*why) => {
                 violated(format!("node {}: a Child SA ended: {why}", node.index))
             }
             _ => Ok(()),
         }
     }
+}
 
-    fn allows_ike(&self, why: DownReason) -> bool {
+impl AllowedEnds {
+    fn allows_ike(self, why: DownReason) -> bool {
         match why {
             DownReason::Replaced | DownReason::Unconfigured | DownReason::Peer => true,
-            DownReason::Local | DownReason::Reauth | DownReason::NotUnique => {
-                self.allowed_ends != AllowedEnds::Orderly
-            }
-            DownReason::DeadPeer => self.allowed_ends == AllowedEnds::Outage,
+            DownReason::Local | DownReason::Reauth | DownReason::NotUnique => self != Self::Orderly,
+            DownReason::DeadPeer => self == Self::Outage,
             DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => false,
         }
     }
 
-    fn allows_child(&self, why: DownReason) -> bool {
+    fn allows_child(self, why: DownReason) -> bool {
         !matches!(why, DownReason::Fault(_) | DownReason::Expired)
-            && (why != DownReason::DeadPeer || self.allowed_ends == AllowedEnds::Outage)
+            && (why != DownReason::DeadPeer || self == Self::Outage)
     }
 }
