@@ -1,14 +1,15 @@
-//! Unix sockets between processes of one user. Both sides check the user of the other side.
+//! Unix sockets between processes of one user.
 //!
-//! A path alone proves nothing: in a shared directory another user may have created the socket.
-//! [`crate::instance`] checks the directory, and this module asks the kernel for the user of the other
-//! process (SO_PEERCRED of unix(7)).
+//! A server's socket has mode 0600 from the start, so the kernel lets only processes connect that may write
+//! that file. A client's path alone proves nothing: in a shared directory another user may have created the
+//! socket. [`crate::instance`] checks the directory, and this module asks the kernel for the user of the
+//! other process (SO_PEERCRED of unix(7)).
 
 use crate::Error;
 use crate::private_file;
 use crate::sys;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -17,22 +18,29 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Clients that wait to be accepted, as in the standard library.
+const BACKLOG: i32 = 128;
 /// Time before a client tries again to connect to a server whose queue is full.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Binds a non-blocking listener, for root and this user only. Replaces an existing socket.
+/// Binds a non-blocking listener, for root, this user and processes with CAP_DAC_OVERRIDE. Replaces an
+/// existing socket.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    // Linux creates the file with the mode of the socket, so no other user can connect before it is changed.
+    let socket = File::from(OwnedFd::from(Socket::new(Domain::UNIX, Type::STREAM, None)?));
+    socket.set_permissions(PermissionsExt::from_mode(0o600))?;
+    let socket = Socket::from(OwnedFd::from(socket));
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(UnixListener::from(OwnedFd::from(socket)))
 }
 
-/// Opens the socket for root and this user. Fails if another program serves clients there; a socket that no
+/// Opens the socket as [`listen`] does. Fails if another program serves clients there; a socket that no
 /// program serves is replaced. `option` is the option of the command line that names the path.
 pub fn listen_alone(path: &Path, option: &str) -> Result<UnixListener, Error> {
     let name = || path.display().to_string();

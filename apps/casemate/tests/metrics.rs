@@ -235,7 +235,7 @@ fn thousands_of_tunnels_are_scraped_in_less_than_a_second() {
     };
     let more: String = (0..count).map(connection).collect();
     let running = start(&net.left, &conf(Side::Left, "none", &more), &unix(&net.left));
-    let memory = || resident_kib(running.pid());
+    let memory = || running.resident_kib();
     let timed = || {
         let started = Instant::now();
         let response = request(&net.left.file("metrics"), "GET /metrics HTTP/1.0\r\n\r\n");
@@ -259,13 +259,6 @@ fn thousands_of_tunnels_are_scraped_in_less_than_a_second() {
     );
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert!(after < before + 4_096, "the memory grew from {before} to {after} KiB");
-}
-
-/// Resident memory of a process in KiB.
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Rules and dashboard use only families that exist.

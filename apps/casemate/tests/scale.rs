@@ -1,19 +1,24 @@
 //! `casemate run` with thousands of connections: it loads and reloads them in seconds, and packets of a
-//! tunnel arrive meanwhile.
+//! tunnel arrive meanwhile. Thousands of tunnels come up at once, and metrics count their packets exactly.
+//! `cargo test --release -p casemate-app --test scale` does the same with 10,000.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+mod scrape;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod vici_client;
 
+use casemate_test_support::Program;
+use scrape::Page;
 use std::fmt::Write;
 use std::fs;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testnet::{Host, Side, TestNet, WIRE};
+use testnet::{Host, Running, Side, TestNet, WIRE};
 use vici_client::Client;
 
 /// Number of connections, and how long they may take to load, and to load again after a change of one.
@@ -22,6 +27,12 @@ use vici_client::Client;
 const SCALE: (u32, Duration, Duration) = (10_000, Duration::from_secs(10), Duration::from_secs(2));
 #[cfg(debug_assertions)]
 const SCALE: (u32, Duration, Duration) = (2_000, Duration::from_secs(20), Duration::from_secs(8));
+
+/// Number of tunnels that come up at once, and how long that may take beside other work.
+#[cfg(not(debug_assertions))]
+const LIVE: (u32, Duration) = (10_000, Duration::from_secs(180));
+#[cfg(debug_assertions)]
+const LIVE: (u32, Duration) = (1_000, Duration::from_secs(40));
 
 const PORT: u16 = 5_000;
 
@@ -147,4 +158,103 @@ fn client_loads_thousands_of_connections_and_changes_one() {
     let changed = start.elapsed();
     println!("{count} connections: loaded in {loaded:?}, one changed in {changed:?}");
     assert!(loaded < load && changed < reload, "{loaded:?} {changed:?}");
+}
+
+/// The connections of one side for tunnels from addresses of [`peer`] on the left to the right, with a secret
+/// each. The left side starts all of them at once.
+fn live_connections(side: Side) -> String {
+    let (right, right_net, start) = ("192.0.2.2".to_owned(), "10.2.0.0/16".to_owned(), side == Side::Left);
+    let mut conf = String::new();
+    for n in 0..LIVE.0 {
+        let (addr, network) = peer(n);
+        let (left, right) = ((addr, network, format!("c{n}.test")), (&right, &right_net, "gateway.test"));
+        let ends = [(&left.0, &left.1, left.2.as_str()), (right.0, right.1, right.2)];
+        let [local, remote] = if side == Side::Left { ends } else { [ends[1], ends[0]] };
+        writeln!(
+            conf,
+            "connections {{ c{n} {{\n local_addrs = {}\n remote_addrs = {}\n\
+             local {{ auth = psk\n id = {} }}\n remote {{ auth = psk\n id = {} }}\n\
+             children {{ net {{ local_ts = {}\n remote_ts = {}\n start_action = {} }} }} }} }}\n\
+             secrets {{ ike-{n} {{ id = c{n}.test\n secret = \"the secret of connection {n}\" }} }}",
+            local.0,
+            remote.0,
+            local.2,
+            remote.2,
+            local.1,
+            remote.1,
+            if start { "start" } else { "none" },
+        )
+        .unwrap();
+    }
+    conf
+}
+
+fn run_with_metrics(host: &Host, conf: &str) -> Running {
+    fs::write(host.file("conf"), conf).unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).args(["run", "--config"]);
+    let metrics = format!("unix:{}", host.file("metrics").display());
+    host.start(program.arg(host.file("conf")).args(["--metrics", &metrics]))
+}
+
+/// The page, and how long it took.
+fn timed_scrape(host: &Host) -> (Duration, Page) {
+    let start = Instant::now();
+    let text = scrape::get(&host.file("metrics"), "text/plain");
+    (start.elapsed(), Page::parse(&text))
+}
+
+/// The sum of all series of a family.
+fn sum(page: &Page, family: &str) -> f64 {
+    let of_family = |series: &&str| series.split('{').next() == Some(family);
+    page.series().filter(of_family).filter_map(|series| page.number(series)).sum()
+}
+
+#[test]
+fn thousands_of_tunnels_come_up_at_once_and_are_counted_exactly() {
+    let Some(net) = TestNet::build("scale_live") else { return };
+    let (count, patience) = LIVE;
+    for network in ["198.18.0.0/15", "10.64.0.0/10"] {
+        net.left.stdout_of("ip", &["route", "add", "local", network, "dev", "lo"]);
+    }
+    net.right.stdout_of("ip", &["route", "add", "198.18.0.0/15", "via", "192.0.2.1", "dev", WIRE]);
+    let right = run_with_metrics(&net.right, &live_connections(Side::Right));
+    let left = run_with_metrics(&net.left, &live_connections(Side::Left));
+    let start = Instant::now();
+    let hosts = [(&net.left, &left), (&net.right, &right)];
+    while hosts.iter().any(|(host, _)| sum(&timed_scrape(host).1, "casemate_child_sas") < f64::from(count)) {
+        assert!(start.elapsed() < patience, "not all of {count} tunnels are up after {patience:?}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    println!("{count} tunnels: up after {:?}", start.elapsed());
+
+    let dst = (Side::Right.inner(true), PORT);
+    let _receiver = net.right.run(|| UdpSocket::bind(dst)).unwrap();
+    let sent = [(0, 1), (1, 7), (count / 2, 30), (count - 1, 200)];
+    for (n, packets) in sent {
+        let src = peer(n).1.replace(".0/24", ".1");
+        let sender = net.left.run(|| UdpSocket::bind((src.as_str(), 0))).unwrap();
+        for _ in 0..packets {
+            sender.send_to(b"a packet of the tunnel", dst).unwrap();
+        }
+    }
+    let all: u64 = sent.iter().map(|(_, packets)| packets).sum();
+    for ((host, running), direction) in hosts.into_iter().zip(["out", "in"]) {
+        testnet::eventually("all packets are counted", || {
+            sum(&timed_scrape(host).1, "casemate_child_packets_total") == all as f64
+        });
+        let before = running.resident_kib();
+        let scrapes: Vec<(Duration, Page)> = (0..10).map(|_| timed_scrape(host)).collect();
+        let after = running.resident_kib();
+        // Other programs may delay a scrape.
+        let (took, page) = scrapes.iter().min_by_key(|(took, _)| *took).unwrap();
+        for (n, packets) in sent {
+            let series = format!(
+                "casemate_child_packets_total{{connection=\"c{n}\",child=\"net\",direction=\"{direction}\"}}"
+            );
+            assert_eq!(page.get(&series), Some(packets), "{series}");
+        }
+        println!("scraped in {took:?}; memory {before} KiB, after ten more scrapes {after} KiB");
+        assert!(*took < Duration::from_secs(1), "{took:?}");
+        assert!(after < before + 4_096, "the memory grew from {before} to {after} KiB");
+    }
 }

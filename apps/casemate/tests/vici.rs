@@ -6,6 +6,7 @@ mod swanctl;
 mod testnet;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use swanctl::Swanctl;
 use testnet::{Host, Side, TestNet, eventually};
@@ -304,4 +305,27 @@ fn swanctl_loads_certificates_and_keys() {
         left.fails(&["--initiate", "--child", "net", "--timeout", "20"])
             .contains("establishing CHILD_SA 'net' failed")
     );
+}
+
+/// FRR's nhrpd connects as its own user with CAP_DAC_OVERRIDE. The kernel lets it, as with charon's socket; other
+/// users are kept out.
+#[test]
+fn clients_of_other_users_need_the_capability_to_write_any_file() {
+    let Some(net) = TestNet::build("vici_users") else { return };
+    let Some(_) = Swanctl::new(&net.left, "") else { return };
+    let _running = net.left.run_vici(&[]);
+    let directory = net.left.file("vici").parent().unwrap().to_owned();
+    fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
+    let uri = format!("unix://{}", net.left.file("vici").display());
+    let stats = |capability: &[&str]| {
+        let user = ["--reuid=12345", "--regid=12345", "--clear-groups"];
+        let swanctl = ["swanctl", "--stats", "--uri", uri.as_str()];
+        net.left.output("setpriv", &[&user[..], capability, &swanctl].concat())
+    };
+    let capable = stats(&["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]);
+    let text = String::from_utf8_lossy(&[capable.stdout, capable.stderr].concat()).into_owned();
+    assert!(capable.status.success() && text.contains("uptime"), "{text}");
+    let other = stats(&[]);
+    let text = String::from_utf8_lossy(&[other.stdout, other.stderr].concat()).into_owned();
+    assert!(!other.status.success() && text.contains("Permission denied"), "{text}");
 }

@@ -22,7 +22,6 @@ use casemate_ike::{
     StateFault, Transmit,
 };
 use casemate_sa::Instant;
-use casemate_wire::invariant::OrBroken;
 
 pub use queries::NamedSas;
 use unknown_spi::NamedPeers;
@@ -113,14 +112,7 @@ impl Endpoint {
             to_initiate.extend(new.map(|child| (connection.clone(), child.clone())));
         }
         let specs = self.kept_traps(&connections, context.routes);
-        let specs_before = self.kept_traps(&before, context.routes);
-        if let Err(full) = self.set_traps(&connections, specs, context) {
-            // The former traps need no more policies than they had: their number depends on the configuration
-            // and on ended Child SAs, not on routes.
-            let restored = self.set_traps(&before, specs_before, context);
-            restored.or_report("the former traps have room");
-            return Err(full);
-        }
+        self.replace_traps(&before, &connections, specs, context)?;
         self.named_peers.configure(&connections, context.routes);
         self.children.configure_counters(&connections);
         let removed = self.ike.configure(connections, pools);

@@ -151,14 +151,46 @@ impl Traps {
         Ok(())
     }
 
-    /// Removes all traps and shunts.
-    pub(crate) fn clear(&mut self, spds: &mut SpdWriter<'_>) {
+    /// Removes the policies of all traps and shunts, but keeps the traps for [`restore`](Self::restore).
+    pub(crate) fn remove_policies(&mut self, spds: &mut SpdWriter<'_>) {
         self.by_policy.clear();
-        self.by_name.clear();
-        self.pauses.clear();
         self.traps.values_mut().for_each(|trap| trap.policies.remove(spds));
-        self.traps.clear();
         self.shunts.drain(..).for_each(|mut policies| policies.remove(spds));
+    }
+
+    /// Installs the policies again after [`remove_policies`](Self::remove_policies), in their former order. The
+    /// traps keep their addresses, whatever the routes and names are now, so that they need the same room.
+    pub(crate) fn restore(
+        &mut self,
+        spds: &mut SpdWriter<'_>,
+        connections: &[Arc<Connection>],
+    ) -> Result<(), InsertError> {
+        let ended = self.traps.values().filter(|trap| trap.spec.is_from_ended_child());
+        for reqid in ended.map(|trap| trap.reqid).collect::<Vec<_>>() {
+            self.restore_trap(spds, reqid)?;
+        }
+        for connection in connections {
+            for child in connection.children.iter().filter(|child| child.start_action.on_traffic) {
+                if let Some(reqid) = self.reqid_of(&connection.name, &child.name) {
+                    self.restore_trap(spds, reqid)?;
+                }
+            }
+            connection.shunts.iter().try_for_each(|shunt| self.add_shunt(spds, shunt))?;
+        }
+        Ok(())
+    }
+
+    fn restore_trap(&mut self, spds: &mut SpdWriter<'_>, reqid: u32) -> Result<(), InsertError> {
+        let Some(trap) = self.traps.get_mut(reqid) else { return Ok(()) };
+        trap.policies = match add_policies(spds, &trap.spec, reqid) {
+            Ok(policies) => policies,
+            Err(TrapError::Spd(error)) => return Err(error),
+            Err(TrapError::NoTraffic | TrapError::UnknownHost) => return Ok(()),
+        };
+        for policy in trap.policies.outbound() {
+            self.by_policy.insert(policy, reqid);
+        }
+        Ok(())
     }
 
     /// The Child SAs to request for a packet that matched a trap; `None` if they are already requested, or

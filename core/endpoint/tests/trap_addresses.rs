@@ -7,7 +7,9 @@ use casemate::{Context, Datapath, Endpoint, Notice, Routes, TrapError};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
-use casemate_ike::{Event, IkeSettings, InitiateError, SharedKeys, TrafficSelectorTemplate};
+use casemate_ike::{
+    Event, HostAddrs, IkeSettings, InitiateError, Lookup, SharedKeys, TrafficSelectorTemplate,
+};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits};
 use casemate_test_support::TestRng;
@@ -23,6 +25,8 @@ const INSIDE: [u8; 4] = [10, 1, 0, 1];
 /// The source address of this host towards every peer.
 struct OwnAddress {
     addr: Option<[u8; 4]>,
+    /// The addresses of every name.
+    named: Vec<IpAddr>,
     /// Whether the host reports a change with each call.
     may_have_changed: bool,
     look_ups: Cell<usize>,
@@ -30,7 +34,7 @@ struct OwnAddress {
 
 impl OwnAddress {
     fn new(addr: Option<[u8; 4]>) -> Self {
-        Self { addr, may_have_changed: true, look_ups: Cell::new(0) }
+        Self { addr, named: Vec::new(), may_have_changed: true, look_ups: Cell::new(0) }
     }
 }
 
@@ -42,6 +46,10 @@ impl Routes for OwnAddress {
 
     fn may_have_changed(&self) -> bool {
         self.may_have_changed
+    }
+
+    fn host_addrs(&self, _: &str, _: Lookup) -> HostAddrs {
+        if self.named.is_empty() { HostAddrs::Unknown } else { HostAddrs::Known(self.named.clone()) }
     }
 }
 
@@ -202,7 +210,28 @@ fn full_spd_restores_a_trap_whose_address_has_become_known() {
     let connections = vec![Arc::new(trap(None)), Arc::new(second)];
     assert!(host.act(|endpoint, context| endpoint.configure(connections, &[], context)).is_err());
     assert_eq!(host.policies(), 1);
-    assert!(host.traps(OWN, PEER) && !host.traps(MOVED, PEER));
+    assert!(host.traps(OWN, PEER) && host.traps(MOVED, PEER), "it has its former addresses");
+}
+
+/// With its new addresses, the restored trap would need more policies than there is room for.
+#[test]
+fn full_spd_restores_a_trap_whose_peer_has_got_more_addresses() {
+    let named = || {
+        let mut connection = trap(None);
+        connection.remote_addrs = vec![AddrPattern::Host("peer.example.org".into())];
+        connection
+    };
+    let limits = Limits { policies: 1, ..Limits::DEVICE };
+    let mut host = TrappingHost::with_config(None, named(), Config { limits, ..Config::server(1) });
+    host.address = OwnAddress { named: vec![PEER.into()], ..OwnAddress::new(Some(OWN)) };
+    host.act(|endpoint, context| endpoint.configure(vec![Arc::new(named())], &[], context)).unwrap();
+    assert!(host.traps(OWN, PEER) && host.policies() == 1);
+    host.address.named = vec![MOVED.into(), PEER.into()];
+    let second = Connection { name: "second".into(), ..trap(Some(INSIDE)) };
+    let connections = vec![Arc::new(named()), Arc::new(second)];
+    assert!(host.act(|endpoint, context| endpoint.configure(connections, &[], context)).is_err());
+    assert!(host.traps(OWN, PEER), "it still blocks its traffic");
+    assert_eq!(host.policies(), 1);
 }
 
 /// A look-up costs several system calls for each trap, while packets wait.

@@ -6,6 +6,7 @@ use crate::config::{Connection, HostAddrs, Lifespan, Lookup};
 use crate::cookie::CookieSecrets;
 use crate::crash_token::{Token, TokenMaker};
 use crate::diagnosis::{Explain, ExplanationSlot, SharedExplanation};
+use crate::engine::connection_table::ConnectionTable;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
@@ -132,7 +133,7 @@ pub trait Host {
 /// State that all IKE SAs share.
 pub(crate) struct Shared {
     pub(crate) settings: IkeSettings,
-    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) connections: ConnectionTable,
     pub(crate) pools: AddressPools,
     pub(crate) cookies: CookieSecrets,
     pub(crate) tokens: TokenMaker,

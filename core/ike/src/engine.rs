@@ -1,5 +1,6 @@
 //! The engine: holds every IKE SA of a host and processes messages, commands and timeouts.
 
+pub(crate) mod connection_table;
 mod dispatch;
 pub(crate) mod effects;
 pub(crate) mod ike_sa_table;
@@ -16,6 +17,7 @@ use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
 use crate::crash_token::TokenMaker;
 use crate::diagnosis::{ExplainFaults, ExplanationSlot};
+use crate::engine::connection_table::ConnectionTable;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
@@ -65,7 +67,7 @@ impl Ike {
     pub fn new(settings: IkeSettings) -> Self {
         let shared = Shared {
             settings,
-            connections: Vec::new(),
+            connections: ConnectionTable::new(Vec::new()),
             pools: AddressPools::default(),
             cookies: CookieSecrets::default(),
             tokens: TokenMaker::default(),
@@ -146,14 +148,14 @@ impl Ike {
         }
         self.sas.rebuild_connection_index();
         self.shared.retries.reconfigure(&connections);
-        self.shared.connections = connections;
+        self.shared.connections = ConnectionTable::new(connections);
         self.shared.pools.replace(pools);
         unconfigured
     }
 
     /// Configured connections.
     pub fn connections(&self) -> &[Arc<Connection>] {
-        &self.shared.connections
+        self.shared.connections.all()
     }
 
     /// Closes an IKE SA and its Child SAs. Returns whether the IKE SA exists.

@@ -6,7 +6,7 @@
 use super::packet::{ClientPacket, ServerPacket};
 use super::session::{SessionId, SharedState, ViciSession};
 use crate::control::{Ready, signal};
-use casemate_linux::unix_socket::{self, PollFd};
+use casemate_linux::unix_socket::PollFd;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -200,7 +200,9 @@ impl ViciService {
                     break;
                 }
             };
-            if unix_socket::check_peer(&stream).is_err() || stream.set_nonblocking(true).is_err() {
+            // As with charon, a process may connect if it may write the socket file. That includes processes
+            // of other users with CAP_DAC_OVERRIDE: FRR's nhrpd is one.
+            if stream.set_nonblocking(true).is_err() {
                 continue;
             }
             self.next_session = self.next_session.wrapping_add(1);

@@ -399,6 +399,13 @@ impl Running {
         self.0.log()
     }
 
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.exit_status().is_some()
     }

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::Connection;
 use casemate_ike::{Context, Routes};
+use casemate_wire::invariant::OrBroken;
+use core::mem;
 use core::time::Duration;
 
 /// Interval of the check whether local addresses may have changed.
@@ -56,22 +58,32 @@ impl Endpoint {
         }
     }
 
-    /// Replaces all traps and shunts by those of these connections.
-    pub(super) fn set_traps(
+    /// Replaces all traps and shunts by `specs` and those of these connections. Keeps the former ones, which are
+    /// those of `before`, if the SPD has no room.
+    pub(super) fn replace_traps(
         &mut self,
+        before: &[Arc<Connection>],
         connections: &[Arc<Connection>],
         specs: Vec<TrapSpec>,
         context: &Context<'_>,
     ) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, .. } = self;
-        traps.clear(&mut SpdWriter { datapath, notices });
-        let set = self.add_traps(connections, specs, context.routes);
+        let mut former = mem::take(traps);
+        former.remove_policies(&mut SpdWriter { datapath, notices });
+        if let Err(full) = self.add_traps(connections, specs, context.routes) {
+            let Self { traps, datapath, notices, .. } = self;
+            let spds = &mut SpdWriter { datapath, notices };
+            traps.remove_policies(spds);
+            former.restore(spds, before).or_report("the former traps have room");
+            *traps = former;
+            return Err(full);
+        }
         for (connection, child) in self.children.configs() {
             self.traps.child_up(&connection.name, &child.name);
         }
         self.next_addr_check =
             self.traps.have_dynamic_addrs().then(|| context.now.after(ADDR_CHECK_INTERVAL));
-        set
+        Ok(())
     }
 
     fn add_traps(

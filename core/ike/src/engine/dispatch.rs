@@ -5,7 +5,7 @@ use crate::context::{Shared, Step};
 use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
 use crate::engine::unprotected::respond_in_clear;
-use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, respond_to_init};
+use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, repeats_with_cookie, respond_to_init};
 use crate::transport::{Content, Received, parse_payloads};
 use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
@@ -110,12 +110,16 @@ impl Ike {
         }
         let Self { shared, sas } = self;
         let known = sas.find_half_open(request.spi_i, path.remote);
-        if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
-            // RFC 7296 section 2.1: a repeated request gets the same response.
+        if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get_mut(id)).map(|sa| &mut sa.state) {
+            let mut step = Step { context, host, shared };
             if state.init.request != datagram {
-                return Err(StateFault::MessageId.into());
+                if !repeats_with_cookie(&state.init, request.spi_i, datagram, path, &step) {
+                    return Err(StateFault::MessageId.into());
+                }
+                state.init.request = datagram.into();
             }
-            Step { context, host, shared }.send(path, core::slice::from_ref(&state.init.response));
+            // RFC 7296 section 2.1: a repeated request gets the same response.
+            step.send(path, core::slice::from_ref(&state.init.response));
             return Ok(());
         }
         let needs_cookie = self.check_limits(path.remote.ip())?;

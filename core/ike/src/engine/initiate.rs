@@ -118,7 +118,7 @@ impl Ike {
     /// connection that is no longer configured.
     pub(super) fn retry(&mut self, retry: Retry, host: &mut dyn Host, context: &mut Context<'_>) {
         let Retry { connection, children, attempts, .. } = retry;
-        if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
+        if !self.shared.connections.all().iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
         }
         let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.common.connection, &connection));

@@ -7,7 +7,7 @@
 use super::Ike;
 use crate::context::Step;
 use crate::crash_token::{Token, TokenMaker};
-use crate::state::{Hint, IkeSa, State};
+use crate::state::{Hint, IkeSa, State, by_address};
 use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::collections::VecDeque;
@@ -85,14 +85,11 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) {
-        let (local, remote, now) = (path.local.ip(), path.remote.ip(), context.now);
+        let (remote, now) = (path.remote.ip(), context.now);
         if !self.shared.unprotected.packets.allow(now) {
             return;
         }
-        let is_accepted = self.shared.connections.iter().any(|connection| {
-            connection.local_addrs.iter().any(|pattern| pattern.matches(local, context.routes))
-                && connection.remote_addrs.iter().any(|pattern| pattern.matches(remote, context.routes))
-        });
+        let is_accepted = by_address(&self.shared.connections, path, context.routes).next().is_some();
         if !is_accepted || !self.shared.unprotected.allow_report(remote, now) || self.has_ike_sa_with(remote)
         {
             return;

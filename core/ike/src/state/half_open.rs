@@ -235,7 +235,7 @@ impl HalfOpen {
         let (path, suite) = (common.path, self.channel.suite);
         step.explain(refused, false, |explainer, step| {
             let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
-            Some(explainer.initiator(refused, &step.shared.connections, step.context))
+            Some(explainer.initiator(refused, step.shared.connections.all(), step.context))
         });
         Err(refused.into())
     }

@@ -20,8 +20,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_wire::ike::{
-    CertEncoding, CertReq, ExchangeType, HashAlgorithm, IkeSpi, Ke, KeMethod, Nonce, Notify, NotifyType,
-    WriteError, Writer,
+    CertEncoding, CertReq, ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce,
+    Notify, NotifyType, WriteError, Writer,
 };
 
 /// Results of IKE_SA_INIT that IKE_AUTH needs.
@@ -231,16 +231,38 @@ const fn spis_of_request(spi_i: IkeSpi) -> IkeSpis {
     IkeSpis { initiator: spi_i, responder: IkeSpi::NONE }
 }
 
+/// Whether a request repeats the one that created a half-open IKE SA, with a valid cookie in front (RFC 7296
+/// section 2.6). Cookies were required for one transmission and not for the next one, and both responses
+/// arrived at the peer. The peer's AUTH payload covers the request that the peer sent last: this one.
+pub(crate) fn repeats_with_cookie(
+    init: &InitExchange,
+    spi_i: IkeSpi,
+    request: &[u8],
+    path: Path,
+    step: &Step<'_, '_>,
+) -> bool {
+    let Some(payloads) = init.request.get(HEADER_LEN..) else { return false };
+    let Ok(message) = Message::parse(request) else { return false };
+    let Ok(content) = Content::parse(message.payloads()) else { return false };
+    let cookie = CookieRequest { spi: spi_i, nonce: &init.nonce_i, path };
+    request.ends_with(payloads) && shows_cookie(&cookie, &content, step)
+}
+
+fn shows_cookie(request: &CookieRequest<'_>, content: &Content<'_>, step: &Step<'_, '_>) -> bool {
+    let (now, providers) = (step.context.now, step.context.providers);
+    let shown = content.notify(NotifyType::COOKIE);
+    shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, request, now, providers))
+}
+
 fn check_cookie(
     request: &CookieRequest<'_>,
     content: &Content<'_>,
     step: &mut Step<'_, '_>,
 ) -> Result<(), InitRejected> {
-    let (now, providers) = (step.context.now, step.context.providers);
-    let shown = content.notify(NotifyType::COOKIE);
-    if shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, request, now, providers)) {
+    if shows_cookie(request, content, step) {
         return Ok(());
     }
+    let (now, providers) = (step.context.now, step.context.providers);
     let cookie = step.shared.cookies.make(request, now, step.context.rng, providers);
     Err(cookie.map_or(InitRejected::Fault(StateFault::Provider.into()), InitRejected::Cookie))
 }
@@ -257,12 +279,12 @@ fn choose_connection(
     for connection in by_address(&step.shared.connections, path, step.context.routes) {
         let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
         match choose(&offers, sa, prefer) {
-            Ok(chosen) => return Ok((connection, chosen)),
+            Ok(chosen) => return Ok((connection.clone(), chosen)),
             Err(fault) => refused = fault,
         }
     }
     step.explain(refused, false, |explainer, step| {
-        Some(explainer.first_request(path, sa, &step.shared.connections, step.context))
+        Some(explainer.first_request(path, sa, step.shared.connections.all(), step.context))
     });
     Err(refused)
 }

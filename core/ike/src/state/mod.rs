@@ -47,10 +47,11 @@ pub(crate) use auth_sent::AuthSent;
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
-pub(crate) use init_response::{InitRejected, respond as respond_to_init};
+pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
 pub(crate) use retry::retry_at;
+pub(crate) use select_connection::by_address;
 pub(crate) use tasks::Task;
 pub(crate) use traffic::Hint;
 

@@ -9,11 +9,13 @@ use super::init_response::wanted_authorities;
 use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
+use crate::engine::connection_table::ConnectionTable;
 use crate::negotiate::IkeSuite;
 use crate::{AuthorityHash, Path, Routes};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Maximum number of connections for which one proof is verified. Each may cost the search for a
 /// certification path.
@@ -45,7 +47,7 @@ impl AnnouncedFeatures {
         let mut all = Self::default();
         let mut authorities = BTreeSet::new();
         let matching = matching_addrs(&step.shared.connections, path, step.context.routes);
-        for connection in matching.filter(|one| allows(one, suite)) {
+        for (_, connection) in matching.filter(|(_, one)| allows(one, suite)) {
             let one = Self::of_connection(connection);
             all.fragments |= one.fragments;
             all.childless |= one.childless;
@@ -56,12 +58,18 @@ impl AnnouncedFeatures {
     }
 }
 
+/// Rank of a connection by its addresses: the most specific first, then in the order of the configuration.
+type AddrRank = (Reverse<(u8, u8)>, u64);
+
+/// Connections that match these addresses, in no particular order. A connection may be there twice.
 fn matching_addrs<'c>(
-    connections: &'c [Arc<Connection>],
+    connections: &'c ConnectionTable,
     path: Path,
     routes: &'c dyn Routes,
-) -> impl Iterator<Item = &'c Arc<Connection>> {
-    connections.iter().filter(move |connection| specificity(connection, path, routes).is_some())
+) -> impl Iterator<Item = (AddrRank, &'c Arc<Connection>)> {
+    connections.candidates(path.remote.ip()).filter_map(move |(position, connection)| {
+        Some(((Reverse(specificity(connection, path, routes)?), position), connection))
+    })
 }
 
 fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool {
@@ -69,14 +77,15 @@ fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool 
 }
 
 /// Connections that match these addresses, the most specific first, then in the order of the configuration.
-pub(crate) fn by_address(
-    connections: &[Arc<Connection>],
+pub(crate) fn by_address<'c>(
+    connections: &'c ConnectionTable,
     path: Path,
-    routes: &dyn Routes,
-) -> Vec<Arc<Connection>> {
-    let mut found: Vec<_> = matching_addrs(connections, path, routes).cloned().collect();
-    found.sort_by_key(|connection| core::cmp::Reverse(specificity(connection, path, routes)));
-    found
+    routes: &'c dyn Routes,
+) -> impl Iterator<Item = &'c Arc<Connection>> {
+    let mut found: Vec<_> = matching_addrs(connections, path, routes).collect();
+    found.sort_unstable_by_key(|(rank, _)| *rank);
+    found.dedup_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, connection)| connection)
 }
 
 /// How specifically a connection names the peer's address, then ours; `None` if it does not match.
@@ -126,9 +135,12 @@ pub(crate) fn by_identity(
         };
         (names_peer, asked.is_some() && connection.local.id.is_none())
     };
-    let mut found = by_address(&step.shared.connections, path, step.context.routes);
-    found.retain(suits);
-    found.sort_by_key(rank);
-    found.truncate(MAX_CANDIDATES);
-    found
+    let matching = matching_addrs(&step.shared.connections, path, step.context.routes);
+    let mut found: Vec<_> = matching
+        .filter(|(_, connection)| suits(connection))
+        .map(|(addr_rank, connection)| ((rank(connection), addr_rank), connection))
+        .collect();
+    found.sort_unstable_by_key(|(rank, _)| *rank);
+    found.dedup_by_key(|(rank, _)| *rank);
+    found.into_iter().take(MAX_CANDIDATES).map(|(_, connection)| connection.clone()).collect()
 }

@@ -7,7 +7,7 @@
 //! Child SAs send nothing (docs/decisions/0080-liveness-when-needed.md).
 
 use super::timers::Timer;
-use crate::child_sa::ChildSa;
+use crate::child_sa::{ChildSa, Stage};
 use crate::config::AddrPattern;
 use crate::context::Step;
 use crate::engine::effects::Effect;
@@ -152,8 +152,10 @@ impl Established {
     pub(super) fn compare_traffic(&mut self, step: &Step<'_, '_>) {
         let now = step.context.now;
         self.timers.set(Timer::Traffic, Some(next_comparison(now)));
-        let children = || self.children().iter();
-        let sent = children().filter_map(|child| step.host.last_outbound(child.id)).max();
+        // The peer may have closed a Child SA that this host is closing, and its response was lost. Packets
+        // on it then have no answer, although the peer knows the IKE SA.
+        let open = self.children().iter().filter(|child| child.stage != Stage::Closing);
+        let sent = open.filter_map(|child| step.host.last_outbound(child.id)).max();
         let received = self.last_inbound(step);
         if self.traffic.compare(sent, received, now) {
             self.suspect(now);

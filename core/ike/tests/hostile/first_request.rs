@@ -1,7 +1,7 @@
 //! IKE_SA_INIT requests of unknown peers (RFC 7296 sections 1.2, 2.5, 2.6, 2.7 and 2.21.1).
 
 use crate::forge::{
-    Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
+    Raw, altered, count, first_request, give_left, give_on, give_right, notifies, plain, read_plain, without,
 };
 use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection};
 use casemate_ike::config::{AddrPattern, Connection};
@@ -402,6 +402,29 @@ fn cookies_of_other_requests_are_rejected() {
     again(give_right(&mut flood.pair, &plain(&Header { spi_i: IkeSpi(1), ..flood.header }, &payloads)));
     assert_eq!(flood.pair.right.ike.status().count(), 0);
     assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
+}
+
+/// A host is flooded when the first request arrives, and not when its repetition arrives. The peer gets the
+/// request for a cookie first, so it sends a third request, which its proof covers.
+#[test]
+fn a_cookie_after_the_response_does_not_spoil_the_proof() {
+    let mut flood = Flood::new(4, 1);
+    assert_eq!(flood.ask(1, None).len(), 1);
+    let peer = flood.header.spi_i.0;
+    let wanted = flood.ask(peer, None);
+    assert_eq!(only_notify(&wanted).0, NotifyType::COOKIE);
+    flood.advance(31);
+    let now = flood.pair.now;
+    flood.pair.right.handle_timeouts(now);
+    let response = flood.ask(peer, None);
+    let with_cookie = give_left(&mut flood.pair, &wanted[0]);
+    assert!(flood.ask(peer, Some(&[5; 40])).is_empty(), "the cookie is wrong");
+    assert_eq!(give_right(&mut flood.pair, &with_cookie[0]), response);
+    assert!(flood.ask(peer, None).is_empty(), "a late repetition changes nothing");
+    let auth = give_left(&mut flood.pair, &response[0]);
+    let done = give_right(&mut flood.pair, &auth[0]);
+    give_left(&mut flood.pair, &done[0]);
+    flood.pair.check_children(1);
 }
 
 #[test]

@@ -354,6 +354,11 @@ fn selection_by_address_and_identity() {
     };
     let host = AddrRange::single(pair::LEFT.parse().unwrap());
     let subnet = AddrRange::prefix("192.0.2.0".parse().unwrap(), 24).unwrap();
+    let range = AddrRange::prefix("192.0.2.0".parse().unwrap(), 25).unwrap();
+    let both = Connection {
+        remote_addrs: vec![AddrPattern::Range(subnet), AddrPattern::Range(host)],
+        ..right("both")
+    };
     let named = |connection: Connection, id: &str| {
         let mut connection = connection;
         connection.remote.id = IdPattern::Exact(Identity::Fqdn(id.into()));
@@ -363,6 +368,11 @@ fn selection_by_address_and_identity() {
         (vec![right("any"), at("subnet", subnet), at("host", host)], "host"),
         (vec![right("any"), at("all", AddrRange::ANY_V4), at("subnet", subnet)], "subnet"),
         (vec![at("host", host), named(right("named"), "LEFT")], "named"),
+        // The order of the configuration decides between equally specific addresses, whatever their form.
+        (vec![at("subnet", subnet), at("range", range)], "subnet"),
+        (vec![at("range", range), at("subnet", subnet)], "range"),
+        (vec![at("host", host), at("host again", host)], "host"),
+        (vec![at("any", AddrRange::ANY_V4), both, at("host", host)], "both"),
         (vec![named(at("other", host), "other"), right("any")], "any"),
         // A connection that names the peer but requires another proof is skipped.
         (vec![signs(named(right("named"), "left")), right("any")], "any"),

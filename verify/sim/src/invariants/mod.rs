@@ -48,6 +48,9 @@ struct Authenticated {
     at: Duration,
 }
 
+/// Number of retransmissions without a response after which a host may set up a new IKE SA (decision 0080).
+const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
+
 /// Record of all notices and all sealed data.
 #[derive(Default)]
 pub(crate) struct Monitor {
@@ -63,6 +66,8 @@ pub(crate) struct Monitor {
     authenticated: HashMap<Sa<IkeSaId>, Authenticated>,
     /// IKE SAs that a newer IKE SA with the same peer has to replace.
     must_close: HashSet<Sa<IkeSaId>>,
+    /// Whether a request had no response for so long that its host may have set up a new IKE SA.
+    was_silent: bool,
     /// Packets of protected hosts.
     pub(crate) packet_log: PacketLog,
 }
@@ -93,6 +98,9 @@ impl Monitor {
                     self.must_close.insert((incarnation, *new));
                 }
             }
+            Notice::Ike(Event::Retransmitted { attempt: RETRANSMISSIONS_IN_SILENCE.., .. }) => {
+                self.was_silent = true;
+            }
             Notice::ChildNotInstalled { child, error, .. } => {
                 return violated(format!(
                     "node {}: child {} was not installed: {error}",
@@ -113,6 +121,11 @@ impl Monitor {
     /// Whether the IKE SA was established at this node.
     pub(crate) fn was_up(&self, node: &Node, ike: IkeSaId) -> bool {
         self.authenticated.contains_key(&(node.incarnation(), ike))
+    }
+
+    /// Whether a node had no response to a request and three retransmissions.
+    pub(crate) const fn was_silent(&self) -> bool {
+        self.was_silent
     }
 
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {

@@ -346,36 +346,39 @@ impl Rules {
     /// Checks that no endpoint declares a live peer dead or reports a fault of a conforming peer.
     pub(crate) fn check_notice(&self, monitor: &Monitor, node: &Node, notice: &Notice) -> Checked {
         let Notice::Ike(event) = notice else { return Ok(()) };
+        // After 7 s without a response, a host sets up a new IKE SA and may drop the old one (decision 0080).
+        let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
         match event {
             Event::IkeDown { ike, reason: why, .. }
-                if !self.allows_ike(*why) && monitor.was_up(node, *ike) =>
+                if !allowed.allows_ike(*why) && monitor.was_up(node, *ike) =>
             {
                 violated(format!("node {}: an IKE SA ended: {why}", node.index))
             }
-            Event::ChildDown { reason: why, .. } if !self.allows_child(*why) => {
+            Event::ChildDown { reason: why, .. } if !allowed.allows_child(*why) => {
                 violated(format!("node {}: a Child SA ended: {why}", node.index))
             }
             _ => Ok(()),
         }
     }
+}
 
-    fn allows_ike(&self, why: DownReason) -> bool {
+impl AllowedEnds {
+    fn allows_ike(self, why: DownReason) -> bool {
         match why {
             DownReason::Replaced | DownReason::Unconfigured | DownReason::Peer => true,
             DownReason::Local
             | DownReason::Reauth
             | DownReason::Forgotten { is_reauthenticated: true, .. }
             | DownReason::InitialContact
-            | DownReason::NotUnique => self.allowed_ends != AllowedEnds::Orderly,
-            DownReason::DeadPeer | DownReason::Forgotten { .. } => self.allowed_ends == AllowedEnds::Outage,
+            | DownReason::NotUnique => self != Self::Orderly,
+            DownReason::DeadPeer | DownReason::Forgotten { .. } => self == Self::Outage,
             DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => false,
         }
     }
 
-    fn allows_child(&self, why: DownReason) -> bool {
+    fn allows_child(self, why: DownReason) -> bool {
         let is_outage =
             matches!(why, DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. });
-        !matches!(why, DownReason::Fault(_) | DownReason::Expired)
-            && (!is_outage || self.allowed_ends == AllowedEnds::Outage)
+        !matches!(why, DownReason::Fault(_) | DownReason::Expired) && (!is_outage || self == Self::Outage)
     }
 }
