@@ -66,6 +66,18 @@ fn an_unknown_identity_gets_the_same_packets_as_a_wrong_password() {
     }
 }
 
+/// What the authenticator computes with instead of an unknown password is no password either.
+#[test]
+fn an_unknown_identity_has_no_password() {
+    for method in Method::ALL {
+        for decoy in [&b"no password"[..], b"\0", b" "] {
+            let mut peer = PeerSide::new(IDENTITY, &[method], Secrets::with_password(IDENTITY, decoy));
+            let mut authenticator = AuthenticatorSide::new(None, &[method], Secrets::default());
+            assert_eq!(converse(&mut peer, &mut authenticator).authenticator, Err(EapFault::NoPassword));
+        }
+    }
+}
+
 #[test]
 fn a_peer_without_password_says_so() {
     for method in Method::ALL {

@@ -332,6 +332,22 @@ fn no_second_attempt_and_no_change_of_the_password() {
     assert!(matches!(authenticator.respond(failure.identifier, &wrong), Step::Failed(_)));
 }
 
+/// Success and failure responses have one byte behind the type.
+#[test]
+fn mschapv2_acknowledgements_of_other_lengths() {
+    for length in [0, 2, 4, 60] {
+        let mut authenticator = AuthenticatorSide::new(None, &[Method::MsChapV2], secrets());
+        let mut peer = PeerSide::carol(Method::MsChapV2);
+        let outcome = converse_with(&mut peer, &mut authenticator, |at, packet| {
+            if at == 5 {
+                assert_eq!(packet.data, [MSCHAPV2, 3]);
+                packet.data.resize(1 + length, 0);
+            }
+        });
+        assert_eq!(outcome.authenticator, Err(EapFault::Malformed));
+    }
+}
+
 /// Wrong identifiers of responses, and of MSCHAPv2.
 #[test]
 fn wrong_identifiers() {
@@ -471,6 +487,21 @@ fn packets_after_the_end() {
     // A response before the start.
     let mut authenticator = AuthenticatorSide::of_carol(Method::Gtc);
     assert_eq!(authenticator.respond(0, &[&[6], PASSWORD].concat()).fault(), EapFault::OutOfState);
+}
+
+/// Each end is final: the right packet does not continue a conversation that has failed, or succeed twice.
+#[test]
+fn the_right_packet_after_the_end() {
+    let mut authenticator = AuthenticatorSide::new(None, &[Method::Gtc], secrets());
+    let identifier = authenticator.start().packet().identifier;
+    let identity = [&[TYPE_IDENTITY], IDENTITY].concat();
+    assert_eq!(authenticator.respond(identifier.wrapping_add(1), &identity).fault(), EapFault::OutOfState);
+    assert_eq!(authenticator.respond(identifier, &identity).fault(), EapFault::OutOfState);
+    let mut authenticator = AuthenticatorSide::of_carol(Method::Gtc);
+    let identifier = authenticator.start().packet().identifier;
+    let password = [&[6], PASSWORD].concat();
+    assert!(matches!(authenticator.respond(identifier, &password), Step::Succeeded(_)));
+    assert_eq!(authenticator.respond(identifier, &password).fault(), EapFault::OutOfState);
 }
 
 /// FreeRADIUS (CVE-2014-2015) copied long passwords into buffers for short ones; names and passwords of any

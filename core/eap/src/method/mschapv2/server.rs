@@ -20,6 +20,9 @@ pub(in crate::method) struct MsChapV2Server {
     state: State,
 }
 
+/// Password that takes the place of an unknown one in the computation, whose result is then ignored.
+const DECOY: &str = "no password";
+
 enum State {
     Begin,
     /// The challenge is sent.
@@ -81,7 +84,7 @@ impl MsChapV2Server {
     ) -> Result<Derived, EapFault> {
         let (hash, fault) = match nt_hash(&self.identity, context) {
             Ok(hash) => (hash, None),
-            Err(fault) => (NtHash::of("no password", context.algorithms()?), Some(fault)),
+            Err(fault) => (NtHash::of(DECOY, context.algorithms()?), Some(fault)),
         };
         let exchange = Exchange {
             authenticator_challenge: challenge,
