@@ -206,14 +206,18 @@ fn check(is_right: bool, peer: &Side<Peer>, authenticator: &Side<LocalAuthentica
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let honest = (0..=255).step_by(3).map(|setup| Script::default().u8(setup).finish());
-    let replaced = [&[26, 3, 7, 0, 6, b'S', b'='][..], &[26, 4, 7, 0, 4], &[3, 26, 6, 4], &[1], b"\x06lion"];
-    let changed = (0_u8..10).flat_map(|at| {
-        replaced.iter().map(move |data| {
-            let script = Script::default().u8(at).bytes(&vec![0; usize::from(at)]);
-            script.u8(3).u8(data.len() as u8).bytes(data).finish()
-        })
-    });
-    let early = (0_u8..8).map(|at| Script::default().bytes(&vec![0; usize::from(at) + 1]).u8(7).finish());
-    honest.chain(changed).chain(early).collect()
+    let success_request = [&[26, 3, 7, 0, 46][..], b"S=", &[b'0'; 40]].concat();
+    let packets: [&[u8]; 7] =
+        [&success_request, &[26, 4, 7, 0, 4], &[26, 3], &[26, 4], &[3, 26, 6, 4], &[1], b"\x06lion"];
+    let mut seeds: Vec<_> = (0..=255).step_by(3).map(|setup| Script::default().u8(setup).finish()).collect();
+    // Success comes early, or after a packet that was replaced and its answer.
+    for (setup, at) in (0..4).flat_map(|setup| (0..10).map(move |at| (setup, at))) {
+        let script = Script::default().u8(setup).bytes(&vec![0; at]);
+        seeds.push(script.clone().u8(7).finish());
+        for data in packets {
+            let replaced = script.clone().u8(3).u8(data.len() as u8).bytes(data);
+            seeds.extend([replaced.clone().finish(), replaced.bytes(&[0, 7]).finish()]);
+        }
+    }
+    seeds
 }
