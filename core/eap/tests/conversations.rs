@@ -180,7 +180,7 @@ fn packets_of_the_example_in_rfc_2759() {
     assert_eq!(outcome.packets, expected);
 }
 
-/// Success messages of strongSwan 5.9 (with the final zero byte), hostapd and FreeRADIUS, and lower-case digits.
+/// Success messages of strongSwan (with the final zero byte), hostapd and FreeRADIUS, and lower-case digits.
 #[test]
 fn success_messages_of_other_implementations() {
     for (digits, rest) in [

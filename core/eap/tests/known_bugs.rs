@@ -27,8 +27,9 @@ fn success() -> Packet {
     Packet::new(EapCode::SUCCESS, 7, &[])
 }
 
-/// strongSwan took EAP-Success for the end of a conversation before the method had finished, and the responder
-/// with it for authenticated. wpa_supplicant (CVE-2023-52160) took one before the inner method of PEAP.
+/// strongSwan took EAP-Success for the end of a conversation before the method had finished, and the
+/// responder with it for authenticated. wpa_supplicant (CVE-2023-52160) took one before the inner method of
+/// PEAP.
 #[test]
 fn cve_2021_45079_early_success() {
     for method in Method::ALL {
@@ -195,9 +196,9 @@ fn cve_2026_55706_proofs_of_no_or_few_bytes() {
     }
 }
 
-/// A user without password is nobody, whatever the method.
+/// A user without password cannot authenticate, whatever the method.
 #[test]
-fn an_empty_password_admits_nobody() {
+fn an_empty_password_authenticates_no_user() {
     for method in Method::ALL {
         let empty = || Secrets::with_password(IDENTITY, b"");
         let mut authenticator = AuthenticatorSide::new(Some(IDENTITY), &[method], empty());
@@ -373,7 +374,8 @@ fn wrong_identifiers() {
     assert_eq!(authenticator.respond(identifier, &response).fault(), EapFault::OutOfState);
 }
 
-/// RFC 3748 section 4.2: a success or failure has the identifier of the response, whatever ends the conversation.
+/// RFC 3748 section 4.2: a success or failure has the identifier of the response, whatever ends the
+/// conversation.
 #[test]
 fn the_last_packet_has_the_identifier_of_the_last_response() {
     for data in [&[6, b'x'][..], &[TYPE_NAK, 0], &[99]] {

@@ -102,8 +102,8 @@ proptest! {
         }
     }
 
-    /// A changed packet makes both sides fail, or changes something that means nothing: then both have the same
-    /// key.
+    /// A changed packet makes both sides fail, or changes something that means nothing: then both have the
+    /// same key.
     #[test]
     fn a_changed_byte_never_leads_to_different_keys(
         method in method(),

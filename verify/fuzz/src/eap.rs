@@ -100,7 +100,7 @@ impl Side<Peer> {
 }
 
 impl Side<LocalAuthenticator> {
-    fn conclude(&mut self, step: AuthenticatorStep) -> Packet {
+    fn finish(&mut self, step: AuthenticatorStep) -> Packet {
         match step {
             AuthenticatorStep::Request(packet) | AuthenticatorStep::Failed(packet, _) => (&packet).into(),
             AuthenticatorStep::Succeeded(packet, done) => {
@@ -115,12 +115,12 @@ impl Side<LocalAuthenticator> {
 
     fn start(&mut self) -> Packet {
         let step = self.act(|authenticator, context| authenticator.start(context));
-        self.conclude(step)
+        self.finish(step)
     }
 
     fn receive(&mut self, packet: &Packet) -> Packet {
         let step = self.act(|authenticator, context| authenticator.receive(&packet.payload(), context));
-        self.conclude(step)
+        self.finish(step)
     }
 }
 

@@ -1,9 +1,7 @@
 //! The authenticator of EAP-MSCHAPv2.
 
 use super::crypto::{CHALLENGE_LEN, Derived, Exchange, NtHash, nt_hash};
-use super::packet::{
-    Challenge, OpCode, Packet, Response, parse_acknowledgement, write_failure, write_success,
-};
+use super::{Challenge, OpCode, Packet, Response, parse_acknowledgement, write_failure, write_success};
 use crate::method::{Finished, MethodRequest, ServerMethod, ServerStep};
 use crate::packet::TypeData;
 use crate::{EapContext, EapFault, Method};
@@ -74,8 +72,8 @@ impl MsChapV2Server {
         }
     }
 
-    /// Verifies the NT response. Without a password for the identity, the computation is the same, so that the
-    /// peer does not learn from the time whether the identity exists.
+    /// Verifies the NT response. Without a password for the identity, the computation is the same, so that
+    /// the peer does not learn from the time whether the identity exists.
     fn verify(
         &self,
         challenge: &[u8; CHALLENGE_LEN],

@@ -84,7 +84,7 @@ fn a_domain_in_front_of_the_name_is_no_part_of_the_proof() {
     assert_eq!(without_domain(b""), b"");
 }
 
-/// Computed with `iconv -t UTF-16LE | openssl dgst -md4`. strongSwan 5.9 hashes the bytes of UTF-8 instead, each
+/// Computed with `iconv -t UTF-16LE | openssl dgst -md4`. strongSwan hashes the bytes of UTF-8 instead, each
 /// followed by a zero byte.
 #[test]
 fn passwords_that_are_not_ascii_are_hashed_as_utf_16() {
