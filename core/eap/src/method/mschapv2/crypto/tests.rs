@@ -62,7 +62,8 @@ fn challenge_and_responses_of_rfc_2759_section_9_2() {
     assert_eq!(hex(&*derived.authenticator_response), "407A5589115FD0D6209F510FE9C04566932CDA56");
 }
 
-/// From the tests of EZRADIUS's client (github.com/markeytos/radius-client, `src/eap/mschapv2/crypto_test.go`).
+/// From the tests of a RADIUS client in Go: github.com/markeytos/radius-client,
+/// `src/eap/mschapv2/crypto_test.go`.
 #[test]
 fn nt_response_of_another_implementation() {
     let exchange = Exchange {
