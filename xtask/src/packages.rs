@@ -41,6 +41,10 @@ pub(crate) const STRONGSWAN: &[Package] = &[
         name: "libcharon-extra-plugins",
         program: "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so",
     },
+    Package {
+        name: "libcharon-extauth-plugins",
+        program: "/usr/lib/ipsec/plugins/libstrongswan-eap-mschapv2.so",
+    },
     Package { name: "libstrongswan-extra-plugins", program: "/usr/lib/ipsec/plugins/libstrongswan-ccm.so" },
     Package {
         name: "libstrongswan-standard-plugins",

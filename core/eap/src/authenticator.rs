@@ -16,8 +16,6 @@ pub enum AuthenticatorStep {
     Succeeded(EapPacket, Authenticated),
     /// The conversation has failed. Send this EAP Failure.
     Failed(EapPacket, EapFault),
-    /// The result comes later: [`Authenticator::poll`] returns it.
-    Pending,
 }
 
 /// One conversation as the authenticator. After [`AuthenticatorStep::Succeeded`] or
@@ -29,10 +27,8 @@ pub trait Authenticator: Send {
     /// Handles a response of the peer.
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep;
 
-    /// Returns the step for which [`AuthenticatorStep::Pending`] was returned, or `Pending` again.
-    fn poll(&mut self, _context: &mut EapContext<'_>) -> AuthenticatorStep {
-        AuthenticatorStep::Pending
-    }
+    /// EAP identity of the peer, once it is known.
+    fn identity(&self) -> Option<&[u8]>;
 }
 
 /// Maximum length of an EAP identity in bytes: that of a network access identifier with which every RADIUS
@@ -196,5 +192,9 @@ impl Authenticator for LocalAuthenticator {
         let next = self.identifier.wrapping_add(1);
         let step = self.step(response, next, context);
         self.finish(step, next)
+    }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.identity.as_deref()
     }
 }

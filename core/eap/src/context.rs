@@ -45,6 +45,20 @@ pub trait EapCredentials {
     }
 }
 
+/// No password and no algorithm: for hosts that do not use EAP.
+#[derive(Debug, Clone, Copy)]
+pub struct NoCredentials;
+
+impl EapCredentials for NoCredentials {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        None
+    }
+
+    fn password(&self, _identity: &[u8]) -> Option<&SecretBytes> {
+        None
+    }
+}
+
 /// Result of a successful conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authenticated {

@@ -60,7 +60,7 @@ mod packet;
 mod peer;
 
 pub use authenticator::{Authenticator, AuthenticatorStep, LocalAuthenticator};
-pub use context::{Authenticated, EapContext, EapCredentials};
+pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials};
 pub use fault::EapFault;
 pub use method::{Method, NtHash};
 pub use packet::EapPacket;

@@ -38,6 +38,11 @@ impl Peer {
         Self { identity, methods, stage: Stage::Begin, packets: 0 }
     }
 
+    /// EAP identity that this peer proves.
+    pub fn identity(&self) -> &[u8] {
+        &self.identity
+    }
+
     /// Handles a packet of the authenticator.
     pub fn receive(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> PeerStep {
         let step = self.step(packet, context).unwrap_or_else(PeerStep::Failed);

@@ -1,6 +1,8 @@
 //! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
 pub(crate) mod credentials;
+#[cfg(feature = "eap")]
+pub(crate) mod eap;
 mod signature;
 
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
@@ -23,6 +25,8 @@ pub(crate) struct PeerAuthenticated {
     id: Identity,
     pair: PeerPair,
     scope: AuthScope,
+    #[cfg(feature = "eap")]
+    eap_identity: Option<Vec<u8>>,
 }
 
 impl PeerAuthenticated {
@@ -40,6 +44,12 @@ impl PeerAuthenticated {
     pub(crate) const fn scope(&self) -> &AuthScope {
         &self.scope
     }
+}
+
+/// Body of an ID payload, which AUTH covers.
+pub(crate) fn id_body(id: &Identity) -> Vec<u8> {
+    let (kind, data) = id.to_payload();
+    [&[kind.0, 0, 0, 0], data.as_slice()].concat()
 }
 
 /// Octets that the AUTH payload of one side covers.
@@ -145,7 +155,13 @@ pub(crate) fn verify(
     };
     let pair = PeerPair::new(own_id, claim.id, claim.remote);
     let scope = AuthScope::new(connection, proof, own_id, claim.id, claim.remote);
-    Ok(PeerAuthenticated { id: claim.id.clone(), pair, scope })
+    Ok(PeerAuthenticated {
+        id: claim.id.clone(),
+        pair,
+        scope,
+        #[cfg(feature = "eap")]
+        eap_identity: None,
+    })
 }
 
 /// Our identity and key for a peer.
@@ -166,6 +182,8 @@ impl<'c> LocalAuthenticator<'c> {
     ) -> Result<Self, StateFault> {
         let key = match &connection.local.method {
             LocalMethod::SharedKey => None,
+            #[cfg(feature = "eap")]
+            LocalMethod::Eap(_) => None,
             LocalMethod::Certificate(_) => {
                 Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
             }
@@ -188,11 +206,10 @@ impl<'c> LocalAuthenticator<'c> {
 
     /// Body of our ID payload, which AUTH covers.
     pub(crate) fn id_body(&self) -> Vec<u8> {
-        let (kind, data) = self.id.to_payload();
-        [&[kind.0, 0, 0, 0], data.as_slice()].concat()
+        id_body(&self.id)
     }
 
-    /// Creates our proof for `peer`.
+    /// Creates our proof for `peer`, without EAP.
     pub(crate) fn prove(
         &self,
         octets: &SignedOctets<'_>,
@@ -201,6 +218,10 @@ impl<'c> LocalAuthenticator<'c> {
         hashes: &[u16],
         step: &mut Step<'_, '_>,
     ) -> Result<OwnProof, StateFault> {
+        #[cfg(feature = "eap")]
+        if let LocalMethod::Eap(_) = connection.local.method {
+            return Err(StateFault::AuthMethod);
+        }
         match &self.key {
             Some(key) => {
                 OwnSignature::new(octets, key, connection, hashes, step.context).map(OwnProof::Signature)

@@ -111,6 +111,9 @@ pub enum Event {
         connection: Arc<Connection>,
         /// The peer's identity.
         peer: Identity,
+        /// EAP identity that the peer has proved, if it used EAP.
+        #[cfg(feature = "eap")]
+        eap_identity: Option<Vec<u8>>,
         /// Addresses and ports.
         path: Path,
     },

@@ -117,6 +117,8 @@ state_faults! {
     AuthMethod = "auth-method", FAILED, "RFC 7296 section 2.15";
     /// The AUTH payload is wrong.
     AuthMismatch = "auth-mismatch", FAILED, "RFC 7296 section 2.15";
+    /// EAP has failed.
+    EapFailed = "eap-failed", FAILED, "RFC 7296 section 2.16";
     /// The certificate is not trusted for the identity.
     Certificate = "certificate", FAILED, "RFC 7296 section 3.6, RFC 4301 section 4.4.3.2";
     /// The signature algorithm is not allowed.

@@ -207,6 +207,9 @@ pub struct IkeStatus {
     pub path: Path,
     /// The peer's identity, once it is authenticated.
     pub peer: Option<Identity>,
+    /// EAP identity that the peer has proved, if it used EAP.
+    #[cfg(feature = "eap")]
+    pub eap_identity: Option<Vec<u8>>,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

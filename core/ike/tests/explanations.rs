@@ -117,7 +117,7 @@ fn identities_of_both_sides() {
 #[test]
 fn a_wrong_key_is_attributed_to_the_connection_that_was_tried() {
     let (left, right) = with_defaults();
-    let pair = attempt(left, right, |pair| pair.right.keys = key(b"another key"));
+    let pair = attempt(left, right, |pair| pair.right.keys = Box::new(key(b"another key")));
     let (fault, _, explanation) = explained(&pair.right);
     let Explanation::Initiator { considered, .. } = explanation else { panic!("{explanation:?}") };
     assert_eq!(fault, StateFault::AuthMismatch);

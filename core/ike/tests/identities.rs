@@ -77,10 +77,10 @@ fn a_shared_key_is_found_by_a_name_in_any_string_type() {
     right.remote.id = IdPattern::Any;
     let mut pair = Pair::new(left, right);
     let secret = casemate_crypto::SecretBytes::new(b"the key of moon");
-    pair.left.keys = key(secret.expose());
+    pair.left.keys = Box::new(key(secret.expose()));
     let other = casemate_crypto::SecretBytes::new(b"the key of others");
     let keys = SharedKeys::new().with(IdPattern::Exact(configured()), secret);
-    pair.right.keys = keys.with(IdPattern::Any, other);
+    pair.right.keys = Box::new(keys.with(IdPattern::Any, other));
     pair.left.initiate(pair.now);
     pair.run();
     pair.check_children(1);

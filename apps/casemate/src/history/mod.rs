@@ -301,7 +301,13 @@ mod tests {
         let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
         note(
             &mut history,
-            Event::IkeUp { ike, connection: gw, peer: Identity::Fqdn("right".into()), path: path() },
+            Event::IkeUp {
+                ike,
+                connection: gw,
+                peer: Identity::Fqdn("right".into()),
+                eap_identity: None,
+                path: path(),
+            },
         );
         let released = Event::AddrsReleased { ike, addrs: vec![[10, 0, 0, 1].into()] };
         let message = note(&mut history, released);

@@ -1,8 +1,8 @@
 //! Loads certificate and key files.
 
 use super::verifier::PeerVerifier;
-use super::{Keyring, ListedFile, ListedKind, OwnCert, OwnCerts, SharedKeys};
-use crate::swanctl::{Config, Environment, PeerConditions};
+use super::{EapPasswords, Keyring, ListedFile, ListedKind, OwnCert, OwnCerts, SharedKeys};
+use crate::swanctl::{Config, Environment, KeyPurpose, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
@@ -70,8 +70,10 @@ pub(super) fn load(
     if !errors.is_empty() {
         return Err(errors);
     }
+    let keys_for = |purpose| config.shared_keys.iter().filter(move |key| key.purpose == purpose).cloned();
     Ok(Keyring {
-        shared: SharedKeys::new(config.shared_keys.clone()),
+        shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
+        eap: EapPasswords::new(keys_for(KeyPurpose::Eap).collect()),
         own,
         own_rules: config.own_signatures.clone(),
         verifiers,
@@ -172,7 +174,7 @@ impl KeyFileReader<'_> {
     ) -> (OwnCerts, Vec<ListedFile>) {
         let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
             casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
-            casemate_ike::config::LocalMethod::SharedKey => None,
+            casemate_ike::config::LocalMethod::SharedKey | casemate_ike::config::LocalMethod::Eap(_) => None,
         });
         let named: Vec<PathBuf> = named.flatten().map(PathBuf::from).collect();
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();

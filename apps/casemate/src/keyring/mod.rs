@@ -3,6 +3,7 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
+mod eap_passwords;
 mod load;
 mod shared_keys;
 mod unusable;
@@ -11,9 +12,11 @@ mod verifier;
 use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_eap::EapCredentials;
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
+use eap_passwords::EapPasswords;
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of};
 use shared_keys::SharedKeys;
@@ -25,6 +28,7 @@ use verifier::PeerVerifier;
 /// The keys and certificates of a configuration.
 pub struct Keyring {
     shared: SharedKeys,
+    eap: EapPasswords,
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
@@ -87,6 +91,7 @@ impl Keyring {
     pub fn empty() -> Self {
         Self {
             shared: SharedKeys::default(),
+            eap: EapPasswords::default(),
             own: OwnCerts::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
@@ -119,6 +124,10 @@ impl Keyring {
 impl Credentials for Keyring {
     fn shared_key(&self, _: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
         self.shared.find(local, remote)
+    }
+
+    fn eap(&self) -> &dyn EapCredentials {
+        &self.eap
     }
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {

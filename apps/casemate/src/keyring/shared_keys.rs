@@ -100,6 +100,7 @@ fn rank(key: &SharedKey, local: &Identity, remote: &Identity) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::swanctl::KeyPurpose;
     use casemate_ike::config::IdentityKind;
 
     fn name(text: &str) -> Identity {
@@ -118,7 +119,10 @@ mod tests {
         let one = ids.iter().map(|id| vec![id.clone()]);
         let two = ids.iter().flat_map(|a| ids.iter().map(|b| vec![a.clone(), b.clone()]));
         let lists = core::iter::once(Vec::new()).chain(one).chain(two);
-        lists.zip(1u8..).map(|(ids, n)| SharedKey { ids, secret: SecretBytes::new(&[n]) }).collect()
+        lists
+            .zip(1u8..)
+            .map(|(ids, n)| SharedKey { purpose: KeyPurpose::Ike, ids, secret: SecretBytes::new(&[n]) })
+            .collect()
     }
 
     /// Removes one key after the other, so that each one is the best at some time.
@@ -144,6 +148,7 @@ mod tests {
     #[test]
     fn unknown_identities_may_suit() {
         let key = |ids: &[&str]| SharedKey {
+            purpose: KeyPurpose::Ike,
             ids: ids.iter().map(|id| IdPattern::Exact(name(id))).collect(),
             secret: SecretBytes::new(&[1]),
         };

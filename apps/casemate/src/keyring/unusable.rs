@@ -3,14 +3,22 @@
 //! Such a connection is no error: the others work, and a reload can add the key later.
 
 use super::{Keyring, OwnCert};
+use crate::log::wording;
 use casemate::peer_name;
+use casemate_eap::EapCredentials;
 use casemate_ike::Credentials;
-use casemate_ike::config::{AddrPattern, Connection, Identity, LocalMethod, RemoteMethod};
+use casemate_ike::config::{AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteMethod};
 
 impl Keyring {
     /// A line for each connection that has no secret for its two sides, or no certificate for its identity.
     pub fn warnings<'c>(&self, connections: impl IntoIterator<Item = &'c Connection>) -> Vec<String> {
-        let warnings = |connection| [self.secret_warning(connection), self.certificate_warning(connection)];
+        let warnings = |connection| {
+            [
+                self.secret_warning(connection),
+                self.certificate_warning(connection),
+                self.password_warning(connection),
+            ]
+        };
         connections.into_iter().flat_map(warnings).flatten().collect()
     }
 
@@ -27,6 +35,31 @@ impl Keyring {
             "connection {}: no secret for {local} and {remote}: a section `ike` in `secrets` with these \
              identities, or without any, was expected",
             connection.name
+        ))
+    }
+
+    /// A password is needed for our own EAP identity, and for that of a peer if the configuration names it.
+    fn password_warning(&self, connection: &Connection) -> Option<String> {
+        let own = match &connection.local.method {
+            LocalMethod::Eap(eap) => {
+                eap.identity.clone().or_else(|| local_identity(connection).map(|id| id.to_eap()))
+            }
+            _ => None,
+        };
+        let peer = match &connection.remote.method {
+            RemoteMethod::Eap(eap) => match &eap.identity {
+                EapIdentity::Fixed(identity) => Some(identity.clone()),
+                EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
+                EapIdentity::Asked => None,
+            },
+            _ => None,
+        };
+        let missing = own.into_iter().chain(peer).find(|identity| self.eap.password(identity).is_none())?;
+        Some(format!(
+            "connection {}: no password for the EAP identity {}: a section `eap` in `secrets` with this `id` \
+             was expected",
+            connection.name,
+            wording::eap_identity(&missing)
         ))
     }
 

@@ -1,7 +1,8 @@
 //! Explanations of faults as lines of text: both sides' values in the words of the configuration file, and
 //! what to change.
 
-use super::wording;
+use super::wording::{self, quoted};
+use casemate_eap::EapFault;
 use casemate_ike::config::{ChildConfig, Connection, Identity, LocalMethod};
 use casemate_ike::diagnosis::{
     ChildMismatch, Considered, ConsideredChild, Explanation, Mismatch, PeerProof, Proposal, Traffic, closest,
@@ -26,6 +27,7 @@ pub(super) fn lines(
             let Some(connection) = connection else { return Vec::new() };
             vec![responder(connection, proof, own, fault)]
         }
+        Explanation::Eap { fault, identity, peer } => vec![eap(*fault, identity.as_deref(), peer)],
         Explanation::Choice { chosen, offered } => vec![
             format!("chosen by the peer: {}", wording::proposals(chosen)),
             format!("offered by this host: {}", wording::proposals(offered)),
@@ -164,6 +166,26 @@ fn responder(connection: &Connection, proof: &PeerProof, own: &Identity, fault: 
     }
 }
 
+/// Why EAP has failed.
+fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
+    let identity = identity.map(wording::eap_identity);
+    let who = identity.unwrap_or_else(|| format!("the peer {}, which sent no EAP identity", quoted(peer)));
+    match fault {
+        EapFault::NoPassword => format!("no section `eap` of `secrets` has a password for {who}"),
+        EapFault::WrongPassword => format!("the password of {who} differs from its `secret` in `secrets`"),
+        EapFault::PasswordEncoding => format!("the `secret` of {who} is not UTF-8, which MSCHAPv2 requires"),
+        EapFault::WrongAuthenticator => format!("the responder does not know the password of {who}"),
+        EapFault::NoMethod => format!("this host and the peer accept no common EAP method for {who}"),
+        EapFault::Refused => format!("the peer refuses {who}"),
+        EapFault::EarlySuccess => format!("success was announced before {who} was authenticated"),
+        EapFault::MissingKey => format!("the method derived no key for {who}"),
+        EapFault::Unsupported => format!("an algorithm of the method for {who} is missing"),
+        EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
+            format!("the EAP messages for {who} violate the protocol: {fault}")
+        }
+    }
+}
+
 /// Why a proof is refused, or cannot be given.
 fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: StateFault) -> String {
     let id = wording::received_id(proof.id.as_ref());
@@ -181,7 +203,7 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
                 "this host has no private key for local.certs = {}, or no secret for {id}",
                 wording::list(names)
             ),
-            LocalMethod::SharedKey => {
+            LocalMethod::SharedKey | LocalMethod::Eap(_) => {
                 format!("no section of `secrets` has a key for `{own}` and {id}")
             }
         },

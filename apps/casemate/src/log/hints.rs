@@ -114,7 +114,7 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
                 "local.auth = pubkey: no certificate with a private key fits local.id = {}",
                 wording::local_id(connection)
             ),
-            LocalMethod::SharedKey => format!(
+            LocalMethod::SharedKey | LocalMethod::Eap(_) => format!(
                 "no section of `secrets` has a key for local.id = {} and remote.id = {}",
                 wording::local_id(connection),
                 wording::id_pattern(&connection.remote.id)

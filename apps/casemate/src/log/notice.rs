@@ -107,10 +107,17 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
-        Event::IkeUp { ike, connection, peer, path } => (
+        Event::IkeUp { ike, connection, peer, path, eap_identity } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
-            format!("established with {peer} at {}", path.remote),
+            match eap_identity {
+                None => format!("established with {peer} at {}", path.remote),
+                Some(identity) => format!(
+                    "established with {peer} at {}, EAP identity {}",
+                    path.remote,
+                    wording::eap_identity(identity)
+                ),
+            },
             Vec::new(),
         ),
         Event::IkeRekeyed { old, new } => {

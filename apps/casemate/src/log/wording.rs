@@ -1,5 +1,6 @@
 //! Values of a configuration in the words of the configuration file.
 
+use crate::printable;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Connection, IdPattern, Identity, IdentityKind, LocalMethod, RemoteMethod,
 };
@@ -40,7 +41,9 @@ pub fn local_id(connection: &Connection) -> String {
     match (&connection.local.id, &connection.local.method) {
         (Some(id), _) => id.to_string(),
         (None, LocalMethod::Certificate(_)) => "the subject of the certificate (no local.id)".into(),
-        (None, LocalMethod::SharedKey) => "the address of this host (no local.id)".into(),
+        (None, LocalMethod::SharedKey | LocalMethod::Eap(_)) => {
+            "the address of this host (no local.id)".into()
+        }
     }
 }
 
@@ -49,7 +52,12 @@ pub fn received_id(id: Option<&Identity>) -> String {
     id.map_or_else(|| "an identity that is too long to show or of an unknown type".into(), quoted)
 }
 
-fn quoted(id: &Identity) -> String {
+/// An EAP identity, which is text unless the peer is odd.
+pub fn eap_identity(identity: &[u8]) -> String {
+    format!("`{}`", printable::line(&String::from_utf8_lossy(identity)))
+}
+
+pub(super) fn quoted(id: &Identity) -> String {
     format!("`{id}`")
 }
 
@@ -58,6 +66,7 @@ pub fn local_auth(connection: &Connection) -> &'static str {
     match connection.local.method {
         LocalMethod::SharedKey => "psk",
         LocalMethod::Certificate(_) => "pubkey",
+        LocalMethod::Eap(_) => "eap",
     }
 }
 
@@ -67,6 +76,7 @@ pub fn remote_auth(connection: &Connection) -> &'static str {
         RemoteMethod::SharedKey => "psk",
         RemoteMethod::Certificate(_) => "pubkey",
         RemoteMethod::Any(_) => "any",
+        RemoteMethod::Eap(_) => "eap",
     }
 }
 

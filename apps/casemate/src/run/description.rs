@@ -4,6 +4,7 @@
 use super::start::InitialPolicies;
 use crate::log::wording;
 use casemate_datapath::spd::Action;
+use casemate_eap::Method;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     ChildConfig, ChildMode, CloseAction, Connection, LocalMethod, RemoteMethod, Shunt, StartAction,
@@ -35,17 +36,23 @@ fn write_connection(text: &mut String, connection: &Connection) -> fmt::Result {
         LocalMethod::SharedKey => "pre-shared key".to_owned(),
         LocalMethod::Certificate(names) if names.is_empty() => "certificate".to_owned(),
         LocalMethod::Certificate(names) => format!("certificate {}", names.join(", ")),
+        LocalMethod::Eap(eap) => eap_methods(&eap.methods),
     };
     writeln!(text, "#   local: {id}, {method}")?;
     let method = match &connection.remote.method {
-        RemoteMethod::SharedKey => "pre-shared key",
-        RemoteMethod::Certificate(_) => "certificate",
-        RemoteMethod::Any(_) => "pre-shared key or certificate",
+        RemoteMethod::SharedKey => "pre-shared key".to_owned(),
+        RemoteMethod::Certificate(_) => "certificate".to_owned(),
+        RemoteMethod::Any(_) => "pre-shared key or certificate".to_owned(),
+        RemoteMethod::Eap(eap) => eap_methods(&eap.methods),
     };
     writeln!(text, "#   remote: {}, {method}", wording::id_pattern(&connection.remote.id))?;
     writeln!(text, "#   proposals: {}", wording::proposals(&wording::ike_proposals(connection)))?;
     connection.children.iter().try_for_each(|child| write_child(text, child))?;
     connection.shunts.iter().try_for_each(|shunt| write_shunt(text, shunt))
+}
+
+fn eap_methods(methods: &[Method]) -> String {
+    methods.iter().map(Method::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 fn write_child(text: &mut String, child: &ChildConfig) -> fmt::Result {

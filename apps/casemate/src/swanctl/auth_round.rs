@@ -4,8 +4,10 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
-use super::value::{self, choice};
-use casemate_ike::config::{IdPattern, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+use super::value::{self, Parsed, choice};
+use casemate_ike::config::{
+    EapIdentity, IdPattern, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
+};
 use std::path::{Path, PathBuf};
 
 /// Requirements on the certificate or key of a peer. An empty list allows any.
@@ -56,7 +58,8 @@ pub struct OwnSignature {
 pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; set `auth` of `remote` to \
      `pubkey` or `psk`";
 
-const NO_EAP: &str = "EAP is not implemented";
+const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
+const NO_TLS: &str = "no EAP method with TLS is implemented";
 const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
@@ -66,8 +69,8 @@ pub(super) const LOCAL: Schema = Schema {
         ("pubkeys", Rule::Read),
         ("auth", Rule::Read),
         ("id", Rule::Read),
-        ("eap_id", Rule::Refused(NO_EAP)),
-        ("aaa_id", Rule::Refused(NO_EAP)),
+        ("eap_id", Rule::Read),
+        ("aaa_id", Rule::Refused(NO_TLS)),
         ("xauth_id", Rule::Refused("XAuth is a part of IKEv1, which is not implemented")),
     ],
     sections: &["cert"],
@@ -77,7 +80,7 @@ pub(super) const REMOTE: Schema = Schema {
     keys: &[
         ("round", Rule::Ignored),
         ("id", Rule::Read),
-        ("eap_id", Rule::Refused(NO_EAP)),
+        ("eap_id", Rule::Read),
         ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
         ("cert_policy", Rule::Refused("certificate policies are not checked")),
         ("certs", Rule::Read),
@@ -121,7 +124,13 @@ pub(super) fn local(
     own.certs = files(&keys, "certs", &directory.join("x509"));
     own.certs.extend(file_sections(resolved, "cert", problems));
     own.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
-    let method = match keys.get("auth", signature::auth) {
+    let eap_id = keys.get("eap_id", eap_identity).flatten();
+    let auth = keys.get("auth", signature::auth);
+    if eap_id.is_some() && !matches!(auth, Some(Auth::Eap(_))) {
+        keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+    }
+    let method = match auth {
+        Some(Auth::Eap(methods)) => LocalMethod::Eap(LocalEap { identity: eap_id, methods }),
         Some(Auth::SharedKey) => {
             if !own.certs.is_empty() || !own.pubkeys.is_empty() {
                 keys.error("auth", "psk needs no certificate and no public key: pubkey was expected");
@@ -174,7 +183,25 @@ pub(super) fn remote(
     // A condition that only a certificate can meet requires a certificate.
     let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
     let asks = asking || !resolved.sections().is_empty();
-    let method = match keys.get("auth", signature::auth) {
+    let auth = keys.get("auth", signature::auth);
+    if keys.has("eap_id") && !matches!(auth, Some(Auth::Eap(_))) {
+        keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+    }
+    let method = match auth {
+        Some(Auth::Eap(methods)) => {
+            if asks {
+                keys.error(
+                    "auth",
+                    "EAP proves no certificate, but other keys require one: pubkey was expected",
+                );
+            }
+            let identity = match keys.get("eap_id", eap_identity) {
+                None => EapIdentity::Ike,
+                Some(None) => EapIdentity::Asked,
+                Some(Some(identity)) => EapIdentity::Fixed(identity),
+            };
+            RemoteMethod::Eap(RemoteEap { identity, methods })
+        }
         Some(Auth::SharedKey) => {
             if asks {
                 keys.error(
@@ -195,6 +222,15 @@ pub(super) fn remote(
         }
     };
     (RemoteAuth { id, method }, conditions)
+}
+
+/// Reads an EAP identity; `None` for `%any`.
+fn eap_identity(text: &str) -> Parsed<Option<Vec<u8>>> {
+    if text == "%any" {
+        return Ok(None);
+    }
+    let identity = casemate_strongswan::parse_identity(text)?;
+    Ok(identity.map(|identity| identity.to_eap()))
 }
 
 /// Files that a key lists, relative to their folder or with an absolute path.

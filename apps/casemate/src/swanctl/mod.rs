@@ -38,7 +38,7 @@ pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnv
 pub use pool::Authority;
 use problem::Problems;
 pub use problem::{ConfigError, Location, Problem};
-pub use secret::{Passphrase, SharedKey};
+pub use secret::{KeyPurpose, Passphrase, SharedKey};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
 
@@ -76,7 +76,7 @@ pub struct Config {
     pub peer_conditions: Vec<PeerConditions>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
-    /// Pre-shared keys.
+    /// Pre-shared keys and passwords.
     pub shared_keys: Vec<SharedKey>,
     /// Passphrases of encrypted private keys.
     pub passphrases: Vec<Passphrase>,

@@ -1,4 +1,4 @@
-//! The section `secrets`: pre-shared keys, and passphrases of encrypted private keys.
+//! The section `secrets`: pre-shared keys, passwords for EAP, and passphrases of encrypted private keys.
 
 use super::problem::Problems;
 use super::resolved::Resolved;
@@ -10,9 +10,20 @@ use casemate_ike::config::IdPattern;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A pre-shared key.
+/// What a shared key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPurpose {
+    /// AUTH payloads: a pre-shared key.
+    Ike,
+    /// EAP: a password.
+    Eap,
+}
+
+/// A pre-shared key or a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedKey {
+    /// What it is for.
+    pub purpose: KeyPurpose,
     /// Identities that share the key; an empty list means all.
     pub ids: Vec<IdPattern>,
     /// The key.
@@ -38,10 +49,9 @@ pub(super) const PASSPHRASE: Schema =
 const FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
 
 /// Sections that strongSwan knows and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 7] = [
-    ("eap", "EAP is not implemented"),
+const REFUSED: [(&str, &str); 6] = [
     ("xauth", "XAuth is a part of IKEv1, which is not implemented"),
-    ("ntlm", "EAP is not implemented"),
+    ("ntlm", "NT hashes of passwords are not implemented; `eap` with the password was expected"),
     ("ppk", "post-quantum pre-shared keys are not implemented"),
     ("pkcs12", "PKCS #12 containers are not read"),
     ("token", "tokens are not implemented"),
@@ -66,9 +76,11 @@ pub(super) fn read(
         } else if let Some(folder) = FOLDERS.iter().find(|folder| name.starts_with(**folder)) {
             passphrases.extend(passphrase(&section, &directory.join(folder), problems));
         } else if name.starts_with("ike") {
-            keys.extend(shared(&section, problems));
+            keys.extend(pre_shared_key(&section, problems));
+        } else if name.starts_with("eap") {
+            keys.extend(shared(&section, KeyPurpose::Eap, problems));
         } else {
-            let names = [&["ike"][..], &FOLDERS].concat();
+            let names = [&["ike", "eap"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
         }
     }
@@ -91,19 +103,23 @@ fn refuse(section: &Resolved<'_, '_>, why: &str, problems: &Problems) {
     }
 }
 
-fn shared(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
+fn shared(section: &Resolved<'_, '_>, purpose: KeyPurpose, problems: &Problems) -> Option<SharedKey> {
     let keys = Keys::new(section, &SHARED, problems);
     let ids = keys.all("id", casemate_strongswan::parse_id_pattern);
-    let secret = take_secret(&keys)?;
+    Some(SharedKey { purpose, ids, secret: take_secret(&keys)? })
+}
+
+fn pre_shared_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
+    let key = shared(section, KeyPurpose::Ike, problems)?;
     // RFC 7296 section 2.15: anyone who took part in one exchange can guess a key that is a password.
-    if secret.expose().len() < MIN_SECRET_LEN {
+    if key.secret.expose().len() < MIN_SECRET_LEN {
         let why = format!(
             "it has less than {MIN_SECRET_LEN} bytes: an impostor of a peer can guess it offline; use a \
              longer one"
         );
-        keys.warn("secret", &why);
+        Keys::new(section, &SHARED, problems).warn("secret", &why);
     }
-    Some(SharedKey { ids, secret })
+    Some(key)
 }
 
 fn passphrase(section: &Resolved<'_, '_>, folder: &Path, problems: &Problems) -> Option<Passphrase> {

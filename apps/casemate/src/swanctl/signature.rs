@@ -1,12 +1,13 @@
-//! Allowed signatures and keys: the values of `auth` other than `psk`.
+//! Allowed signatures and keys: the values of `auth` other than `psk` and those for EAP.
 //!
 //! `pubkey`, `rsa`, `rsa/pss`, `ecdsa` and `ed25519` name kinds of keys. A number after a kind is the
 //! minimum key length, and hashes name the schemes. As in strongSwan, lengths and schemes apply to the
 //! whole certificate chain. Schemes also apply to the signature in IKE_AUTH, unless parts with the prefix
 //! `ike:` name the schemes for it.
 
-use super::value::Parsed;
+use super::value::{Parsed, or};
 use casemate_crypto::{HashAlg, SignatureAlg};
+use casemate_eap::Method;
 use casemate_pki::{AlgorithmPolicy, KeyPolicy};
 
 /// How one side of a connection authenticates itself, as `auth` gives it.
@@ -16,6 +17,8 @@ pub(super) enum Auth {
     SharedKey,
     /// With a signature.
     Signature(SignatureRules),
+    /// By EAP with one of these methods.
+    Eap(Vec<Method>),
 }
 
 /// Accepted signatures. The default accepts any.
@@ -75,9 +78,11 @@ pub(super) fn auth(text: &str) -> Parsed<Auth> {
     if text.eq_ignore_ascii_case("psk") {
         return Ok(Auth::SharedKey);
     }
-    let front = text.split(['-', ':']).next().unwrap_or_default().to_ascii_lowercase();
-    if matches!(front.as_str(), "eap" | "xauth") {
-        return Err(format!("{front} is not implemented: psk or pubkey was expected"));
+    let word = text.to_ascii_lowercase();
+    match word.split(['-', ':']).next() {
+        Some("eap") => return eap(&word).map(Auth::Eap),
+        Some("xauth") => return Err("XAuth is a part of IKEv1: psk, pubkey or eap was expected".into()),
+        _ => {}
     }
     let parts = parts(text)?;
     let of = |for_ike| parts.iter().filter(move |part| part.for_ike == for_ike);
@@ -91,6 +96,19 @@ pub(super) fn auth(text: &str) -> Parsed<Auth> {
         keys: key_kinds(&chain),
         text: if text == "pubkey" { String::new() } else { text.into() },
     }))
+}
+
+/// Reads `eap`, which allows the methods that are safe by default, or `eap-` and a method.
+fn eap(word: &str) -> Parsed<Vec<Method>> {
+    let keyword = match word.strip_prefix("eap").and_then(|rest| rest.strip_prefix('-')) {
+        None | Some("dynamic") if !word.contains(':') => return Ok(Method::DEFAULT.to_vec()),
+        keyword => keyword.unwrap_or(word),
+    };
+    Method::from_keyword(keyword).map(|method| vec![method]).ok_or_else(|| {
+        let methods = Method::ALL.map(|method| method.to_string());
+        let words: Vec<&str> = ["eap"].into_iter().chain(methods.iter().map(String::as_str)).collect();
+        format!("this method is not implemented: {} was expected", or(&words))
+    })
 }
 
 fn parts(text: &str) -> Parsed<Vec<Part>> {
@@ -330,8 +348,15 @@ mod tests {
         ] {
             assert!(auth(text).is_err(), "{text}");
         }
-        for text in ["eap", "eap-mschapv2", "eap-tls:ecdsa-384", "xauth-pam"] {
-            assert!(auth(text).unwrap_err().contains("is not implemented"), "{text}");
+        for text in ["eap-tls:ecdsa-384", "eap-sim", "eap:x", "xauth-pam"] {
+            assert!(auth(text).unwrap_err().contains("was expected"), "{text}");
         }
+    }
+
+    #[test]
+    fn eap_methods() {
+        assert_eq!(auth("eap"), Ok(Auth::Eap(Method::DEFAULT.to_vec())));
+        assert_eq!(auth("eap-dynamic"), auth("EAP"));
+        assert_eq!(auth("eap-md5"), Ok(Auth::Eap(vec![Method::Md5])));
     }
 }

@@ -1,6 +1,7 @@
 //! Whole configurations: their meaning, and their errors.
 
 mod charon;
+mod eap;
 mod examples;
 mod files;
 mod keys;

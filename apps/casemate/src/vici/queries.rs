@@ -6,8 +6,8 @@ use super::message::MessageWriter;
 use super::sas::selector;
 use crate::keyring::Keyring;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, LocalMethod, Pool, RemoteMethod,
-    Shunt, Unique,
+    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, EapIdentity, IdPattern, LocalMethod, Pool,
+    RemoteEap, RemoteMethod, Shunt, Unique,
 };
 use casemate_ike::{Credentials, IkeState, IkeStatus, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::AddrRange;
@@ -37,6 +37,7 @@ fn write_local(connection: &Connection, keyring: &Keyring, message: &mut Message
     message.optional("id", connection.local.id.as_ref());
     let (class, subject) = match &connection.local.method {
         LocalMethod::SharedKey => ("pre-shared key", None),
+        LocalMethod::Eap(_) => ("EAP", None),
         LocalMethod::Certificate(_) => {
             ("public key", keyring.own_key(connection, &[]).and_then(|key| key.subject))
         }
@@ -54,10 +55,26 @@ fn write_remote(connection: &Connection, message: &mut MessageWriter) {
         RemoteMethod::SharedKey => "pre-shared key",
         RemoteMethod::Certificate(_) => "public key",
         RemoteMethod::Any(_) => "any",
+        RemoteMethod::Eap(_) => "EAP",
     };
     message.value("class", class);
+    if let RemoteMethod::Eap(eap) = &connection.remote.method {
+        write_eap(eap, message);
+    }
     for name in ["groups", "cert_policy", "certs", "cacerts"] {
         message.list::<&str>(name, []);
+    }
+}
+
+/// As charon does: the method if there is only one, and the EAP identity unless it is that of the ID payload.
+fn write_eap(eap: &RemoteEap, message: &mut MessageWriter) {
+    if let [method] = &*eap.methods {
+        message.value("eap-type", method.to_string().to_uppercase().replace('-', "_"));
+    }
+    match &eap.identity {
+        EapIdentity::Ike => {}
+        EapIdentity::Fixed(identity) => message.value("eap_id", identity),
+        EapIdentity::Asked => message.value("eap_id", "%any"),
     }
 }
 

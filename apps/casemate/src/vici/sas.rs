@@ -85,6 +85,11 @@ impl SaView {
             Some(peer) => message.display("remote-id", peer),
             None => message.value("remote-id", "%any"),
         }
+        if let Some(identity) = &status.eap_identity
+            && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != *identity)
+        {
+            message.value("remote-eap-id", identity);
+        }
         message.flag("initiator", status.initiator);
         message.display("initiator-spi", status.spis.initiator);
         message.display("responder-spi", status.spis.responder);

@@ -259,6 +259,9 @@ fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         StateFault::NoSharedKey => {
             &["add a section to `secrets` with the identity of the peer and the secret, or the private key"]
         }
+        StateFault::EapFailed => &[
+            "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as `id`",
+        ],
         StateFault::AuthMethod => &["make local.auth of each host fit remote.auth of the other"],
         StateFault::Certificate => &[
             "check the peer's certificate with `openssl x509 -text`: dates, names and CA",

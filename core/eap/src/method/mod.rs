@@ -86,6 +86,9 @@ impl Method {
     /// All methods, the strongest first.
     pub const ALL: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
+    /// Methods that are used unless the configuration names one.
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2];
+
     /// EAP type.
     pub const fn id(self) -> u8 {
         match self {
@@ -98,6 +101,11 @@ impl Method {
     /// Returns the method with this EAP type.
     pub fn from_id(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.id() == id)
+    }
+
+    /// Returns the method with this keyword.
+    pub fn from_keyword(keyword: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.keyword() == keyword)
     }
 
     /// Keyword of strongSwan, e.g. `gtc` in `auth = eap-gtc`.

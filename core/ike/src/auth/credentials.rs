@@ -71,6 +71,12 @@ pub trait Credentials {
     /// be used.
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg];
 
+    /// Passwords for EAP.
+    #[cfg(feature = "eap")]
+    fn eap(&self) -> &dyn casemate_eap::EapCredentials {
+        &casemate_eap::NoCredentials
+    }
+
     /// Whether a distinguished name matches the pattern of [`IdPattern::DnPattern`].
     fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool;
 }

@@ -1,5 +1,7 @@
 //! Identities and authentication of both sides (RFC 7296 section 3.5, RFC 4301 section 4.4.3.1).
 
+#[cfg(feature = "eap")]
+use super::{LocalEap, RemoteEap};
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_pki::{canonical_dn, same_dn};
@@ -68,6 +70,15 @@ impl Identity {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (kind, data) = self.to_payload();
         [&[kind.0], &*data].concat()
+    }
+
+    /// The identity as an EAP identity: the data of the ID payload, but the text of an address.
+    #[cfg(feature = "eap")]
+    pub fn to_eap(&self) -> Vec<u8> {
+        match self {
+            Self::Address(addr) => alloc::format!("{addr}").into_bytes(),
+            other => other.to_payload().1,
+        }
     }
 
     /// Type of the identity.
@@ -188,6 +199,10 @@ pub enum LocalMethod {
     /// [`Credentials`](crate::Credentials) knows their names. Without names, any certificate or raw key that
     /// fits the identity and the peer's request is used.
     Certificate(Vec<String>),
+    /// EAP, as the initiator. As the responder, this host accepts only peers that require no AUTH payload
+    /// before EAP (RFC 5998).
+    #[cfg(feature = "eap")]
+    Eap(LocalEap),
 }
 
 /// Authentication of the peer.
@@ -209,4 +224,8 @@ pub enum RemoteMethod {
     Certificate(String),
     /// A pre-shared key or a signature.
     Any(String),
+    /// EAP, of an initiator. As the initiator, this host accepts a responder that proves itself by EAP alone
+    /// (RFC 5998).
+    #[cfg(feature = "eap")]
+    Eap(RemoteEap),
 }

@@ -6,6 +6,8 @@
 mod address;
 mod child;
 mod connection;
+#[cfg(feature = "eap")]
+mod eap;
 mod identity;
 mod proposal;
 
@@ -14,6 +16,8 @@ pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAct
 pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SendCert, Unique,
 };
+#[cfg(feature = "eap")]
+pub use eap::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,

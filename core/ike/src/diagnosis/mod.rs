@@ -56,6 +56,16 @@ pub enum Explanation {
         /// Identity that this host sent.
         own: Identity,
     },
+    /// EAP has failed.
+    #[cfg(feature = "eap")]
+    Eap {
+        /// Reason.
+        fault: casemate_eap::EapFault,
+        /// EAP identity that was to be proved, if it is known.
+        identity: Option<Vec<u8>>,
+        /// Identity of the initiator in its ID payload.
+        peer: Identity,
+    },
     /// The peer chose algorithms that this host did not offer.
     Choice {
         /// The peer's choice.

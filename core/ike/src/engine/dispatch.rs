@@ -209,7 +209,13 @@ impl Ike {
         {
             self.concede_to_peer_successor(id, request, host, context);
         }
-        let message = content.map(|content| IncomingMessage { exchange: header.exchange, content, path });
+        let message = content.map(|content| IncomingMessage {
+            exchange: header.exchange,
+            content,
+            #[cfg(feature = "eap")]
+            payloads: crate::state::Plaintext { first, bytes: &payloads },
+            path,
+        });
         let update = self.update_sa(id, host, context, |sa, step| {
             if header.flags.response {
                 sa.on_response(message, meta, step)

@@ -31,6 +31,8 @@ impl PeerPair {
 pub(crate) enum Proof {
     SharedKey = 0,
     Signature = 1,
+    #[cfg(feature = "eap")]
+    Eap = 2,
 }
 
 /// The connection, the kind of the peer's proof, and the [`PeerPair`], as the key of a table. IKE SAs of the

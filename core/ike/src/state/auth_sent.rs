@@ -2,6 +2,8 @@
 
 use super::config_payload;
 use super::delete::send_final_notify;
+#[cfg(feature = "eap")]
+use super::eap_initiator::{EapInitiator, allows_eap_only};
 use super::init_response::{InitExchange, PeerFeatures, wanted_authorities, write_certreq};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
@@ -28,9 +30,9 @@ use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
 /// The IKE_AUTH request is outstanding.
 pub(crate) struct AuthSent {
     pub(crate) channel: SecureChannel,
-    init: InitExchange,
+    pub(super) init: InitExchange,
     /// The identity that we sent.
-    own_id: Identity,
+    pub(super) own_id: Identity,
     /// Both identities, if the peer's is configured.
     pair: Option<PeerPair>,
     first_child: Option<Box<ChildNegotiation>>,
@@ -38,6 +40,9 @@ pub(crate) struct AuthSent {
     pub(crate) queued_children: VecDeque<ChildRequest>,
     /// Number of failed sequences of requests before this one.
     sequences: u32,
+    /// EAP conversation, if we authenticate ourselves by EAP.
+    #[cfg(feature = "eap")]
+    eap: Option<Box<EapInitiator>>,
 }
 
 /// Takes the Child SA that IKE_AUTH creates from the requested ones. `None`: the IKE SA begins without.
@@ -103,7 +108,15 @@ impl AuthSent {
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
         let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
-        let proof = own.prove(&octets, &to, &connection, &init.peer.hashes, step)?;
+        #[cfg(feature = "eap")]
+        let eap = EapInitiator::new(&connection, &own.id);
+        #[cfg(feature = "eap")]
+        let proof = match &eap {
+            Some(_) => None,
+            None => Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?),
+        };
+        #[cfg(not(feature = "eap"))]
+        let proof = Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?);
         let authorities = wanted_authorities(&connection, step);
         let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
         let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
@@ -124,7 +137,11 @@ impl AuthSent {
                 let (kind, data) = peer.to_payload();
                 out.id_r(&Id { kind, data: &data })?;
             }
-            proof.write(out)?;
+            proof.iter().try_for_each(|proof| proof.write(out))?;
+            #[cfg(feature = "eap")]
+            if allows_eap_only(&connection) {
+                out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;
+            }
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             config_payload::write_request(&vips, out)?;
             first_child.as_ref().map_or(Ok(()), |first_child| first_child.write(None, out))
@@ -133,7 +150,17 @@ impl AuthSent {
         match sent {
             Ok(()) => {
                 pair.iter().for_each(|pair| step.shared.peers.add_pending(pair, common.id));
-                Ok(Self { channel, init, own_id, pair, first_child, queued_children, sequences })
+                Ok(Self {
+                    channel,
+                    init,
+                    own_id,
+                    pair,
+                    first_child,
+                    queued_children,
+                    sequences,
+                    #[cfg(feature = "eap")]
+                    eap,
+                })
             }
             Err(_) => {
                 first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
@@ -201,18 +228,21 @@ impl AuthSent {
             if response.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
-            let peer = self.verify_response(common, &response.content, step).inspect_err(|rejection| {
-                if let Rejection::Fault(PeerFault::State(fault)) = rejection {
-                    step.explain(*fault, false, |explainer, _| {
-                        Some(explainer.responder(&response.content, &self.own_id))
-                    });
-                }
-            })?;
-            self.channel.window.response_received();
-            Ok((peer, response))
+            #[cfg(feature = "eap")]
+            if let Some(mut eap) = self.eap.take() {
+                let peer = self.on_eap_response(&mut eap, common, &response.content, step)?;
+                self.eap = Some(eap);
+                return Ok(peer.map(|peer| (peer, response)));
+            }
+            let peer = self.verify_response(common, &response.content, step)?;
+            Ok(Some((peer, response)))
         });
         match verified {
-            Ok((peer, response)) => self.establish(common, peer, &response.content, step),
+            Ok(Some((peer, response))) => {
+                self.channel.window.response_received();
+                self.establish(common, peer, &response.content, step)
+            }
+            Ok(None) => State::AuthSent(self),
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
                 // helps.
@@ -241,13 +271,13 @@ impl AuthSent {
         State::Closed(DownReason::Fault(fault))
     }
 
-    /// Verifies the peer's proof.
-    fn verify_response(
+    /// The identity of the responder and the body of its ID payload, if the connection is meant for it.
+    pub(super) fn responder_id<'m>(
         &self,
         common: &SaCommon,
-        content: &Content<'_>,
+        content: &Content<'m>,
         step: &mut Step<'_, '_>,
-    ) -> Result<PeerAuthenticated, Rejection> {
+    ) -> Result<(Identity, &'m [u8]), Rejection> {
         let Some(received) = content.id_r else {
             // A response without an identity is a refusal.
             return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
@@ -260,18 +290,38 @@ impl AuthSent {
             pattern => id_matches(step.context.credentials, pattern, &id),
         };
         if !is_meant {
+            self.explain(StateFault::WrongIdentity, content, step);
             return Err(StateFault::WrongIdentity.into());
         }
+        Ok((id, received.body))
+    }
+
+    /// Verifies the peer's proof.
+    pub(super) fn verify_response(
+        &self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<PeerAuthenticated, Rejection> {
+        let (id, body) = self.responder_id(common, content, step)?;
         let octets = SignedOctets {
             message: &self.init.response,
             nonce: &self.init.nonce_i,
             sk_p: &self.init.sk_pr,
-            id: received.body,
+            id: body,
             suite: self.channel.suite,
         };
         let auth = required(content.auth)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        verify(&claim, &octets, &common.connection, &self.own_id, step.context).map_err(Rejection::from)
+        let verified = verify(&claim, &octets, &common.connection, &self.own_id, step.context);
+        verified.map_err(|fault| {
+            self.explain(fault, content, step);
+            fault.into()
+        })
+    }
+
+    fn explain(&self, fault: StateFault, content: &Content<'_>, step: &mut Step<'_, '_>) {
+        step.explain(fault, false, |explainer, _| Some(explainer.responder(content, &self.own_id)));
     }
 
     fn establish(
@@ -348,7 +398,7 @@ impl AuthSent {
 }
 
 /// Reason why a response does not authenticate its sender.
-enum Rejection {
+pub(super) enum Rejection {
     /// The peer refused.
     Refused(NotifyType),
     Fault(PeerFault),

@@ -91,7 +91,14 @@ impl Established {
         }
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
         let peer = contents.peer.id().clone();
-        step.event(Event::IkeUp { ike, connection, peer, path });
+        step.event(Event::IkeUp {
+            ike,
+            connection,
+            peer,
+            #[cfg(feature = "eap")]
+            eap_identity: contents.peer.eap_identity().map(Vec::from),
+            path,
+        });
         let reauth_at = reauth_at(common, step);
         Self::build(common, channel, contents, step.context.now, reauth_at, step)
     }

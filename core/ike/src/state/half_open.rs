@@ -1,6 +1,8 @@
 //! IKE_AUTH as the responder (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
 use super::config_payload::LeasedConfig;
+#[cfg(feature = "eap")]
+use super::eap_responder::EapResponder;
 use super::init_response::{InitExchange, authorities};
 use super::select_connection::by_identity;
 use crate::address_pool::LeaseRequest;
@@ -17,7 +19,7 @@ use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::path_mtu::PathSearch;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
-use crate::transport::{Content, SecureChannel, required};
+use crate::transport::{Build, Content, SecureChannel, required};
 use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -32,6 +34,31 @@ pub(crate) struct HalfOpen {
     pub(crate) init: InitExchange,
     pub(crate) started_at: Instant,
     pub(crate) expires_at: Instant,
+    /// EAP conversation with the peer, once it has begun.
+    #[cfg(feature = "eap")]
+    pub(crate) eap: Option<Box<EapResponder>>,
+}
+
+/// Result of an IKE_AUTH request.
+pub(super) enum Progress {
+    Accepted(Accepted),
+    /// More IKE_AUTH requests follow.
+    #[cfg(feature = "eap")]
+    Continues,
+    /// The response has already told the peer of the failure.
+    #[cfg(feature = "eap")]
+    Refused(StateFault),
+}
+
+/// An IKE_AUTH request whose sender is authenticated.
+pub(super) struct Authentic<'a, 'm> {
+    /// The first IKE_AUTH request.
+    pub(super) content: &'a Content<'m>,
+    /// Path of the last one.
+    pub(super) path: Path,
+    pub(super) peer: PeerAuthenticated,
+    /// Writes the payloads with which we authenticate ourselves.
+    pub(super) write_proof: Build<'a>,
 }
 
 /// The authenticated peer, and our own proof.
@@ -42,7 +69,7 @@ struct Authenticated<'c> {
 }
 
 /// An accepted IKE_AUTH request.
-struct Accepted {
+pub(super) struct Accepted {
     peer: PeerAuthenticated,
     dynamic_addrs: DynamicAddrs,
     first_child: FirstChild,
@@ -77,14 +104,25 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         let mut leased = LeasedConfig::default();
-        let verified = request.and_then(|request| {
+        let progress = request.and_then(|request| {
             if request.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
-            self.authenticate(common, &request, &mut leased, step)
+            #[cfg(feature = "eap")]
+            if let Some(progress) = self.run_eap(common, &request, &mut leased, step)? {
+                return Ok(progress);
+            }
+            self.authenticate(common, &request, &mut leased, step).map(Progress::Accepted)
         });
-        match verified {
-            Ok(accepted) => self.establish(common, accepted, leased, step),
+        match progress {
+            Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
+            #[cfg(feature = "eap")]
+            Ok(Progress::Continues) => State::HalfOpen(self),
+            #[cfg(feature = "eap")]
+            Ok(Progress::Refused(fault)) => {
+                step.sa_fault(fault.into(), meta.path, common);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
                 step.sa_fault(fault, meta.path, common);
@@ -103,9 +141,25 @@ impl HalfOpen {
     ) -> Result<Accepted, PeerFault> {
         let content = &request.content;
         let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, step)?;
+        let write_proof: Build<'_> = &|out| {
+            own.write(out, |out, id| out.id_r(id))?;
+            proof.write(out)
+        };
+        self.accept(common, Authentic { content, path: request.path, peer, write_proof }, leased, step)
+    }
+
+    /// Decides on what an authenticated peer requests, and responds.
+    pub(super) fn accept(
+        &mut self,
+        common: &mut SaCommon,
+        request: Authentic<'_, '_>,
+        leased: &mut LeasedConfig,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Accepted, PeerFault> {
+        let Authentic { content, path, peer, write_proof } = request;
         let replaces = self.check_unique(common, &peer, content, step)?;
         // From here on the peer's address is authenticated.
-        common.path = request.path;
+        common.path = path;
         let remote = common.path.remote.ip();
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
         let leasing =
@@ -117,13 +171,12 @@ impl HalfOpen {
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {
-            step.sa_fault(fault.into(), request.path, common);
+            step.sa_fault(fault.into(), path, common);
         }
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
-            own.write(out, |out, id| out.id_r(id))?;
-            proof.write(out)?;
+            write_proof(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             leased.write(out)?;
             match &first_child {
@@ -158,7 +211,7 @@ impl HalfOpen {
             None => None,
             Some(asked) => Some(Identity::from_payload(&asked.id).ok_or(StateFault::IdentityType)?),
         };
-        // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which is not implemented.
+        // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which no connection allows.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
         let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
@@ -318,7 +371,7 @@ const fn is_childless(content: &Content<'_>) -> bool {
     content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none()
 }
 
-fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
+pub(super) fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
     match (connection.childless, is_childless(content)) {
         (Childless::Never, true) | (Childless::Force, false) => Err(StateFault::ChildlessRefused),
         _ => Ok(()),

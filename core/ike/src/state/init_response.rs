@@ -212,7 +212,15 @@ fn new_common(connection: Arc<Connection>, path: Path, spis: IkeSpis, step: &mut
 fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step: &Step<'_, '_>) -> IkeSa {
     let started_at = step.context.now;
     let expires_at = started_at.after(step.shared.settings.half_open_time);
-    IkeSa { common, state: State::HalfOpen(Box::new(HalfOpen { channel, init, started_at, expires_at })) }
+    let half_open = HalfOpen {
+        channel,
+        init,
+        started_at,
+        expires_at,
+        #[cfg(feature = "eap")]
+        eap: None,
+    };
+    IkeSa { common, state: State::HalfOpen(Box::new(half_open)) }
 }
 
 /// SPIs in the NAT detection hashes of the first request: the responder's SPI is zero, as in the header (RFC

@@ -13,6 +13,10 @@ mod config_payload;
 mod create_child;
 mod create_child_response;
 mod delete;
+#[cfg(feature = "eap")]
+mod eap_initiator;
+#[cfg(feature = "eap")]
+mod eap_responder;
 mod established;
 mod half_open;
 mod hand_over;
@@ -119,7 +123,18 @@ pub(crate) enum State {
 pub(crate) struct IncomingMessage<'m> {
     pub(crate) exchange: ExchangeType,
     pub(crate) content: Content<'m>,
+    /// The payloads from which `content` was parsed.
+    #[cfg(feature = "eap")]
+    pub(crate) payloads: Plaintext<'m>,
     pub(crate) path: Path,
+}
+
+/// Decrypted payloads of a message.
+#[cfg(feature = "eap")]
+#[derive(Clone, Copy)]
+pub(crate) struct Plaintext<'m> {
+    pub(crate) first: casemate_wire::ike::PayloadType,
+    pub(crate) bytes: &'m [u8],
 }
 
 /// What is known of a message even if its payloads cannot be parsed.

@@ -186,6 +186,8 @@ impl IkeSa {
             spis: common.spis(),
             path: common.path,
             peer: None,
+            #[cfg(feature = "eap")]
+            eap_identity: None,
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -297,6 +299,10 @@ impl Established {
     pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
         let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
         status.peer = Some(peer.id().clone());
+        #[cfg(feature = "eap")]
+        {
+            status.eap_identity = peer.eap_identity().map(Vec::from);
+        }
         status.suite = Some(self.channel.suite);
         status.nat = *nat;
         status.established = Some(self.established_at);

@@ -21,6 +21,8 @@ pub(crate) struct Content<'a> {
     pub(crate) ts_i: Option<Ts<'a>>,
     pub(crate) ts_r: Option<Ts<'a>>,
     pub(crate) cp: Option<Cp<'a>>,
+    #[cfg(feature = "eap")]
+    pub(crate) eap: Option<casemate_wire::ike::Eap<'a>>,
     pub(crate) deletes: Vec<Delete<'a>>,
     pub(crate) notifies: Vec<Notify<'a>>,
     /// Whether the Vendor ID [`PREFERS_UDP`] is present.
@@ -65,8 +67,12 @@ impl<'a> Content<'a> {
                 self.prefers_udp |= vendor == PREFERS_UDP;
                 Ok(())
             }
-            // The encrypted payload is the last one and was decrypted before. EAP is not implemented.
-            Body::Unknown(_) | Body::Encrypted(_) | Body::Eap(_) => Ok(()),
+            #[cfg(feature = "eap")]
+            Body::Eap(eap) => set_once(&mut self.eap, eap),
+            #[cfg(not(feature = "eap"))]
+            Body::Eap(_) => Ok(()),
+            // The encrypted payload is the last one and was decrypted before.
+            Body::Unknown(_) | Body::Encrypted(_) => Ok(()),
         }
     }
 

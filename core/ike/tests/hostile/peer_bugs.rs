@@ -193,7 +193,7 @@ fn give_with(provider: &dyn Provider, side: &mut IkePeer, from: &str, message: &
         unix_time: 0,
         rng: &mut side.rng,
         providers: &Providers(&list),
-        credentials: &side.keys,
+        credentials: &*side.keys,
         routes: &side.routes,
     };
     side.ike.receive(&mut message.to_vec(), path, &mut side.host, &mut context);
@@ -232,7 +232,7 @@ fn cve_2016_3071_prfs_of_aes_with_keys_of_every_length() {
         for secret in [1, 7, 8, 15, 16, 17, 32, 33, 100] {
             let mut pair = with_prf(prf);
             for side in [&mut pair.left, &mut pair.right] {
-                side.keys = key(&vec![7; secret]);
+                side.keys = Box::new(key(&vec![7; secret]));
             }
             pair.left.initiate(pair.now);
             pair.run();

@@ -11,8 +11,8 @@
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
-    ChildId, ChildUp, Context, DownReason, Event, Host, HostAddrs, Ike, IkeSettings, Lookup, Path, Routes,
-    SharedKeys, TrafficSelector, TrafficSelectorTemplate, Transmit,
+    ChildId, ChildUp, Context, Credentials, DownReason, Event, Host, HostAddrs, Ike, IkeSettings, Lookup,
+    Path, Routes, SharedKeys, TrafficSelector, TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
@@ -131,7 +131,7 @@ impl Routes for OneRoute {
 pub(crate) struct IkePeer {
     pub(crate) ike: Ike,
     pub(crate) addr: IpAddr,
-    pub(crate) keys: SharedKeys,
+    pub(crate) keys: Box<dyn Credentials>,
     pub(crate) host: SpiReserver,
     pub(crate) routes: OneRoute,
     pub(crate) rng: RecordingRng,
@@ -152,7 +152,7 @@ impl IkePeer {
         Self {
             ike,
             addr: addr.parse().unwrap(),
-            keys: key(b"a key that both have"),
+            keys: Box::new(key(b"a key that both have")),
             host: SpiReserver::default(),
             routes: OneRoute::default(),
             rng: RecordingRng::new(seed),
@@ -175,7 +175,7 @@ impl IkePeer {
             unix_time: 0,
             rng: &mut self.rng,
             providers: &providers,
-            credentials: &self.keys,
+            credentials: &*self.keys,
             routes: &self.routes,
         };
         let done = act(&mut self.ike, &mut self.host, &mut context);

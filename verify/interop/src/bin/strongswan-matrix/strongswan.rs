@@ -38,7 +38,8 @@ const PLUGINS_DIRECTORY: &str = "/usr/lib/ipsec/plugins";
 /// Plugins that charon loads. Debian's own configuration has kernel-netlink only, which needs a kernel with
 /// ESP.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
-     cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
+     cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation \
+     md5 eap-identity eap-mschapv2 eap-md5 eap-gtc";
 const LIBIPSEC: &str = "kernel-libipsec";
 
 /// Directory of the programs of strongSwan.

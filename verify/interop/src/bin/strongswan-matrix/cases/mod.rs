@@ -4,6 +4,7 @@ mod addresses;
 mod auth;
 mod classes;
 mod devices;
+mod eap;
 mod hosts;
 mod kernel;
 mod negotiation;
@@ -90,6 +91,7 @@ pub(crate) fn all() -> Vec<Case> {
             auth::add,
             classes::add,
             devices::add,
+            eap::add,
             hosts::add,
             kernel::add,
             addresses::add_nat,

@@ -1,0 +1,61 @@
+//! EAP: methods, identities and passwords.
+
+use super::{ok, only, wrong};
+use crate::swanctl::KeyPurpose;
+use casemate_eap::Method;
+use casemate_ike::config::{EapIdentity, LocalMethod, RemoteMethod};
+
+/// A responder with these keys in `remote`, and an action in its child.
+fn responder(remote: &str, start_action: &str) -> String {
+    format!(
+        "connections {{ gw {{\n remote_addrs = 192.0.2.1\n local {{\n auth = pubkey\n }}\n remote {{\n {remote}\n }}\n \
+         children {{ net {{\n start_action = {start_action}\n }} }} }} }}"
+    )
+}
+
+#[test]
+fn the_peer_proves_its_eap_identity() {
+    for (keys, identity) in [
+        ("auth = eap-mschapv2", EapIdentity::Ike),
+        ("auth = eap\n eap_id = %any", EapIdentity::Asked),
+        ("auth = eap-dynamic\n eap_id = carol@example.org", EapIdentity::Fixed(b"carol@example.org".into())),
+    ] {
+        let config = ok(&responder(keys, "none"));
+        let RemoteMethod::Eap(eap) = &config.connections[0].remote.method else { panic!("{keys}") };
+        assert_eq!((&eap.identity, &*eap.methods), (&identity, &[Method::MsChapV2][..]), "{keys}");
+    }
+}
+
+#[test]
+fn this_host_proves_its_eap_identity() {
+    let config = ok("connections { gw { local {\n auth = eap-gtc\n eap_id = carol\n } } }");
+    let LocalMethod::Eap(eap) = &config.connections[0].local.method else { panic!() };
+    assert_eq!((eap.identity.as_deref(), &*eap.methods), (Some(&b"carol"[..]), &[Method::Gtc][..]));
+}
+
+#[test]
+fn a_responder_with_eap_cannot_start() {
+    for action in ["start", "trap"] {
+        assert!(only(&responder("auth = eap", action)).contains("must start the IKE SA"), "{action}");
+    }
+}
+
+#[test]
+fn eap_needs_no_certificate_and_eap_id_needs_eap() {
+    assert!(
+        only("connections { gw { remote {\n auth = psk\n eap_id = x\n } } }")
+            .contains("remote.eap_id: it applies")
+    );
+    assert!(only("connections { gw { local {\n eap_id = x\n } } }").contains("local.eap_id: it applies"));
+    let wrong = wrong("connections { gw { remote {\n auth = eap\n ca_id = x\n } } }");
+    assert!(wrong[0].contains("EAP proves no certificate"), "{wrong:?}");
+}
+
+#[test]
+fn passwords_have_their_own_section() {
+    let config =
+        ok("secrets { eap-carol {\n id = carol\n secret = short\n } ike {\n secret = a longer secret!\n } }");
+    let kinds: Vec<_> = config.shared_keys.iter().map(|key| key.purpose).collect();
+    assert_eq!(kinds, [KeyPurpose::Eap, KeyPurpose::Ike]);
+    assert!(config.warnings.is_empty(), "a password may be short: {:?}", config.warnings);
+}

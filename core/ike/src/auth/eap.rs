@@ -1,0 +1,82 @@
+//! The AUTH payloads of an IKE SA whose initiator uses EAP (RFC 7296 section 2.16).
+
+use super::{OwnProof, PeerAuthenticated, SignedOctets};
+use crate::config::{Connection, Identity};
+use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
+use crate::{Context, StateFault};
+use casemate_crypto::{Providers, SecretBytes};
+use casemate_eap::{Authenticated, EapContext};
+use casemate_wire::ike::{Auth, AuthMethod};
+use core::net::IpAddr;
+use subtle::ConstantTimeEq as _;
+
+/// What an EAP conversation works with.
+pub(crate) fn eap_context<'s>(context: &'s mut Context<'_>) -> EapContext<'s> {
+    let (providers, credentials) = (context.providers, context.credentials.eap());
+    EapContext { rng: &mut *context.rng, providers, credentials }
+}
+
+/// Key of the AUTH payload with these octets: the MSK, or SK_p of the side if the method has derived no key.
+fn auth_key<'a>(done: &'a Authenticated, octets: &SignedOctets<'a>) -> &'a SecretBytes {
+    done.msk.as_ref().unwrap_or(octets.sk_p)
+}
+
+/// Creates our proof after EAP.
+pub(crate) fn prove(
+    done: &Authenticated,
+    octets: &SignedOctets<'_>,
+    providers: &Providers<'_>,
+) -> Result<OwnProof, StateFault> {
+    OwnProof::with_shared_key(octets, auth_key(done, octets), providers)
+}
+
+/// Verifies the peer's proof after EAP.
+pub(crate) fn verify(
+    done: &Authenticated,
+    auth: Auth<'_>,
+    octets: &SignedOctets<'_>,
+    providers: &Providers<'_>,
+) -> Result<(), StateFault> {
+    if auth.method != AuthMethod::SHARED_KEY {
+        return Err(StateFault::AuthMethod);
+    }
+    let expected = octets.with_shared_key(auth_key(done, octets), providers)?;
+    if bool::from(expected.expose().ct_eq(auth.data)) { Ok(()) } else { Err(StateFault::AuthMismatch) }
+}
+
+/// Both sides of an IKE SA.
+pub(crate) struct Parties<'a> {
+    pub(crate) own: &'a Identity,
+    /// Identity in the peer's ID payload.
+    pub(crate) peer: &'a Identity,
+    /// Address of the peer.
+    pub(crate) remote: IpAddr,
+}
+
+impl PeerAuthenticated {
+    /// Verifies the proof of a peer that only EAP authenticates. IKE SAs of different EAP identities have
+    /// different scopes, whatever their ID payloads claim.
+    pub(crate) fn by_eap(
+        parties: &Parties<'_>,
+        done: &Authenticated,
+        auth: Auth<'_>,
+        octets: &SignedOctets<'_>,
+        connection: &Connection,
+        providers: &Providers<'_>,
+    ) -> Result<Self, StateFault> {
+        verify(done, auth, octets, providers)?;
+        let Parties { own, peer, remote } = *parties;
+        let proven = Identity::KeyId(done.identity.clone());
+        Ok(Self {
+            id: peer.clone(),
+            pair: PeerPair::new(own, peer, remote),
+            scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
+            eap_identity: Some(done.identity.clone()),
+        })
+    }
+
+    /// EAP identity that the peer has proved, if it used EAP.
+    pub(crate) fn eap_identity(&self) -> Option<&[u8]> {
+        self.eap_identity.as_deref()
+    }
+}

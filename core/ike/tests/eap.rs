@@ -1,0 +1,266 @@
+//! Initiators that authenticate themselves by EAP, between complete engines.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_eap::{EapCredentials, EapFault, Method};
+use casemate_ike::config::{
+    Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
+};
+use casemate_ike::diagnosis::Explanation;
+use casemate_ike::{
+    AuthorityHash, Credentials, DownReason, Event, NotTrusted, OwnKey, PeerCertificates, PeerFault,
+    SharedKeys, StateFault,
+};
+use casemate_wire::ike::NotifyType;
+use pair::{Pair, connection, key, with_pool};
+
+/// A shared key for the responder, and passwords for EAP identities.
+struct Passwords {
+    shared: SharedKeys,
+    passwords: Vec<(&'static str, SecretBytes)>,
+}
+
+impl Passwords {
+    fn new(passwords: &[(&'static str, &str)]) -> Box<Self> {
+        let passwords = passwords.iter().map(|(id, text)| (*id, SecretBytes::new(text.as_bytes())));
+        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect() })
+    }
+}
+
+impl EapCredentials for Passwords {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        None
+    }
+
+    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
+        self.passwords.iter().find(|(id, _)| id.as_bytes() == identity).map(|(_, password)| password)
+    }
+}
+
+impl Credentials for Passwords {
+    fn shared_key(&self, on: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
+        self.shared.shared_key(on, local, remote)
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        None
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        Vec::new()
+    }
+
+    fn verify_peer(
+        &self,
+        _: &Connection,
+        _: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        Err(NotTrusted)
+    }
+
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+        false
+    }
+
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn eap(&self) -> &dyn EapCredentials {
+        self
+    }
+
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// The left host uses EAP, the right one a shared key.
+fn use_eap(left: &mut Connection, right: &mut Connection, asked: EapIdentity) {
+    left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
+    right.remote.method = RemoteMethod::Eap(RemoteEap { identity: asked, methods: vec![Method::Gtc] });
+}
+
+fn pair(asked: EapIdentity, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    use_eap(&mut left, &mut right, asked);
+    change(&mut left, &mut right);
+    let mut pair = Pair::new(left, right);
+    pair.left.keys = Passwords::new(&[("left", "open"), ("carol", "sesame")]);
+    pair.right.keys = Passwords::new(&[("left", "open"), ("carol", "sesame")]);
+    pair.left.ike.explain_faults();
+    pair.right.ike.explain_faults();
+    pair
+}
+
+fn run(mut pair: Pair) -> Pair {
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair
+}
+
+/// The EAP identity that the right host has verified.
+fn proven(pair: &Pair) -> Option<Vec<u8>> {
+    let identity = |event: &Event| match event {
+        Event::IkeUp { eap_identity, .. } => Some(eap_identity.clone()),
+        _ => None,
+    };
+    pair.right.events.iter().find_map(identity).flatten()
+}
+
+fn faults(events: &[Event]) -> Vec<PeerFault> {
+    let fault = |event: &Event| match event {
+        Event::Fault { fault, .. } => Some(*fault),
+        _ => None,
+    };
+    events.iter().filter_map(fault).collect()
+}
+
+fn eap_fault(events: &[Event]) -> Option<EapFault> {
+    events.iter().find_map(|event| match event {
+        Event::Fault { explanation: Some(explanation), .. } => match **explanation {
+            Explanation::Eap { fault, .. } => Some(fault),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+#[test]
+fn the_ike_identity_is_the_eap_identity_unless_another_is_configured() {
+    let asked_for = |asked| run(pair(asked, |_, _| {}));
+    for asked in [EapIdentity::Ike, EapIdentity::Asked, EapIdentity::Fixed(b"left".into())] {
+        let pair = asked_for(asked);
+        pair.check_children(1);
+        assert_eq!(proven(&pair).as_deref(), Some(&b"left"[..]));
+        assert_eq!(pair.right.ike.status().next().unwrap().eap_identity.as_deref(), Some(&b"left"[..]));
+    }
+    let set = |left: &mut Connection, _: &mut Connection| {
+        let identity = Some(b"carol".to_vec());
+        left.local.method = LocalMethod::Eap(LocalEap { identity, methods: vec![Method::Gtc] });
+    };
+    let asked = run(pair(EapIdentity::Asked, set));
+    assert_eq!(proven(&asked).as_deref(), Some(&b"carol"[..]));
+    // The responder verifies the password of `left`, whatever the peer calls itself.
+    let not_asked = run(pair(EapIdentity::Ike, set));
+    assert_eq!(not_asked.right.children().len(), 0);
+}
+
+#[test]
+fn an_eap_sa_is_rekeyed_and_closed_like_any_other() {
+    let mut pair = run(pair(EapIdentity::Ike, |_, _| {}));
+    let old = pair.left.ike.status().next().unwrap().id;
+    assert!(pair.left.with_context(pair.now, |ike, host, context| ike.rekey(old, host, context)));
+    pair.run();
+    pair.check_children(1);
+    let status = pair.right.ike.status().next().unwrap();
+    assert_eq!(status.eap_identity.as_deref(), Some(&b"left"[..]));
+}
+
+#[test]
+fn a_pool_gives_an_address_after_eap() {
+    let (mut left, mut right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
+    use_eap(&mut left, &mut right, EapIdentity::Ike);
+    let mut pair = Pair::new(left, right);
+    pair.right.add_pool(&pool);
+    pair.left.keys = Passwords::new(&[("left", "open")]);
+    pair.right.keys = Passwords::new(&[("left", "open")]);
+    let pair = run(pair);
+    pair.check_children(1);
+    let status = pair.left.ike.status().next().unwrap();
+    assert_eq!(status.virtual_addrs, ["10.9.0.1".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[test]
+fn a_wrong_or_unknown_password_is_refused_in_the_same_way() {
+    for known in [&[("left", "closed")][..], &[]] {
+        let mut pair = pair(EapIdentity::Ike, |_, _| {});
+        pair.right.keys = Passwords::new(known);
+        let pair = run(pair);
+        assert_eq!(pair.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
+        assert_eq!(pair.right.down_reasons(), [DownReason::Fault(StateFault::EapFailed.into())]);
+        assert_eq!(faults(&pair.right.events), [StateFault::EapFailed.into()]);
+        let expected = if known.is_empty() { EapFault::NoPassword } else { EapFault::WrongPassword };
+        assert_eq!(eap_fault(&pair.right.events), Some(expected));
+        assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
+    }
+}
+
+#[test]
+fn an_initiator_without_a_password_says_so() {
+    let mut pair = pair(EapIdentity::Ike, |_, _| {});
+    pair.left.keys = Passwords::new(&[]);
+    let pair = run(pair);
+    assert_eq!(eap_fault(&pair.left.events), Some(EapFault::NoPassword));
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(StateFault::EapFailed.into())]);
+    assert_eq!(pair.right.ike.status().count(), 0, "the responder has closed its half-open IKE SA");
+}
+
+/// What the initiator sends after an invalid proof of the responder: nothing of EAP.
+#[test]
+fn nothing_of_eap_leaves_before_the_responder_has_proved_itself() {
+    let mut pair = pair(EapIdentity::Asked, |_, _| {});
+    let mut wrong = Passwords::new(&[("left", "open")]);
+    wrong.shared = key(b"the key of an impostor");
+    pair.right.keys = wrong;
+    let pair = run(pair);
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(StateFault::AuthMismatch.into())]);
+    assert_eq!(eap_fault(&pair.right.events), None, "the responder has seen no EAP response");
+    assert_eq!(proven(&pair), None);
+}
+
+/// GTC does not authenticate the responder (RFC 5998 section 4).
+#[test]
+fn eap_alone_authenticates_a_responder_only_by_a_mutual_method() {
+    let pair = run(pair(EapIdentity::Ike, |left, right| {
+        left.remote.method =
+            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc] });
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
+    }));
+    assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
+    assert_eq!(pair.left.children().len(), 0);
+}
+
+#[test]
+fn a_peer_with_a_shared_key_does_not_pass_for_one_with_eap() {
+    let pair = run(pair(EapIdentity::Ike, |left, _| left.local.method = LocalMethod::SharedKey));
+    assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
+    // Nor does a peer without an AUTH payload where a shared key is demanded.
+    let pair = run(self::pair(EapIdentity::Ike, |_, right| right.remote.method = RemoteMethod::SharedKey));
+    assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
+}
+
+#[test]
+fn a_peer_that_does_not_ask_for_eap_gets_no_password() {
+    // The responder accepts the shared key only, and authenticates the initiator without EAP: it cannot, for
+    // there is no AUTH payload.
+    let pair = run(pair(EapIdentity::Ike, |_, right| {
+        right.remote.method = RemoteMethod::Any("right".into());
+        right.remote.id = IdPattern::Any;
+    }));
+    assert_eq!(pair.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
+}
+
+#[test]
+fn lost_and_repeated_messages_change_nothing() {
+    let mut pair = pair(EapIdentity::Asked, |_, _| {});
+    pair.left.initiate(pair.now);
+    for _ in 0..8 {
+        // Each request arrives twice, and each first response is lost.
+        let requests: Vec<_> = pair.left.sent.drain(..).collect();
+        for request in &requests {
+            pair::deliver(&mut pair.right, request.clone(), pair.now);
+        }
+        let first: Vec<_> = pair.right.sent.drain(..).collect();
+        for request in requests {
+            pair::deliver(&mut pair.right, request, pair.now);
+        }
+        let second: Vec<_> = pair.right.sent.iter().cloned().collect();
+        assert_eq!(first, second, "a repeated request gets the same response");
+        pair.deliver_to_left();
+    }
+    pair.check_children(1);
+}
