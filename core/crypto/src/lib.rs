@@ -18,7 +18,6 @@ mod hash;
 mod job;
 mod kex;
 mod modp;
-mod password;
 mod prf;
 mod private_key;
 mod provider;
@@ -33,10 +32,11 @@ pub use composite::EncryptThenMac;
 pub use hash::{Digest, HashAlg};
 pub use job::{AeadJob, EtmJob, JobStatus, MAX_TAG, MacJob, Tag, tags_equal};
 pub use kex::{KexError, KexMethod, KexSecret};
-pub use password::PasswordAlgorithms;
 pub use prf::{PrfAlg, PrfError, PrfKey, PrfOutput, prf_plus};
 pub use private_key::{PrivateKey, RsaNumbers, RsaPrivateKey};
-pub use provider::{AeadKey, AeadRange, CipherKey, EtmKey, KeyError, MacKey, Provider, Providers};
+pub use provider::{
+    AeadKey, AeadRange, CipherKey, EtmKey, KeyError, MacKey, PasswordAlgorithms, Provider, Providers,
+};
 pub use public_key::{Curve, KeyKind, KeyLimits, KeyParseError, MAX_RSA_BITS, PublicKey, PublicParts};
 pub use secret::{Rng, Salt, SecretBytes};
 pub use signature::{

@@ -1,7 +1,11 @@
 //! The side that asks for a proof.
 
-use crate::{Authenticated, EapContext, EapFault, EapPacket};
-use casemate_wire::ike::Eap;
+use crate::method::{IDENTITY, MethodRequest, NAK, ServerMethod, ServerStep};
+use crate::packet::TypeData;
+use crate::{Authenticated, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_wire::ike::{Eap, EapCode};
 
 /// Next step of an authenticator.
 #[derive(Debug)]
@@ -25,4 +29,172 @@ pub trait Authenticator: Send {
 
     /// EAP identity of the peer, once it is known.
     fn identity(&self) -> Option<&[u8]>;
+}
+
+/// Maximum length of an EAP identity in bytes: that of a network access identifier with which every RADIUS
+/// server can deal (RFC 7542 section 2.3).
+const MAX_IDENTITY: usize = 253;
+
+/// An [`Authenticator`] that verifies the proof with the passwords of
+/// [`EapCredentials`](crate::EapCredentials).
+pub struct LocalAuthenticator {
+    /// Identity of the peer, once it is known.
+    identity: Option<Vec<u8>>,
+    methods: Vec<Method>,
+    stage: Stage,
+    /// Identifier of the outstanding request.
+    identifier: u8,
+    packets: u32,
+}
+
+enum Stage {
+    Begin,
+    AskedIdentity,
+    /// `is_first`: the peer may still refuse the method.
+    Method {
+        method: Box<dyn ServerMethod>,
+        is_first: bool,
+    },
+    Ended,
+}
+
+/// What a step of the conversation leads to.
+enum Next {
+    Request { kind: u8, data: TypeData },
+    Succeeded(Authenticated),
+}
+
+impl LocalAuthenticator {
+    /// Creates an authenticator that accepts `methods`, in order of preference. It asks the peer for its
+    /// identity if `identity` is `None`.
+    pub const fn new(identity: Option<Vec<u8>>, methods: Vec<Method>) -> Self {
+        Self { identity, methods, stage: Stage::Begin, identifier: 0, packets: 0 }
+    }
+
+    fn begin(&mut self, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
+        if !matches!(self.stage, Stage::Begin) {
+            return Err(EapFault::OutOfState);
+        }
+        // RFC 3748 section 4.1: the identifier should begin at a random value.
+        let mut identifier = [0];
+        context.rng.public(&mut identifier);
+        [self.identifier] = identifier;
+        if self.identity.is_none() {
+            self.stage = Stage::AskedIdentity;
+            return Ok(Next::Request { kind: IDENTITY, data: TypeData::default() });
+        }
+        self.begin_first_method(self.identifier, context)
+    }
+
+    fn begin_first_method(&mut self, identifier: u8, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
+        let first = self.methods.first().copied().ok_or(EapFault::NoMethod)?;
+        self.begin_method(first, identifier, context)
+    }
+
+    fn begin_method(
+        &mut self,
+        method: Method,
+        identifier: u8,
+        context: &mut EapContext<'_>,
+    ) -> Result<Next, EapFault> {
+        let identity = self.identity.as_deref().ok_or(EapFault::OutOfState)?;
+        let mut server = method.server(identity);
+        let data = server.begin(identifier, context)?;
+        self.stage = Stage::Method { method: server, is_first: true };
+        Ok(Next::Request { kind: method.id(), data })
+    }
+
+    /// Handles a response. A request that follows has the identifier `next`.
+    fn step(&mut self, response: &Eap<'_>, next: u8, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
+        self.packets = self.packets.saturating_add(1);
+        if self.packets > MAX_PACKETS {
+            return Err(EapFault::TooManyPackets);
+        }
+        if response.code != EapCode::RESPONSE || response.identifier != self.identifier {
+            return Err(EapFault::OutOfState);
+        }
+        let (&kind, data) = response.data.split_first().ok_or(EapFault::Malformed)?;
+        match &mut self.stage {
+            Stage::AskedIdentity if kind == IDENTITY => {
+                self.identity = Some(parse_identity(data)?.into());
+                self.begin_first_method(next, context)
+            }
+            Stage::Method { method, is_first: true } if kind == NAK => {
+                let refused = method.method();
+                self.on_nak(refused, data, next, context)
+            }
+            Stage::Method { method, is_first } if kind == method.method().id() => {
+                *is_first = false;
+                let response = MethodRequest { identifier: self.identifier, data };
+                match method.receive(&response, context)? {
+                    ServerStep::Request(data) => Ok(Next::Request { kind, data }),
+                    ServerStep::Finished(done) => {
+                        let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
+                        Authenticated::new(method.method(), identity, done.msk).map(Next::Succeeded)
+                    }
+                }
+            }
+            Stage::Begin | Stage::AskedIdentity | Stage::Method { .. } | Stage::Ended => {
+                Err(EapFault::OutOfState)
+            }
+        }
+    }
+
+    /// Begins the first of our methods that the peer proposes (RFC 3748 section 5.3.1). A refused method is
+    /// not chosen again, so the peer can refuse each method once.
+    fn on_nak(
+        &mut self,
+        refused: Method,
+        proposed: &[u8],
+        next: u8,
+        context: &mut EapContext<'_>,
+    ) -> Result<Next, EapFault> {
+        self.methods.retain(|method| *method != refused);
+        let is_proposed = |method: &&Method| proposed.contains(&method.id());
+        let other = self.methods.iter().find(is_proposed).copied().ok_or(EapFault::NoMethod)?;
+        self.begin_method(other, next, context)
+    }
+
+    /// Turns a step into a packet. A request has the identifier `next`; RFC 3748 section 4.2: success and
+    /// failure have that of the last response.
+    fn finish(&mut self, step: Result<Next, EapFault>, next: u8) -> AuthenticatorStep {
+        match step {
+            Ok(Next::Request { kind, data }) => {
+                self.identifier = next;
+                AuthenticatorStep::Request(EapPacket::request(next, kind, &data))
+            }
+            Ok(Next::Succeeded(authenticated)) => {
+                self.stage = Stage::Ended;
+                AuthenticatorStep::Succeeded(EapPacket::success(self.identifier), authenticated)
+            }
+            Err(fault) => {
+                self.stage = Stage::Ended;
+                AuthenticatorStep::Failed(EapPacket::failure(self.identifier), fault)
+            }
+        }
+    }
+}
+
+/// Returns the identity in the response to an identity request. It ends at the first zero byte (RFC 3748
+/// section 5.1).
+fn parse_identity(data: &[u8]) -> Result<&[u8], EapFault> {
+    let identity = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    if identity.len() > MAX_IDENTITY { Err(EapFault::Malformed) } else { Ok(identity) }
+}
+
+impl Authenticator for LocalAuthenticator {
+    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.begin(context);
+        self.finish(step, self.identifier)
+    }
+
+    fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let next = self.identifier.wrapping_add(1);
+        let step = self.step(response, next, context);
+        self.finish(step, next)
+    }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.identity.as_deref()
+    }
 }

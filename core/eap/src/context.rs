@@ -34,8 +34,8 @@ pub trait EapCredentials {
     /// fail with [`EapFault::Unsupported`](crate::EapFault::Unsupported).
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms>;
 
-    /// Password of an EAP identity: our own as the peer, the other side's as the authenticator. MSCHAPv2 needs
-    /// UTF-8. An empty password counts as none.
+    /// Password of an EAP identity: our own as the peer, the other side's as the authenticator. MSCHAPv2
+    /// needs UTF-8. An empty password counts as none.
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes>;
 
     /// Hash of the password of an EAP identity, if only the hash is known, as in the `ntlm` secrets of

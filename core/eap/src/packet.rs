@@ -50,12 +50,24 @@ impl EapPacket {
 
 impl core::fmt::Debug for EapPacket {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "EapPacket({:?}, {}, {} bytes)", self.code, self.identifier, self.data.len())
+        write!(f, "EapPacket({}, {}, {} bytes)", self.code, self.identifier, self.data.len())
     }
 }
 
 impl Drop for EapPacket {
     fn drop(&mut self) {
         self.data.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn debug_output_has_no_data() {
+        let packet = EapPacket::response(7, 6, b"tiger");
+        assert_eq!(format!("{packet:?}"), "EapPacket(Response, 7, 6 bytes)");
     }
 }

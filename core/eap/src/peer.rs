@@ -93,8 +93,8 @@ impl Peer {
         }
     }
 
-    /// The types of our methods, which a Nak proposes instead of the type `kind` (RFC 3748 section 5.3.1). That
-    /// may be an expanded type (254): whoever does not know these refuses them in the same way.
+    /// The types of our methods, which a Nak proposes instead of the type `kind` (RFC 3748 section 5.3.1).
+    /// That may be an expanded type (254): a peer without support for these refuses them in the same way.
     fn acceptable_types(&self, kind: u8) -> Result<Vec<u8>, EapFault> {
         // RFC 3748 section 5: the types up to NAK are no methods, and NAK is a response only.
         if self.methods.is_empty() || kind <= NAK {

@@ -1,5 +1,5 @@
 //! Fuzz targets: all parsers, the inbound and outbound paths of the data path, header compression, IKE
-//! sessions, applications of the stack server, and the files that the program reads.
+//! sessions, EAP conversations, applications of the stack server, and the files that the program reads.
 //!
 //! A [`Target`] is a function of bytes that panics when its subject violates a property. Besides crashes it
 //! detects values that do not survive emit and parse, drops that are counted twice, and delivered packets
@@ -10,6 +10,7 @@
 
 mod apps;
 mod datapath;
+mod eap;
 mod ike;
 mod input;
 mod pki;
@@ -61,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     rohc::FEEDBACK,
     ike::responder::TARGET,
     ike::session::TARGET,
+    eap::TARGET,
     apps::xfrm::TARGET,
     apps::capture::TARGET,
     apps::ike::TARGET,

@@ -48,10 +48,11 @@ fn hexadecimal_digits_round_trip() {
 }
 
 /// Directories with parsers of untrusted bytes.
-const READERS: [&str; 6] = [
+const READERS: [&str; 7] = [
     "core/wire/src",
     "core/crypto/src",
     "core/pki/src",
+    "core/eap/src",
     "core/datapath/src",
     "adapters/linux/src",
     "apps/casemate/src",

@@ -72,13 +72,13 @@ pub(crate) trait ServerMethod: Send {
 /// An authentication method, by its EAP type (IANA "EAP Registry").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// MD5-Challenge (RFC 3748 section 5.4). Authenticates neither the authenticator nor the conversation, and
-    /// derives no keys.
+    /// MD5-Challenge (RFC 3748 section 5.4). Authenticates neither the authenticator nor the conversation,
+    /// and derives no keys.
     Md5,
     /// Generic Token Card (RFC 3748 section 5.6): sends the password to the authenticator.
     Gtc,
     /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
-    /// derive keys. Whoever sees the conversation can compute the password's hash.
+    /// derive keys. An observer of the conversation can compute the password's hash.
     MsChapV2,
 }
 
@@ -143,9 +143,9 @@ impl Method {
         }
     }
 
-    /// Whether the method may replace the AUTH payload of the responder (RFC 5998 section 4): the authenticator
-    /// also proves its identity to the peer, keys bind the conversation to the IKE SA, and whoever sees the
-    /// conversation cannot search for the password. MSCHAPv2 lacks the last property.
+    /// Whether the method may replace the AUTH payload of the responder (RFC 5998 section 4): the
+    /// authenticator also proves its identity to the peer, keys bind the conversation to the IKE SA, and an
+    /// observer of the conversation cannot search for the password. MSCHAPv2 lacks the last property.
     pub const fn is_mutual(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc | Self::MsChapV2 => false,

@@ -17,13 +17,13 @@ const KEY_LEN: usize = 16;
 /// Length of the master session key in bytes.
 const MSK_LEN: usize = 64;
 
-/// Hash of a password (RFC 2759 section 8.3): MD4 of its UTF-16LE form. Whoever knows it can authenticate like
-/// the user, so it is as secret as the password. Wiped on drop, never printed.
+/// Hash of a password (RFC 2759 section 8.3): MD4 of its UTF-16LE form. It is as secret as the password,
+/// because it is sufficient to authenticate like the user. Wiped on drop, never printed.
 #[derive(Clone)]
 pub struct NtHash(Zeroizing<[u8; KEY_LEN]>);
 
 impl NtHash {
-    /// Returns a hash that is already known. Fails if `bytes` has not 16 bytes. The caller wipes the original.
+    /// Returns a hash that is already known; `None` if it has not 16 bytes. The caller wipes the original.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(|bytes| Self(Zeroizing::new(bytes)))
     }
@@ -74,8 +74,8 @@ pub(super) struct Derived {
     pub(super) nt_response: Zeroizing<[u8; NT_RESPONSE_LEN]>,
     /// Proof of the authenticator (RFC 2759 section 8.7), without `S=`.
     pub(super) authenticator_response: Zeroizing<[u8; AUTHENTICATOR_RESPONSE_LEN]>,
-    /// Master session key: MasterReceiveKey and MasterSendKey of the authenticator (RFC 3079 section 3.3), then
-    /// zeros ([MS-CHAP] section 3.1.5.1).
+    /// Master session key: MasterReceiveKey and MasterSendKey of the authenticator (RFC 3079 section 3.3),
+    /// then 32 zero bytes (Microsoft's specification MS-CHAP).
     pub(super) msk: SecretBytes,
 }
 
@@ -118,7 +118,8 @@ fn challenge_hash(exchange: &Exchange<'_>, context: &EapContext<'_>) -> Result<[
     Ok(*first(&digest)?)
 }
 
-/// `ChallengeResponse` (RFC 2759 section 8.5): three DES blocks under the hash, padded with zeros to 21 bytes.
+/// `ChallengeResponse` (RFC 2759 section 8.5): three DES blocks. Their keys are the hash, padded with zeros
+/// to 21 bytes.
 fn nt_response(
     challenge: [u8; 8],
     hash: &NtHash,

@@ -1,7 +1,7 @@
 //! The peer of EAP-MSCHAPv2.
 
 use super::crypto::{AUTHENTICATOR_RESPONSE_LEN, CHALLENGE_LEN, Derived, Exchange, nt_hash};
-use super::packet::{Challenge, OpCode, Packet, Response, acknowledgement, parse_success};
+use super::{Challenge, OpCode, Packet, Response, acknowledgement, parse_success};
 use crate::method::{Finished, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::{EapContext, EapFault, Method};

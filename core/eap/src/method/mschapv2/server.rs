@@ -1,9 +1,7 @@
 //! The authenticator of EAP-MSCHAPv2.
 
 use super::crypto::{CHALLENGE_LEN, Derived, Exchange, NtHash, nt_hash};
-use super::packet::{
-    Challenge, OpCode, Packet, Response, parse_acknowledgement, write_failure, write_success,
-};
+use super::{Challenge, OpCode, Packet, Response, parse_acknowledgement, write_failure, write_success};
 use crate::method::{Finished, MethodRequest, ServerMethod, ServerStep};
 use crate::packet::TypeData;
 use crate::{EapContext, EapFault, Method};
@@ -19,6 +17,9 @@ pub(in crate::method) struct MsChapV2Server {
     id: u8,
     state: State,
 }
+
+/// Password that takes the place of an unknown one in the computation, whose result is then ignored.
+const DECOY: &str = "no password";
 
 enum State {
     Begin,
@@ -71,8 +72,8 @@ impl MsChapV2Server {
         }
     }
 
-    /// Verifies the NT response. Without a password for the identity, the computation is the same, so that the
-    /// peer does not learn from the time whether the identity exists.
+    /// Verifies the NT response. Without a password for the identity, the computation is the same, so that
+    /// the peer does not learn from the time whether the identity exists.
     fn verify(
         &self,
         challenge: &[u8; CHALLENGE_LEN],
@@ -81,7 +82,7 @@ impl MsChapV2Server {
     ) -> Result<Derived, EapFault> {
         let (hash, fault) = match nt_hash(&self.identity, context) {
             Ok(hash) => (hash, None),
-            Err(fault) => (NtHash::of("no password", context.algorithms()?), Some(fault)),
+            Err(fault) => (NtHash::of(DECOY, context.algorithms()?), Some(fault)),
         };
         let exchange = Exchange {
             authenticator_challenge: challenge,

@@ -62,6 +62,19 @@ fn challenge_and_responses_of_rfc_2759_section_9_2() {
     assert_eq!(hex(&*derived.authenticator_response), "407A5589115FD0D6209F510FE9C04566932CDA56");
 }
 
+/// From the tests of a RADIUS client in Go: github.com/markeytos/radius-client,
+/// `src/eap/mschapv2/crypto_test.go`.
+#[test]
+fn nt_response_of_another_implementation() {
+    let exchange = Exchange {
+        authenticator_challenge: &0x3114_9c19_e070_4707_f4cf_f863_5936_e75f_u128.to_be_bytes(),
+        peer_challenge: &0x6c8c_217c_a7fd_a182_bb56_62ad_3e54_de83_u128.to_be_bytes(),
+        name: b"test01",
+    };
+    let derived = with_context(|context| Derived::new(&NtHash::of("test01", &LEGACY), &exchange, context));
+    assert_eq!(hex(&*derived.unwrap().nt_response), "47563111AF9B8A8414899DD62A0CB0966DAB42E592E0013F");
+}
+
 /// The RFC has the key that the authenticator sends with (SendStartKey128). The other one is in the tests of
 /// Android's IKE library; both, in this order, are the MSK there.
 #[test]
@@ -84,7 +97,7 @@ fn a_domain_in_front_of_the_name_is_no_part_of_the_proof() {
     assert_eq!(without_domain(b""), b"");
 }
 
-/// Computed with `iconv -t UTF-16LE | openssl dgst -md4`. strongSwan 5.9 hashes the bytes of UTF-8 instead, each
+/// Computed with `iconv -t UTF-16LE | openssl dgst -md4`. strongSwan hashes the bytes of UTF-8 instead, each
 /// followed by a zero byte.
 #[test]
 fn passwords_that_are_not_ascii_are_hashed_as_utf_16() {
