@@ -307,8 +307,8 @@ fn swanctl_loads_certificates_and_keys() {
     );
 }
 
-/// FRR's nhrpd connects as its own user with CAP_DAC_OVERRIDE. The kernel lets it, as with charon's socket; other
-/// users are kept out.
+/// FRR's nhrpd connects as its own user with CAP_DAC_OVERRIDE. The kernel permits that, as with charon's
+/// socket, and refuses other users.
 #[test]
 fn clients_of_other_users_need_the_capability_to_write_any_file() {
     let Some(net) = TestNet::build("vici_users") else { return };
