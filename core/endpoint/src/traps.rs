@@ -158,8 +158,9 @@ impl Traps {
         self.shunts.drain(..).for_each(|mut policies| policies.remove(spds));
     }
 
-    /// Installs the policies again after [`remove_policies`](Self::remove_policies), in their former order. The
-    /// traps keep their addresses, whatever the routes and names are now, so that they need the same room.
+    /// Installs the policies again after [`remove_policies`](Self::remove_policies), in their former order.
+    /// The traps keep their addresses, whatever the routes and names are now, so that they need the same
+    /// room.
     pub(crate) fn restore(
         &mut self,
         spds: &mut SpdWriter<'_>,

@@ -311,8 +311,13 @@ mod tests {
     fn a_refused_rekeying_is_an_error_until_the_ike_sa_is_replaced() {
         let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
         let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
-        let up =
-            Event::IkeUp { ike, connection: gw.clone(), peer: Identity::Fqdn("right".into()), path: path() };
+        let up = Event::IkeUp {
+            ike,
+            connection: gw.clone(),
+            peer: Identity::Fqdn("right".into()),
+            eap_identity: None,
+            path: path(),
+        };
         note(&mut history, up);
         let message = note(&mut history, Event::IkeRekeyFailed { ike, connection: gw, reason });
         let text = "rekeying failed, and the IKE SA stays until its lifetime ends: refused by the peer: \

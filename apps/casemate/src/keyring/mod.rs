@@ -3,7 +3,6 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
-mod eap_passwords;
 mod load;
 mod shared_keys;
 mod unusable;
@@ -16,10 +15,9 @@ use casemate_eap::EapCredentials;
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
-use eap_passwords::EapPasswords;
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of};
-use shared_keys::SharedKeys;
+use shared_keys::{EapPasswords, SharedKeys};
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -19,6 +19,7 @@ use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
 use casemate_sa::Instant;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 

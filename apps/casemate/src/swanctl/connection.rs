@@ -151,8 +151,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     ParsedConnection { connection, own, conditions }
 }
 
-/// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the initiator
-/// does so, too (RFC 5998).
+/// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the
+/// initiator does so, too (RFC 5998).
 const fn initiates_nothing(local: &LocalAuth, remote: &RemoteAuth) -> bool {
     matches!(remote.method, RemoteMethod::Eap(_)) && !matches!(local.method, LocalMethod::Eap(_))
 }

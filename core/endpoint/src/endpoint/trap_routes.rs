@@ -58,8 +58,8 @@ impl Endpoint {
         }
     }
 
-    /// Replaces all traps and shunts by `specs` and those of these connections. Keeps the former ones, which are
-    /// those of `before`, if the SPD has no room.
+    /// Replaces all traps and shunts by `specs` and those of these connections. Keeps the former ones, which
+    /// are those of `before`, if the SPD has no room.
     pub(super) fn replace_traps(
         &mut self,
         before: &[Arc<Connection>],

@@ -1,9 +1,9 @@
 //! Identities and authentication of both sides (RFC 7296 section 3.5, RFC 4301 section 4.4.3.1).
 
-#[cfg(feature = "eap")]
-use super::{LocalEap, RemoteEap};
 use alloc::string::String;
 use alloc::vec::Vec;
+#[cfg(feature = "eap")]
+use casemate_eap::Method;
 use casemate_pki::{canonical_dn, same_dn};
 use casemate_wire::ike::{Id, IdType};
 use core::fmt;
@@ -228,4 +228,37 @@ pub enum RemoteMethod {
     /// (RFC 5998).
     #[cfg(feature = "eap")]
     Eap(RemoteEap),
+}
+
+/// How this host authenticates itself by EAP, as the initiator.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalEap {
+    /// EAP identity; `None` for the identity of the ID payload.
+    pub identity: Option<Vec<u8>>,
+    /// Accepted methods in order of preference. Never empty.
+    pub methods: Vec<Method>,
+}
+
+/// How this host, as the responder, has a peer authenticate itself by EAP.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteEap {
+    /// EAP identity of the peer.
+    pub identity: EapIdentity,
+    /// Accepted methods in order of preference. Never empty.
+    pub methods: Vec<Method>,
+}
+
+/// EAP identity that a peer must prove.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EapIdentity {
+    /// The identity of its ID payload.
+    Ike,
+    /// This one.
+    Fixed(Vec<u8>),
+    /// The one that the peer sends in its response to an EAP Identity request. The identity of the ID payload
+    /// is then a claim without proof: it selects the connection and nothing else.
+    Asked,
 }

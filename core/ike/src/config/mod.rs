@@ -6,8 +6,6 @@
 mod address;
 mod child;
 mod connection;
-#[cfg(feature = "eap")]
-mod eap;
 mod identity;
 mod proposal;
 
@@ -17,7 +15,7 @@ pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SendCert, Unique,
 };
 #[cfg(feature = "eap")]
-pub use eap::{EapIdentity, LocalEap, RemoteEap};
+pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,

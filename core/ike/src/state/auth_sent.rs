@@ -1,29 +1,23 @@
 //! IKE_AUTH as the initiator (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
+use super::auth_finished::take_first_child;
 use super::config_payload;
 use super::delete::send_final_notify;
 #[cfg(feature = "eap")]
 use super::eap_initiator::{EapInitiator, allows_eap_only};
-use super::init_response::{InitExchange, PeerFeatures, wanted_authorities, write_certreq};
+use super::init_response::{InitExchange, wanted_authorities, write_certreq};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
-use crate::child_sa::{
-    ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
-};
-use crate::config::{Childless, IdPattern, Identity, Unique};
+use crate::child_sa::{ChildNegotiation, ChildRequest};
+use crate::config::{IdPattern, Identity, Unique};
 use crate::context::Step;
-use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
-use crate::keymat::Nonces;
-use crate::nat::Substitution;
-use crate::path_mtu::PathSearch;
-use crate::state::{Established, IncomingMessage, InitSent, SaCommon, SaContents, State, Task};
+use crate::state::{IncomingMessage, InitSent, SaCommon, State};
 use crate::transport::{Content, SecureChannel, required};
-use crate::{AssignedConfig, DownReason, Event, PeerFault, Role, StateFault};
+use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
 
@@ -35,7 +29,7 @@ pub(crate) struct AuthSent {
     pub(super) own_id: Identity,
     /// Both identities, if the peer's is configured.
     pair: Option<PeerPair>,
-    first_child: Option<Box<ChildNegotiation>>,
+    pub(super) first_child: Option<Box<ChildNegotiation>>,
     /// Requested Child SAs after the first.
     pub(crate) queued_children: VecDeque<ChildRequest>,
     /// Number of failed sequences of requests before this one.
@@ -43,23 +37,6 @@ pub(crate) struct AuthSent {
     /// EAP conversation, if we authenticate ourselves by EAP.
     #[cfg(feature = "eap")]
     eap: Option<Box<EapInitiator>>,
-}
-
-/// Takes the Child SA that IKE_AUTH creates from the requested ones. `None`: the IKE SA begins without.
-fn take_first_child(
-    common: &SaCommon,
-    peer: &PeerFeatures,
-    queued_children: &mut VecDeque<ChildRequest>,
-    step: &mut Step<'_, '_>,
-) -> Result<Option<Box<ChildNegotiation>>, StateFault> {
-    let childless = match common.connection.childless {
-        Childless::Force => true,
-        Childless::Prefer => peer.childless,
-        Childless::Never | Childless::Allow => queued_children.is_empty() && peer.childless,
-    };
-    let Some(child_request) = queued_children.pop_front_if(|_| !childless) else { return Ok(None) };
-    let dynamic_addrs = dynamic_addrs_of_request(common, &common.connection.vips);
-    ChildNegotiation::new(child_request, &dynamic_addrs, false, step).map(|first| Some(Box::new(first)))
 }
 
 impl AuthSent {
@@ -203,7 +180,7 @@ impl AuthSent {
     }
 
     /// Notes that the exchange has ended, so that IKE_AUTH of another IKE SA need not consider this one.
-    fn exchange_finished(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+    pub(super) fn exchange_finished(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
         self.pair.iter().for_each(|pair| step.shared.peers.remove_pending(pair, common.id));
     }
 
@@ -323,78 +300,6 @@ impl AuthSent {
     fn explain(&self, fault: StateFault, content: &Content<'_>, step: &mut Step<'_, '_>) {
         step.explain(fault, false, |explainer, _| Some(explainer.responder(content, &self.own_id)));
     }
-
-    fn establish(
-        self: Box<Self>,
-        common: &mut SaCommon,
-        peer: PeerAuthenticated,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        self.exchange_finished(common, step);
-        let Self { mut channel, init, first_child, queued_children, .. } = *self;
-        channel.peer_token = PeerToken::from_message(content);
-        let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
-        let dynamic_addrs = dynamic_addrs_with(common, &assigned);
-        let mut tasks: VecDeque<Task> =
-            queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();
-        // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
-        let mut children = Vec::with_capacity(1);
-        if let Some(mut first_child) = first_child {
-            let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
-            let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Initiator);
-            let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
-            let made = match content.error().filter(|_| content.sa.is_none()) {
-                Some(refusal) => Err(DownReason::Refused(refusal)),
-                None => first_child
-                    .accept(content, Substitution::new(init.nat, common.path))
-                    .inspect_err(|fault| first_child.explain(*fault, content, step))
-                    .map_err(DownReason::Fault)
-                    .and_then(|answer| {
-                        let owner = ChildOwner::new(common, init.nat);
-                        let config = &first_child.request.config;
-                        let child = install(NewChild::first(config, answer.agreed), &source, &owner, step);
-                        child.map_err(|fault| DownReason::Fault(fault.into()))
-                    }),
-            };
-            match made {
-                Ok(mut child) => {
-                    child.attempts = first_child.request.attempts;
-                    tasks.extend(common.delete_if_unconfigured(child.id, &child.config));
-                    children.push(child);
-                }
-                Err(reason) => {
-                    step.host.release_spi(first_child.spi);
-                    if let DownReason::Fault(fault) = reason {
-                        // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
-                        tasks.push_front(Task::DeleteIke(reason));
-                        step.sa_fault(fault, common.path, common);
-                    }
-                    let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
-                    step.event(Event::ChildFailed { connection, child, replaces: None, reason });
-                }
-            }
-        }
-        tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
-        if !assigned.addrs.is_empty() {
-            let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
-            step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
-        }
-        let leased = Vec::new();
-        let peer = Arc::new(peer);
-        let contents = SaContents {
-            peer,
-            nat: init.nat,
-            dynamic_addrs,
-            leased,
-            assigned,
-            children,
-            path_search: PathSearch::OFF,
-            tasks,
-        };
-        let established = Box::new(Established::new(common, channel, contents, step));
-        established.start_next_task(common, step)
-    }
 }
 
 /// Reason why a response does not authenticate its sender.
@@ -414,17 +319,4 @@ impl From<StateFault> for Rejection {
     fn from(fault: StateFault) -> Self {
         Self::Fault(fault.into())
     }
-}
-
-/// Addresses for `dynamic` selectors before our virtual address is known: any address of the requested IP
-/// versions.
-fn dynamic_addrs_of_request(common: &SaCommon, vips: &[core::net::IpAddr]) -> DynamicAddrs {
-    let own = if vips.is_empty() { [common.path.local.ip()].into() } else { vips.to_vec() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
-}
-
-fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
-    let own =
-        if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
 }

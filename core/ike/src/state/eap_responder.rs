@@ -39,8 +39,8 @@ struct FirstResponse<'c> {
 }
 
 impl HalfOpen {
-    /// Begins or continues EAP. Returns `None` if the peer has sent an AUTH payload in its first request, or if
-    /// no connection accepts EAP from it.
+    /// Begins or continues EAP. Returns `None` if the peer has sent an AUTH payload in its first request, or
+    /// if no connection accepts EAP from it.
     pub(super) fn run_eap(
         &mut self,
         common: &mut SaCommon,
@@ -56,7 +56,7 @@ impl HalfOpen {
             };
         };
         if let Some(done) = eap.done.take() {
-            return self.conclude_eap(common, &eap, &done, request, leased, step).map(Some);
+            return self.finish_eap(common, &eap, &done, request, leased, step).map(Some);
         }
         let packet = required(request.content.eap)?;
         let next = eap.authenticator.receive(&packet, &mut eap_context(step.context));
@@ -172,7 +172,7 @@ impl HalfOpen {
     }
 
     /// Verifies the peer's AUTH payload after EAP, and accepts the first request.
-    fn conclude_eap(
+    fn finish_eap(
         &mut self,
         common: &mut SaCommon,
         eap: &EapResponder,

@@ -8,6 +8,7 @@
 //! end of another SA) is an [`Effect`](crate::engine::effects::Effect), which the engine runs after the
 //! transition.
 
+mod auth_finished;
 mod auth_sent;
 mod config_payload;
 mod create_child;
