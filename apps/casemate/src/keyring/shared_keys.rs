@@ -124,8 +124,8 @@ impl EapCredentials for EapPasswords {
         Some(&LEGACY)
     }
 
-    /// The password of an entry with this identity, else of one with a pattern that fits, else of one without
-    /// identities.
+    /// The password of an entry with exactly this identity, else of one with the identity in another case or a
+    /// pattern that fits, else of one without identities.
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
         if let Some(position) = self.exact.get(identity) {
             return self.keys.get(*position).map(|key| &key.secret);
@@ -224,7 +224,7 @@ mod tests {
             let found = all.password(identity.as_bytes()).map(|password| password.expose()[0]);
             assert_eq!(found, Some(place), "{identity}");
         }
-        assert_eq!(all.password(b"Carol").map(|password| password.expose()[0]), Some(4), "another user");
+        assert_eq!(all.password(b"Carol").map(|password| password.expose()[0]), Some(1), "in any case");
         let named = passwords(&[&["carol"]]);
         assert!([&b"dave"[..], b"", b"\xff\xfe", b"carol\0"].iter().all(|id| named.password(id).is_none()));
     }

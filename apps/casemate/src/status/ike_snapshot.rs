@@ -132,6 +132,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "local": sa.path.local.to_string(),
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
+        "eap_identity": sa.eap_identity.as_deref().map(String::from_utf8_lossy),
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
             "local": sa.nat.local && !sa.nat.forced,

@@ -175,7 +175,11 @@ fn assigned(text: &mut String, sa: &Value) {
 fn ike_row(sa: &Value) -> [String; 7] {
     let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
     let at = show(sa, "remote");
-    [show(sa, "name"), show(sa, "state"), show(sa, "peer"), at, show(sa, "proposal"), age, rekey]
+    let peer = match sa.get("eap_identity").and_then(Value::as_str) {
+        Some(identity) if identity != show(sa, "peer") => format!("{identity} ({})", show(sa, "peer")),
+        _ => show(sa, "peer"),
+    };
+    [show(sa, "name"), show(sa, "state"), peer, at, show(sa, "proposal"), age, rekey]
 }
 
 fn waiting_row(waiting: &Value) -> [String; 3] {

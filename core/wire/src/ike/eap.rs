@@ -1,11 +1,12 @@
 //! Extensible Authentication Protocol payload (RFC 7296 section 3.16, RFC 3748 section 4).
 
 use super::{EapCode, Fault, PayloadType, WriteError, Writer};
+use core::fmt;
 
 const HEADER_LEN: usize = 4;
 
-/// An EAP message. Method-specific data is not parsed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An EAP message. Method-specific data is not parsed, and never printed: it may contain a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Eap<'a> {
     /// Type of the message.
     pub code: EapCode,
@@ -39,6 +40,13 @@ impl<'a> Eap<'a> {
         out.u8(self.identifier)?;
         out.count_u16(self.data.len().saturating_add(HEADER_LEN))?;
         out.bytes(self.data)
+    }
+}
+
+impl fmt::Debug for Eap<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, identifier, data } = self;
+        write!(f, "Eap({code:?}, {identifier}, {} bytes)", data.len())
     }
 }
 
