@@ -312,7 +312,7 @@ fn table_of_broken_tunnels_matches_the_tests() {
         .filter_map(|row| row.last().and_then(|cell| spans(cell).first().copied()))
         .collect();
     let mut tests = Vec::new();
-    for file in ["negotiation", "certificates", "network"] {
+    for file in ["negotiation", "eap", "certificates", "network"] {
         let code = page(&format!("apps/casemate/tests/broken_tunnel/{file}.rs"));
         let after_attribute = code.split("#[test]\nfn ").skip(1);
         tests.extend(after_attribute.map(|rest| rest.split('(').next().unwrap().to_owned()));

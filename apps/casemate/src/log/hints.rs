@@ -53,9 +53,12 @@ pub(super) fn ike_rekeying_refused(connection: &Connection, reason: DownReason) 
 
 fn authentication_refused(connection: &Connection) -> Vec<String> {
     let local = wording::local_id(connection);
-    let secret = match wording::local_auth(connection) {
-        "psk" => "the same `secret` for both identities",
-        _ => "trust in the certificate of this host, which must contain this identity and be valid now",
+    let secret = match connection.local.method {
+        LocalMethod::SharedKey => "the same `secret` for both identities",
+        LocalMethod::Eap(_) => "the same `secret` for the EAP identity of this host",
+        LocalMethod::Certificate(_) => {
+            "trust in the certificate of this host, which must contain this identity and be valid now"
+        }
     };
     vec![
         format!(

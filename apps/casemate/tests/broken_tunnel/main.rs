@@ -4,7 +4,9 @@
 //! `casemate why`. The left host initiates.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod advice;
 mod certificates;
+mod eap;
 mod negotiation;
 mod network;
 mod pki;

@@ -118,22 +118,6 @@ fn this_host_does_not_forward() {
 }
 
 #[test]
-fn an_error_is_past_when_the_connection_is_up() {
-    let Some(net) = TestNet::build("an_error_is_past_when_the_connection_is_up") else { return };
-    let mut tunnel = BrokenTunnel::start_left_on(net, |_| {});
-    tunnel.log_names(Side::Left, &["sent again, 2 of 6"], SECOND_REPETITION);
-    let error = |tunnel: &BrokenTunnel| tunnel.net.left.status()["connections"][0]["last_error"].clone();
-    assert_eq!(error(&tunnel)["is_past"], false, "{}", error(&tunnel));
-    tunnel.start_right(|_| {});
-    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
-    assert_eq!(error(&tunnel)["is_past"], true, "{}", error(&tunnel));
-    let shown = tunnel.net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
-    assert!(shown.contains(" ago, over: IKE_SA_INIT request"), "{shown}");
-    tunnel.why_names(Side::Left, &["gw: up", "an earlier error is over: "]);
-    assert!(!tunnel.why(Side::Left).contains("is the peer reachable"), "{}", tunnel.why(Side::Left));
-}
-
-#[test]
 fn this_host_has_no_route_to_the_peer() {
     let tunnel = BrokenTunnel::start("this_host_has_no_route_to_the_peer", |left, _| {
         left.connection.retain(|(name, _)| *name != "local_addrs");
