@@ -46,12 +46,12 @@ pub(super) const CHILD: Schema = Schema {
         ("life_packets", Rule::Read),
         ("rand_packets", Rule::Only(&["0"], NO_SPREAD)),
         ("updown", Rule::Read),
-        ("hostaccess", Rule::OnlyNo("no script is run")),
+        ("hostaccess", Rule::Ignored),
         ("mode", Rule::Read),
         ("policies", Rule::Read),
         ("policies_fwd_out", Rule::Ignored),
         ("dpd_action", Rule::Read),
-        ("ipcomp", Rule::OnlyNo("IPComp is not implemented")),
+        ("ipcomp", Rule::Read),
         ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
@@ -109,6 +109,12 @@ pub(super) fn read(
     let keys = Keys::new(resolved, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
+    }
+    if keys.get("ipcomp", truth) == Some(true) {
+        keys.warn(
+            "ipcomp",
+            "IPComp is not implemented: it is neither offered nor accepted, and packets are not compressed",
+        );
     }
     match keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel)) {
         EntryMode::Protect(mode) => {

@@ -96,10 +96,10 @@ mod tests {
         for name in ["connections", "home", "children", "net"] {
             section = sections.open(section, name).unwrap();
         }
-        for (key, value) in [("esp_proposals", "rot13"), ("start_action", "now"), ("ipcomp", "yes")] {
+        for (key, value) in [("esp_proposals", "rot13"), ("start_action", "now"), ("label", "a")] {
             sections.set(section, key, Zeroizing::new(value.into())).unwrap();
         }
-        let text = b"connections {\nhome {\nchildren {\nnet {\nesp_proposals = rot13\nstart_action = now\nipcomp = yes\n}\n}\n}\n}\n";
+        let text = b"connections {\nhome {\nchildren {\nnet {\nesp_proposals = rot13\nstart_action = now\nlabel = a\n}\n}\n}\n}\n";
         let of_file = Config::parse(Path::new("/nowhere/x.conf"), text, &SystemEnvironment).unwrap_err();
         let mut of_file: Vec<String> = of_file.into_iter().map(|problem| problem.text).collect();
         of_file.sort();
