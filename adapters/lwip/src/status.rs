@@ -120,7 +120,7 @@ impl From<AddSaError> for Status {
 impl From<InitiateError> for Status {
     fn from(error: InitiateError) -> Self {
         match error {
-            InitiateError::NoRemoteAddress => Self::Address,
+            InitiateError::NoRemoteAddress | InitiateError::OnlyPeer => Self::Address,
             // The C interface has no host names.
             InitiateError::Pending | InitiateError::UnknownHost => Self::Address,
             InitiateError::NoRoute => Self::Route,

@@ -59,6 +59,8 @@ pub struct UnconfiguredSas {
 pub enum InitiateError {
     /// The connection has no single remote address.
     NoRemoteAddress,
+    /// The peer authenticates itself by EAP, which only an initiator can do.
+    OnlyPeer,
     /// The addresses of the peer are being looked up.
     Pending,
     /// The look-up of the peer's name found no address.
@@ -71,12 +73,23 @@ pub enum InitiateError {
     Provider,
 }
 
+impl InitiateError {
+    /// Whether only the peer can start an IKE SA of the connection.
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::NoRemoteAddress | Self::OnlyPeer => true,
+            Self::Pending | Self::UnknownHost | Self::NoRoute | Self::Full | Self::Provider => false,
+        }
+    }
+}
+
 impl fmt::Display for InitiateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoRemoteAddress => {
                 "the connection has no single remote address: only the peer can initiate"
             }
+            Self::OnlyPeer => "the peer authenticates itself by EAP: only the peer can initiate",
             Self::Pending => "the addresses of the peer are being looked up",
             Self::UnknownHost => "no address was found for the name of the peer",
             Self::NoRoute => "there is no route to the peer",

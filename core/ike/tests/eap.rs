@@ -6,7 +6,7 @@ mod pair;
 use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{EapCredentials, EapFault, Method};
 use casemate_ike::config::{
-    Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
+    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
 };
 use casemate_ike::diagnosis::Explanation;
 use casemate_ike::{
@@ -15,6 +15,7 @@ use casemate_ike::{
 };
 use casemate_wire::ike::NotifyType;
 use pair::{Pair, connection, key, with_pool};
+use std::time::Duration;
 
 /// A shared key for the responder, and passwords for EAP identities.
 struct Passwords {
@@ -263,4 +264,32 @@ fn lost_and_repeated_messages_change_nothing() {
         pair.deliver_to_left();
     }
     pair.check_children(1);
+}
+
+/// The gateway cannot start the new IKE SA, and announces when it closes the old one (RFC 4478).
+#[test]
+fn a_client_reauthenticates_before_the_gateway_closes_its_ike_sa() {
+    for is_roaming in [false, true] {
+        let mut pair = pair(EapIdentity::Ike, |left, right| {
+            right.reauth = Some(Duration::from_secs(600));
+            if is_roaming {
+                // Without EAP: the gateway does not know the address of the client.
+                left.local.method = LocalMethod::SharedKey;
+                right.remote.method = RemoteMethod::SharedKey;
+                right.remote_addrs = vec![AddrPattern::Any];
+            }
+        });
+        pair.left.initiate(pair.now);
+        pair.run();
+        pair.advance(Duration::from_secs(425));
+        assert!(pair.left.down_reasons().is_empty(), "the lifetime is 540 s");
+        for _ in 0..1_300 {
+            pair.advance(Duration::from_secs(1));
+            pair.check_children(1);
+        }
+        assert_eq!(pair.right.ike.status().count(), 1);
+        assert!(pair.left.down_reasons().iter().all(|reason| *reason == DownReason::Reauth));
+        assert!((2..=4).contains(&pair.left.down_reasons().len()), "{:?}", pair.left.down_reasons());
+        assert!(!pair.right.events.iter().any(|event| matches!(event, Event::InitiateFailed { .. })));
+    }
 }

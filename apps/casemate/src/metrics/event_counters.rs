@@ -210,6 +210,7 @@ const fn initiate_failure(error: InitiateError) -> Option<&'static str> {
     match error {
         InitiateError::Pending => None,
         InitiateError::NoRemoteAddress => Some("no-remote-address"),
+        InitiateError::OnlyPeer => Some("only-peer"),
         InitiateError::UnknownHost => Some("unknown-host"),
         InitiateError::NoRoute => Some("no-route"),
         InitiateError::Full => Some("sa-limit"),

@@ -24,7 +24,8 @@ pub(crate) enum ConnectionState {
     Waiting,
     /// A packet of the blocked traffic starts the next attempt.
     Trapped,
-    /// Only the peer can start it, because the connection has no single remote address.
+    /// Only the peer can start it, because the connection has no single remote address, or EAP authenticates the
+    /// peer.
     Passive,
     /// Nothing starts it.
     Down,
@@ -172,7 +173,8 @@ fn state(connection: &Connection, activity: &Activity) -> ConnectionState {
         .children
         .iter()
         .any(|child| child.start_action.on_traffic || child.has_action(CloseAction::Trap));
-    let has_peer = connection.remote_addrs.iter().any(AddrPattern::is_single);
+    let has_peer =
+        !connection.is_started_by_peer() && connection.remote_addrs.iter().any(AddrPattern::is_single);
     match activity {
         _ if !connection.negotiates() => ConnectionState::PoliciesOnly,
         Activity { established: true, has_child, .. } if *has_child || connection.children.is_empty() => {

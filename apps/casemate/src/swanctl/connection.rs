@@ -10,8 +10,8 @@ use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan, LocalAuth,
-    LocalMethod, PacketLimits, RemoteAuth, RemoteMethod, SendCert, Shunt, StartAction, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
+    PacketLimits, SendCert, Shunt, StartAction, Unique,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -107,14 +107,6 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
     let (children, shunts) = children(resolved, peer, context);
-    if initiates_nothing(&local, &remote)
-        && children.iter().any(|child| child.start_action != StartAction::default())
-    {
-        keys.section_error(
-            "the peer authenticates itself by EAP and must start the IKE SA, but a child has a start_action: \
-             none was expected",
-        );
-    }
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
@@ -148,13 +140,15 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
         packet_limits,
     };
+    if connection.is_started_by_peer()
+        && connection.children.iter().any(|child| child.start_action != StartAction::default())
+    {
+        keys.section_error(
+            "the peer authenticates itself by EAP and must start the IKE SA, but a child has a start_action: \
+             none was expected",
+        );
+    }
     ParsedConnection { connection, own, conditions }
-}
-
-/// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the
-/// initiator does so, too (RFC 5998).
-const fn initiates_nothing(local: &LocalAuth, remote: &RemoteAuth) -> bool {
-    matches!(remote.method, RemoteMethod::Eap(_)) && !matches!(local.method, LocalMethod::Eap(_))
 }
 
 const CHILDLESS: [(&str, Childless); 4] = [

@@ -134,6 +134,10 @@ impl Connection {
     /// there is a route. Ours is the first one of the same IP version, if the connection names one; otherwise
     /// the source address on the route.
     pub fn path(&self, lookup: Lookup, routes: &dyn Routes) -> Result<Path, InitiateError> {
+        #[cfg(feature = "eap")]
+        if self.is_started_by_peer() {
+            return Err(InitiateError::OnlyPeer);
+        }
         let remote_addrs = single_addrs(&self.remote_addrs, lookup, routes)?;
         let local_addrs = single_addrs(&self.local_addrs, lookup, routes)?;
         let source_for = |remote: IpAddr| {
@@ -149,6 +153,14 @@ impl Connection {
             local: SocketAddr::new(local, self.local_port),
             remote: SocketAddr::new(remote, self.remote_port),
         })
+    }
+
+    /// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the
+    /// initiator does so, too (RFC 5998).
+    #[cfg(feature = "eap")]
+    pub const fn is_started_by_peer(&self) -> bool {
+        matches!(self.remote.method, RemoteMethod::Eap(_))
+            && !matches!(self.local.method, LocalMethod::Eap(_))
     }
 
     /// Whether another sequence of requests follows after `sequences` without a response.

@@ -166,11 +166,10 @@ impl Ike {
         let allows_another = connection.allows_another_sequence(attempts.into());
         self.shared.events.push_back(Event::InitiateFailed { connection: connection.clone(), error });
         let is_repeated = match error {
-            InitiateError::NoRemoteAddress => false,
             InitiateError::UnknownHost | InitiateError::NoRoute => {
                 allows_another || children.iter().any(|child| child.is_kept_up())
             }
-            InitiateError::Pending | InitiateError::Full | InitiateError::Provider => allows_another,
+            error => allows_another && !error.is_final(),
         };
         if is_repeated {
             let at = retry_at(attempts, &mut self.step(host, context));

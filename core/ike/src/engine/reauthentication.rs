@@ -6,7 +6,7 @@
 use super::Ike;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
-use crate::{Context, DownReason, Event, ForgottenSign, Host, IkeSaId, InitiateError, Lookup, Role};
+use crate::{Context, DownReason, Event, ForgottenSign, Host, IkeSaId, Lookup, Role};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use core::time::Duration;
@@ -45,7 +45,7 @@ impl Ike {
         match path.and_then(begin) {
             Ok(id) => self.update_common(id, |common| common.predecessor = Some(predecessor)),
             // Only the peer can start the new IKE SA.
-            Err(InitiateError::NoRemoteAddress) => {
+            Err(error) if error.is_final() => {
                 self.apply_to_sa(old, host, context, |sa, step| sa.close(DownReason::Reauth, step));
             }
             Err(error) => self.shared.events.push_back(Event::InitiateFailed { connection, error }),

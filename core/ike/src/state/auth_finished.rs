@@ -109,7 +109,14 @@ impl AuthSent {
             path_search: PathSearch::OFF,
             tasks,
         };
-        let established = Box::new(Established::new(common, channel, contents, step));
+        let established = Established::new(common, channel, contents, step);
+        #[cfg(feature = "eap")]
+        let established = {
+            let mut established = established;
+            established.limit_authentication(content, step);
+            established
+        };
+        let established = Box::new(established);
         established.start_next_task(common, step)
     }
 }

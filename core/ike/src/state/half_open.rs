@@ -175,9 +175,15 @@ impl HalfOpen {
         }
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
+        #[cfg(feature = "eap")]
+        let lifetime = super::auth_lifetime::announcement(common, step);
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             write_proof(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
+            #[cfg(feature = "eap")]
+            if let Some(lifetime) = &lifetime {
+                out.notify(&Notify::new(NotifyType::AUTH_LIFETIME, lifetime))?;
+            }
             leased.write(out)?;
             match &first_child {
                 FirstChild::Accepted(response) => response.write(None, out),

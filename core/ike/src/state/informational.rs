@@ -74,6 +74,8 @@ impl Established {
         if let Some(token) = PeerToken::from_message(content) {
             self.channel.peer_token = Some(token);
         }
+        #[cfg(feature = "eap")]
+        self.limit_authentication(content, step);
         let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);
         // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.

@@ -9,6 +9,8 @@
 //! transition.
 
 mod auth_finished;
+#[cfg(feature = "eap")]
+mod auth_lifetime;
 mod auth_sent;
 mod config_payload;
 mod create_child;
