@@ -2,6 +2,8 @@
 
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
+pub(crate) use credentials::EapSession;
+#[cfg(feature = "eap")]
 pub(crate) mod eap;
 mod signature;
 
