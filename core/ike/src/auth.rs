@@ -29,6 +29,8 @@ pub(crate) struct PeerAuthenticated {
     scope: AuthScope,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
+    #[cfg(feature = "eap")]
+    assigned_addrs: Vec<IpAddr>,
 }
 
 impl PeerAuthenticated {
@@ -163,6 +165,8 @@ pub(crate) fn verify(
         scope,
         #[cfg(feature = "eap")]
         eap_identity: None,
+        #[cfg(feature = "eap")]
+        assigned_addrs: Vec::new(),
     })
 }
 

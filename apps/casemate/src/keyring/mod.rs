@@ -9,12 +9,13 @@ mod shared_keys;
 mod unusable;
 mod verifier;
 
+use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::EapCredentials;
+use casemate_eap::{Authenticator, EapCredentials};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
-use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
+use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
 use eap_passwords::EapPasswords;
 pub use load::KeyFileError;
@@ -36,6 +37,8 @@ pub struct Keyring {
     listed: Vec<ListedFile>,
     /// Refused peers, for the log.
     refusals: Mutex<Vec<RefusedPeer>>,
+    /// AAA servers for peers that use EAP.
+    radius: Option<RadiusLink>,
 }
 
 /// A certificate or CRL that was read.
@@ -97,7 +100,13 @@ impl Keyring {
             verifiers: Vec::new(),
             listed: Vec::new(),
             refusals: Mutex::default(),
+            radius: None,
         }
+    }
+
+    /// Has AAA servers authenticate the peers of connections that want it.
+    pub(crate) fn use_radius(&mut self, link: Option<RadiusLink>) {
+        self.radius = link;
     }
 
     /// Returns the refusals since the last call.
@@ -128,6 +137,11 @@ impl Credentials for Keyring {
 
     fn eap(&self) -> &dyn EapCredentials {
         &self.eap
+    }
+
+    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
+        let link = self.radius.clone()?;
+        Some(Box::new(RelayAuthenticator::new(link, session)))
     }
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {

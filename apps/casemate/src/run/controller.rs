@@ -2,6 +2,7 @@
 
 use super::ike::IkeState;
 use super::key_log::KeyLog;
+use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
 use crate::command::{self, PendingCommand};
 use crate::config_source::{ConfigSource, LoadedConfig};
@@ -80,6 +81,8 @@ pub(super) struct RunController {
     trace: Option<RunningTrace>,
     /// Values for clients of metrics, if they are served.
     pub(super) metrics: Option<MetricsCollector>,
+    /// AAA servers and the sessions that they have accepted.
+    pub(super) radius: RadiusState,
 }
 
 impl RunController {
@@ -111,6 +114,7 @@ impl RunController {
             vici: None,
             trace: None,
             metrics: None,
+            radius: RadiusState::default(),
         }
     }
 
@@ -128,6 +132,7 @@ impl RunController {
     pub(super) fn report_end(&mut self) {
         let sent = self.manager.stopping();
         self.check_sent(sent);
+        self.radius.stop();
     }
 
     /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
@@ -176,7 +181,10 @@ impl RunController {
         loaded: LoadedConfig,
         context: &mut EndpointContext,
     ) -> Result<(), String> {
-        let before = mem::replace(&mut self.keyring, Arc::new(loaded.keyring));
+        let mut keyring = loaded.keyring;
+        self.radius.configure(loaded.radius.as_ref(), &self.control)?;
+        keyring.use_radius(self.radius.link());
+        let before = mem::replace(&mut self.keyring, Arc::new(keyring));
         context.set_credentials(self.keyring.clone());
         self.has_quick_crash_detection = loaded.charon.quick_crash_detection;
         context.with(|endpoint, _| endpoint.set_retransmission(loaded.charon.retransmission));
@@ -292,6 +300,8 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
+        let problems = self.radius.serve(&mut handle.lock());
+        problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
         self.serve_clients(handle);
         self.collect_metrics(handle);
         Ok(())
@@ -305,6 +315,9 @@ impl EngineHandler for RunController {
     fn on_tick(&mut self) {
         let sent = self.manager.keep_alive();
         self.check_sent(sent);
+        if self.radius.wants_tick() {
+            self.control.wake_loop();
+        }
     }
 
     fn on_reconciled(&mut self) {
@@ -337,7 +350,8 @@ impl EngineHandler for RunController {
         if let Some(metrics) = &mut self.metrics {
             metrics.on_notice(notice);
         }
-        if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
+        let is_for_vici = self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice));
+        if self.radius.on_notice(notice) || is_for_vici {
             self.control.wake_loop();
         }
         let mut refusals = self.keyring.take_refusals();

@@ -13,6 +13,7 @@ mod description;
 mod ike;
 mod key_log;
 mod manual;
+mod radius;
 mod reload;
 mod start;
 mod vici;

@@ -9,6 +9,7 @@ use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
+use casemate_ike::config::SERVER_POOL;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
     PacketLimits, SendCert, Shunt, Unique,
@@ -176,7 +177,7 @@ fn encapsulation(text: &str) -> Result<Encapsulation, String> {
 }
 
 fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {
-    if pools.iter().any(|pool| pool == name) {
+    if name == SERVER_POOL || pools.iter().any(|pool| pool == name) {
         return Ok(name.into());
     }
     Err("there is no such pool: the name of a section in `pools` was expected".into())

@@ -179,6 +179,8 @@ impl HalfOpen {
         common.path = path;
         let remote = common.path.remote.ip();
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
+        #[cfg(feature = "eap")]
+        leased.set_assigned(peer.assigned_addrs());
         let leasing =
             content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
         let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
