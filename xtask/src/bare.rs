@@ -165,13 +165,15 @@ ESP and AH in both modes, fragments, replays, and IKEv2. --board NAME (ARMv6, Th
 of them.";
 
 /// Our crates and the adapters for devices. They depend on everything in core/.
-const NO_STD_CRATES: [&str; 11] = [
+const NO_STD_CRATES: [&str; 13] = [
     "--package",
     "casemate-smoltcp",
     "--package",
     "casemate-lwip",
     "--package",
     "casemate-pki",
+    "--package",
+    "casemate-radius",
     "--package",
     "casemate-sched",
     "--package",

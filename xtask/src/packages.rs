@@ -106,6 +106,13 @@ const SCHEMAS: &[Package] = &[Package {
     program: "/usr/lib/python3/dist-packages/jsonschema/__init__.py",
 }];
 
+/// RADIUS server and its client (apps/casemate). Debian starts the server when it is installed, unless a policy
+/// forbids it; the tests start their own.
+const AAA: &[Package] = &[
+    Package { name: "freeradius", program: "/usr/sbin/freeradius" },
+    Package { name: "freeradius-utils", program: "radclient" },
+];
+
 /// Compiler for libFuzzer (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -135,7 +142,7 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS].map(|group| absent(&[group])).into();
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);

@@ -115,7 +115,7 @@ fn a_request_begins_with_its_message_authenticator_and_splits_eap() {
 }
 
 #[test]
-fn only_a_proven_response_of_the_server_counts() {
+fn cve_2024_3596_only_a_proven_response_of_the_server_counts() {
     let mut it = Fixture::new(1);
     let (id, sent) = it.ask(access(&[2, 1, 0, 5, 1]), None);
     let other = SocketAddr::from(([192, 0, 2, 8], 1812));

@@ -143,6 +143,8 @@ impl Sessions {
             }
             for ike in named {
                 if let Some(session) = self.active.get_mut(&ike) {
+                    // The record of its end has the last counters.
+                    session.read(ike, context);
                     session.cause = Some(TerminateCause::AdminReset);
                 }
                 let close =

@@ -18,7 +18,7 @@ pub(super) const PLUGINS: Schema = Schema { keys: &[], sections: &["=eap-radius"
 const NO_GROUPS: &str = "groups of a connection are not implemented";
 const BY_SERVER: &str = "each server has its own: a section in `servers` was expected";
 
-const EAP_RADIUS: Schema = Schema {
+pub(super) const EAP_RADIUS: Schema = Schema {
     keys: &[
         ("load", Rule::Ignored),
         ("accounting", Rule::Read),
@@ -46,7 +46,7 @@ const EAP_RADIUS: Schema = Schema {
 
 const SERVERS: Schema = Schema { keys: &[], sections: &[""] };
 
-const SERVER: Schema = Schema {
+pub(super) const SERVER: Schema = Schema {
     keys: &[
         ("address", Rule::Read),
         ("secret", Rule::Read),
@@ -65,7 +65,7 @@ const SERVER: Schema = Schema {
 
 const FOR_ALL: &str = "it is the same for all servers: it was expected in `eap-radius`";
 
-const DAE: Schema = Schema {
+pub(super) const DAE: Schema = Schema {
     keys: &[("enable", Rule::Read), ("listen", Rule::Read), ("port", Rule::Read), ("secret", Rule::Read)],
     sections: &[],
 };
