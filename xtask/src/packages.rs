@@ -106,8 +106,7 @@ const SCHEMAS: &[Package] = &[Package {
     program: "/usr/lib/python3/dist-packages/jsonschema/__init__.py",
 }];
 
-/// RADIUS server and its client (apps/casemate). Debian starts the server when it is installed, unless a policy
-/// forbids it; the tests start their own.
+/// RADIUS server and its client (apps/casemate).
 const AAA: &[Package] = &[
     Package { name: "freeradius", program: "/usr/sbin/freeradius" },
     Package { name: "freeradius-utils", program: "radclient" },
@@ -156,12 +155,24 @@ fn install_for_tests() -> Result<Option<String>> {
         if let Err(failure) = install_packages(&prefix, group) {
             println!("{failure}");
         }
+        if group.contains(&"freeradius") {
+            stop_radius_service(&prefix);
+        }
     }
     if absent.is_empty() {
         // The current lists may suffice.
         return Ok(None);
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
+}
+
+/// Ends the service that Debian starts when it installs the RADIUS server: the tests start their own server.
+fn stop_radius_service(prefix: &[&str]) {
+    let line = [prefix, &["systemctl", "disable", "--now", "freeradius.service"]].concat();
+    // Fails without systemd, where nothing was started.
+    if let Some((program, arguments)) = line.split_first() {
+        shell::succeeds(shell::command(program).args(arguments));
+    }
 }
 
 /// Unpacks promtool in the target directory, unless it is there or installed. Without it, the tests that need

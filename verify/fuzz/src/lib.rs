@@ -13,6 +13,7 @@ mod datapath;
 mod ike;
 mod input;
 mod pki;
+mod radius;
 pub mod regressions;
 mod rohc;
 mod stack;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     pki::CERTIFICATE,
     pki::CRL,
     pki::PEM,
+    radius::TARGET,
     datapath::inbound::TARGET,
     datapath::outbound::TARGET,
     datapath::replay::TARGET,
