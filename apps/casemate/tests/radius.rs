@@ -72,14 +72,14 @@ fn initiate(charon: &Charon<'_>, child: &str) -> Result<(), String> {
 }
 
 /// Gateway, server and peer.
-struct Scene<'n> {
+struct Setup<'n> {
     net: &'n TestNet,
     gateway: Running,
     server: FreeRadius,
     charon: Charon<'n>,
 }
 
-impl<'n> Scene<'n> {
+impl<'n> Setup<'n> {
     /// `radius` are keys of the section `eap-radius`.
     fn start(net: &'n TestNet, users: &str, radius: &str, methods: &[(&str, &str)]) -> Option<Self> {
         let server = FreeRadius::start(&net.right, &Settings { port: PORT, users })?;
@@ -124,12 +124,12 @@ fn each_method_of_the_server_authenticates_a_peer() {
     }
     fs::write(to.join("swanctl.conf"), peer(&methods)).unwrap();
     charon.swanctl.output(&["--load-all", "--noprompt"]);
-    let scene = Scene { net: &net, gateway: running, server, charon };
+    let setup = Setup { net: &net, gateway: running, server, charon };
     for (method, _) in methods {
-        scene.establish(method);
+        setup.establish(method);
         let status = net.right.status();
         assert_eq!(status["ike_sas"][0]["vips"][0], "10.77.0.9", "Framed-IP-Address: {status:#}");
-        scene.terminate(method);
+        setup.terminate(method);
     }
 }
 
@@ -138,15 +138,15 @@ fn a_peer_is_refused_unless_server_and_secret_are_right() {
     let Some(net) = TestNet::build("radius_refused") else { return };
     let radius = format!("retransmit_tries = 1\nretransmit_timeout = 0.3\n{}", one_server(SECRET));
     let wrong_password = USERS.replace("sesame", "barley");
-    let Some(scene) = Scene::start(&net, &wrong_password, &radius, MSCHAPV2) else { return };
-    initiate(&scene.charon, "eap-mschapv2").unwrap_err();
-    eventually("the server's refusal", || scene.gateway.log().contains("RADIUS server refuses"));
+    let Some(setup) = Setup::start(&net, &wrong_password, &radius, MSCHAPV2) else { return };
+    initiate(&setup.charon, "eap-mschapv2").unwrap_err();
+    eventually("the server's refusal", || setup.gateway.log().contains("RADIUS server refuses"));
     let wrong_secret =
         format!("retransmit_tries = 1\nretransmit_timeout = 0.3\n{}", one_server("not that secret"));
     fs::write(net.right.file("conf"), gateway("eap_id = %any", &wrong_secret)).unwrap();
     assert!(net.right.casemate(&["reload"]).status.success());
-    initiate(&scene.charon, "eap-mschapv2").unwrap_err();
-    eventually("no answer counts", || scene.gateway.log().contains("no RADIUS server has answered"));
+    initiate(&setup.charon, "eap-mschapv2").unwrap_err();
+    eventually("no answer counts", || setup.gateway.log().contains("no RADIUS server has answered"));
     assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
 }
 
@@ -158,8 +158,8 @@ fn the_second_server_serves_if_the_first_is_dead() {
          servers {{ dead {{ address = 127.0.0.1\n auth_port = 1900\n secret = \"{SECRET}\"\n preference = 1 }}\n\
          live {{ address = 127.0.0.1\n auth_port = {PORT}\n secret = \"{SECRET}\" }} }}"
     );
-    let Some(scene) = Scene::start(&net, USERS, &radius, MSCHAPV2) else { return };
-    scene.establish("eap-mschapv2");
+    let Some(setup) = Setup::start(&net, USERS, &radius, MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
 }
 
 #[test]
@@ -169,18 +169,18 @@ fn a_session_is_recorded_and_ends_when_the_server_wants() {
         "accounting = yes\n dae {{ enable = yes\n listen = 127.0.0.1\n secret = \"{SECRET}\" }}\n{}",
         one_server(SECRET)
     );
-    let Some(scene) = Scene::start(&net, USERS, &radius, MSCHAPV2) else { return };
-    scene.establish("eap-mschapv2");
+    let Some(setup) = Setup::start(&net, USERS, &radius, MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
     let name = "User-Name = \"carol\"";
     let class = "Class = 0x6775657374";
     let addr = "Framed-IP-Address = 10.77.0.9";
-    scene.wait_for_record(&["Acct-Status-Type = Start", name, class, addr]);
+    setup.wait_for_record(&["Acct-Status-Type = Start", name, class, addr]);
     let output = radclient(&net, "disconnect", "User-Name=mallory");
     assert!(output.contains("Disconnect-NAK") && output.contains("Session-Context-Not-Found"), "{output}");
     let output = radclient(&net, "disconnect", "User-Name=carol");
     assert!(output.contains("Received Disconnect-ACK"), "{output}");
     net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-    scene.wait_for_record(&[
+    setup.wait_for_record(&[
         "Acct-Status-Type = Stop",
         name,
         class,
@@ -192,9 +192,9 @@ fn a_session_is_recorded_and_ends_when_the_server_wants() {
     let output = radclient(&net, "coa", "User-Name=carol");
     assert!(output.contains("Received CoA-NAK"), "{output}");
     // The record of the end of this host is not lost.
-    scene.establish("eap-mschapv2");
-    scene.wait_for_record(&["Acct-Status-Type = Start", "-2\""]);
-    let Scene { gateway, server, .. } = scene;
+    setup.establish("eap-mschapv2");
+    setup.wait_for_record(&["Acct-Status-Type = Start", "-2\""]);
+    let Setup { gateway, server, .. } = setup;
     assert!(gateway.stop().success());
     assert!(server.records().contains("Acct-Terminate-Cause = NAS-Reboot"), "{}", server.records());
 }
@@ -211,8 +211,8 @@ fn radclient(net: &TestNet, command: &str, attributes: &str) -> String {
 fn a_session_ends_after_its_timeout() {
     let Some(net) = TestNet::build("radius_timeout") else { return };
     let users = USERS.replace(" Class", " Session-Timeout := 2,\n Class");
-    let Some(scene) = Scene::start(&net, &users, &one_server(SECRET), MSCHAPV2) else { return };
-    scene.establish("eap-mschapv2");
+    let Some(setup) = Setup::start(&net, &users, &one_server(SECRET), MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
     net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-    assert!(scene.charon.swanctl.output(&["--list-sas"]).is_empty());
+    assert!(setup.charon.swanctl.output(&["--list-sas"]).is_empty());
 }

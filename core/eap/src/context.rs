@@ -92,9 +92,9 @@ impl Authenticated {
         }
     }
 
-    /// Returns the result of a method that an AAA server has run. `kind` is the EAP type of its requests; 0 if
-    /// there was none. The server need not name a key only for types that are known to derive none: MD5, OTP
-    /// and GTC (RFC 3748 sections 5.4 to 5.6). A key of another length than RFC 3748 demands is none.
+    /// Returns the result of a method that an AAA server has run. `kind` is the EAP type of its requests; 0
+    /// if there was none. Only types that derive no key need none: MD5, OTP and GTC (RFC 3748 sections 5.4
+    /// to 5.6). A key that is shorter than RFC 3748 demands is none.
     pub fn by_server(
         kind: u8,
         identity: Vec<u8>,

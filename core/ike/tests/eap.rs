@@ -410,7 +410,7 @@ fn without_a_server_the_peer_is_refused() {
     assert_eq!(pair.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
 }
 
-/// Nobody here knows whether the method of the server authenticates both sides (RFC 5998 section 4).
+/// This host does not know whether the method of the server authenticates both sides (RFC 5998 section 4).
 #[test]
 fn a_relayed_method_does_not_authenticate_this_host() {
     let pair = run(relayed(Relay::default(), |left, right| {

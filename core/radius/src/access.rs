@@ -1,13 +1,12 @@
 //! Access-Request, and the responses to it (RFC 2865 section 4, RFC 3579).
 
 use crate::attribute::{
-    ACCT_INTERIM_INTERVAL, CALLED_STATION_ID, CALLING_STATION_ID, CLASS, EAP_MESSAGE, FRAMED,
-    FRAMED_IP_ADDRESS, FRAMED_IPV6_ADDRESS, NAS_IDENTIFIER, NAS_IP_ADDRESS, NAS_IPV6_ADDRESS, NAS_PORT_TYPE,
-    SERVICE_TYPE, SESSION_TIMEOUT, STATE, TERMINATION_ACTION, USER_NAME, VIRTUAL,
+    ACCT_INTERIM_INTERVAL, CALLED_ID, CALLING_ID, CLASS, EAP_MESSAGE, FRAMED, FRAMED_IP_ADDRESS,
+    FRAMED_IPV6_ADDRESS, NAS_IDENTIFIER, NAS_IP_ADDRESS, NAS_IPV6_ADDRESS, NAS_PORT_TYPE, SERVICE_TYPE,
+    SESSION_TIMEOUT, STATE, TERMINATION_ACTION, USER_NAME, VIRTUAL,
 };
-use crate::mppe::master_session_key;
 use crate::packet::{Code, Packet};
-use crate::proof::{verify_digest, verify_message};
+use crate::proof::{master_session_key, verify_digest, verify_message};
 use crate::writer::Writer;
 use crate::{Algorithms, RadiusFault};
 use alloc::string::String;
@@ -31,9 +30,9 @@ pub struct AccessRequest {
     /// Address of this host, to which the peer has sent its packets.
     pub nas_addr: IpAddr,
     /// That address with its port, as text.
-    pub called_station: String,
+    pub called_id: String,
     /// Address and port of the peer, as text.
-    pub calling_station: String,
+    pub calling_id: String,
 }
 
 /// What the server has decided.
@@ -87,8 +86,8 @@ impl AccessRequest {
         write_nas(self.nas_addr, nas_identifier, out);
         out.number(NAS_PORT_TYPE, VIRTUAL);
         out.number(SERVICE_TYPE, FRAMED);
-        out.attribute(CALLED_STATION_ID, self.called_station.as_bytes());
-        out.attribute(CALLING_STATION_ID, self.calling_station.as_bytes());
+        out.attribute(CALLED_ID, self.called_id.as_bytes());
+        out.attribute(CALLING_ID, self.calling_id.as_bytes());
         if let Some(state) = &self.state {
             out.attribute(STATE, state);
         }

@@ -4,8 +4,7 @@ use crate::access::write_nas;
 use crate::attribute::{
     ACCT_INPUT_GIGAWORDS, ACCT_INPUT_OCTETS, ACCT_INPUT_PACKETS, ACCT_OUTPUT_GIGAWORDS, ACCT_OUTPUT_OCTETS,
     ACCT_OUTPUT_PACKETS, ACCT_SESSION_ID, ACCT_SESSION_TIME, ACCT_STATUS_TYPE, ACCT_TERMINATE_CAUSE,
-    CALLED_STATION_ID, CALLING_STATION_ID, CLASS, FRAMED_IP_ADDRESS, FRAMED_IPV6_ADDRESS, NAS_PORT_TYPE,
-    USER_NAME, VIRTUAL,
+    CALLED_ID, CALLING_ID, CLASS, FRAMED_IP_ADDRESS, FRAMED_IPV6_ADDRESS, NAS_PORT_TYPE, USER_NAME, VIRTUAL,
 };
 use crate::writer::Writer;
 use alloc::string::String;
@@ -86,9 +85,9 @@ pub struct AccountingRequest {
     /// Address of this host.
     pub nas_addr: IpAddr,
     /// That address with its port, as text.
-    pub called_station: String,
+    pub called_id: String,
     /// Address and port of the peer, as text.
-    pub calling_station: String,
+    pub calling_id: String,
     /// Time since the session began.
     pub duration: Duration,
     /// What it has carried.
@@ -107,8 +106,8 @@ impl AccountingRequest {
         out.attribute(USER_NAME, &self.user_name);
         write_nas(self.nas_addr, nas_identifier, out);
         out.number(NAS_PORT_TYPE, VIRTUAL);
-        out.attribute(CALLED_STATION_ID, self.called_station.as_bytes());
-        out.attribute(CALLING_STATION_ID, self.calling_station.as_bytes());
+        out.attribute(CALLED_ID, self.called_id.as_bytes());
+        out.attribute(CALLING_ID, self.calling_id.as_bytes());
         self.classes.iter().for_each(|class| out.attribute(CLASS, class));
         for addr in &self.addrs {
             match addr {

@@ -19,9 +19,9 @@ pub(crate) const SESSION_TIMEOUT: u8 = 27;
 /// Termination-Action (RFC 2865 section 5.29).
 pub(crate) const TERMINATION_ACTION: u8 = 29;
 /// Called-Station-Id (RFC 2865 section 5.30).
-pub(crate) const CALLED_STATION_ID: u8 = 30;
+pub(crate) const CALLED_ID: u8 = 30;
 /// Calling-Station-Id (RFC 2865 section 5.31).
-pub(crate) const CALLING_STATION_ID: u8 = 31;
+pub(crate) const CALLING_ID: u8 = 31;
 /// NAS-Identifier (RFC 2865 section 5.32).
 pub(crate) const NAS_IDENTIFIER: u8 = 32;
 /// Acct-Status-Type (RFC 2866 section 5.1).

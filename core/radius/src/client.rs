@@ -4,13 +4,12 @@ use crate::access::{AccessRequest, AccessResponse};
 use crate::accounting::AccountingRequest;
 use crate::packet::{Code, Packet};
 use crate::proof::{verify_digest, verify_message};
+use crate::server::{Retransmission, Server, ServerId, Service};
 use crate::writer::Writer;
 use crate::{Algorithms, RadiusFault};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
-use casemate_crypto::SecretBytes;
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -18,61 +17,6 @@ use core::time::Duration;
 pub const MAX_SERVERS: usize = 16;
 /// Time for which a server that has not answered comes behind the others.
 const AVOIDED: Duration = Duration::from_secs(60);
-
-/// An AAA server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
-    /// Name in the configuration, for messages.
-    pub name: String,
-    /// Where Access-Requests go.
-    pub auth: SocketAddr,
-    /// Where Accounting-Requests go.
-    pub acct: SocketAddr,
-    /// Shared secret.
-    pub secret: SecretBytes,
-    /// NAS-Identifier of this host.
-    pub nas_identifier: Vec<u8>,
-}
-
-/// Position of a server in the list of the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServerId(usize);
-
-/// What a request is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
-    /// Access-Request.
-    Authentication,
-    /// Accounting-Request.
-    Accounting,
-}
-
-/// When a request is sent again, with the names and the meaning of strongSwan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retransmission {
-    /// Number of transmissions to one server.
-    pub tries: u32,
-    /// Time until the second transmission.
-    pub timeout: Duration,
-    /// Factor by which each wait is longer than the one before, in thousandths.
-    pub base_permille: u32,
-}
-
-impl Retransmission {
-    /// Values of strongSwan.
-    pub const DEFAULT: Self = Self { tries: 4, timeout: Duration::from_secs(2), base_permille: 1_400 };
-    /// Longest wait.
-    const MAX_WAIT: Duration = Duration::from_secs(60);
-
-    /// Time to wait after this many transmissions.
-    fn wait(&self, sent: u32) -> Duration {
-        let longer = |wait: Duration, _| {
-            let wait = wait.saturating_mul(self.base_permille).checked_div(1_000).unwrap_or(wait);
-            wait.min(Self::MAX_WAIT)
-        };
-        (1..sent.min(64)).fold(self.timeout.min(Self::MAX_WAIT), longer)
-    }
-}
 
 /// Identifies a request of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,11 +153,10 @@ impl Client {
         let server = bound.map(|server| server.0).or_else(|| self.next_server(&[], now));
         self.last_id = self.last_id.saturating_add(1);
         let id = RequestId(self.last_id);
-        let Some(server) = server else {
-            self.events.push_back(Event { request: id, answer: Answer::NoServer });
-            return Ok(id);
-        };
-        self.send_first(id, body, server, Vec::new(), bound.is_some(), now, algorithms)?;
+        match server {
+            Some(at) => self.send_first(id, body, at, Vec::new(), bound.is_some(), now, algorithms)?,
+            None => self.events.push_back(Event { request: id, answer: Answer::NoServer }),
+        }
         Ok(id)
     }
 
@@ -303,8 +246,7 @@ impl Client {
                 Answer::Accounted
             }
         };
-        let request = outstanding.id;
-        let server = outstanding.server;
+        let (request, server) = (outstanding.id, outstanding.server);
         self.outstanding.swap_remove(at);
         if let Some(state) = self.servers.get_mut(server) {
             state.avoided_until = Duration::ZERO;
@@ -362,19 +304,9 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// Number of requests that await an answer.
-    pub fn outstanding(&self) -> usize {
-        self.outstanding.len()
-    }
-}
-
-impl Server {
-    /// Where the requests of a service go.
-    pub const fn addr(&self, service: Service) -> SocketAddr {
-        match service {
-            Service::Authentication => self.auth,
-            Service::Accounting => self.acct,
-        }
+    /// Whether a request awaits an answer.
+    pub fn has_outstanding(&self) -> bool {
+        !self.outstanding.is_empty()
     }
 }
 

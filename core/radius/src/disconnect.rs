@@ -2,7 +2,7 @@
 
 use crate::RadiusFault;
 use crate::attribute::{
-    ACCT_SESSION_ID, CALLED_STATION_ID, CALLING_STATION_ID, ERROR_CAUSE, EVENT_TIMESTAMP, FRAMED_IP_ADDRESS,
+    ACCT_SESSION_ID, CALLED_ID, CALLING_ID, ERROR_CAUSE, EVENT_TIMESTAMP, FRAMED_IP_ADDRESS,
     MESSAGE_AUTHENTICATOR, NAS_IDENTIFIER, NAS_IP_ADDRESS, NAS_IPV6_ADDRESS, NAS_PORT_TYPE, SERVICE_TYPE,
     USER_NAME,
 };
@@ -47,7 +47,7 @@ pub struct DisconnectRequest {
     /// Framed-IP-Address.
     pub addr: Option<Ipv4Addr>,
     /// Calling-Station-Id.
-    pub calling_station: Option<Vec<u8>>,
+    pub calling_id: Option<Vec<u8>>,
 }
 
 /// A request of the server, verified.
@@ -111,7 +111,7 @@ fn sessions(packet: &Packet<'_>) -> Result<DisconnectRequest, ErrorCause> {
         match attribute.kind {
             USER_NAME => request.user_name = Some(value.into()),
             ACCT_SESSION_ID => request.session_id = Some(value.into()),
-            CALLING_STATION_ID => request.calling_station = Some(value.into()),
+            CALLING_ID => request.calling_id = Some(value.into()),
             FRAMED_IP_ADDRESS => {
                 let octets: [u8; 4] = value.try_into().map_err(|_| ErrorCause::UnsupportedAttribute)?;
                 request.addr = Some(octets.into());
@@ -122,7 +122,7 @@ fn sessions(packet: &Packet<'_>) -> Result<DisconnectRequest, ErrorCause> {
             | NAS_IDENTIFIER
             | NAS_PORT_TYPE
             | SERVICE_TYPE
-            | CALLED_STATION_ID
+            | CALLED_ID
             | EVENT_TIMESTAMP
             | MESSAGE_AUTHENTICATOR => {}
             _ => return Err(ErrorCause::UnsupportedAttribute),

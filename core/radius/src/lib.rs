@@ -3,8 +3,8 @@
 //! (RFC 5176).
 //!
 //! [`Client`] takes requests, datagrams and the time, and gives datagrams and answers. RADIUS proves packets
-//! with MD5 alone. Therefore each Access-Request and each response to one must contain a Message-Authenticator,
-//! which RFC 2865 does not demand (CVE-2024-3596); responses without it are discarded.
+//! with MD5 alone. Therefore each Access-Request and each response to one must contain a
+//! Message-Authenticator, which RFC 2865 does not demand (CVE-2024-3596); responses without it are discarded.
 //!
 //! No I/O, no clock, no random generator of its own. `no_std` with alloc. Times are durations since an origin
 //! of the caller's choice.
@@ -19,18 +19,15 @@ mod accounting;
 mod attribute;
 mod client;
 mod disconnect;
-mod fault;
-mod mppe;
 mod packet;
 mod proof;
+mod server;
 mod writer;
 
 pub use access::{AccessRequest, AccessResponse, TerminationAction, Verdict};
 pub use accounting::{AccountingRequest, AccountingStatus, TerminateCause, Usage};
-pub use client::{
-    Answer, Client, Event, MAX_SERVERS, RequestId, Retransmission, Server, ServerId, Service, Transmit,
-};
+pub use client::{Answer, Client, Event, MAX_SERVERS, RequestId, Transmit};
 pub use disconnect::{DisconnectRequest, Dynamic, ErrorCause};
-pub use fault::RadiusFault;
-pub use packet::{Attribute, Code, MAX_PACKET, Packet};
+pub use packet::{Attribute, Code, MAX_PACKET, Packet, RadiusFault};
 pub use proof::Algorithms;
+pub use server::{Retransmission, Server, ServerId, Service};

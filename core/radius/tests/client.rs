@@ -32,8 +32,8 @@ fn access(eap: &[u8]) -> AccessRequest {
         eap: eap.to_vec(),
         state: None,
         nas_addr: [192, 0, 2, 9].into(),
-        called_station: "192.0.2.9[500]".into(),
-        calling_station: "192.0.2.1[500]".into(),
+        called_id: "192.0.2.9[500]".into(),
+        calling_id: "192.0.2.1[500]".into(),
     }
 }
 
@@ -169,7 +169,7 @@ fn a_silent_server_is_asked_again_and_then_the_next_one() {
     it.sent_at(10);
     let event = it.client.next_event().unwrap();
     assert_eq!((event.request, event.answer), (id, Answer::NoServer));
-    assert_eq!((it.client.outstanding(), it.client.next_timeout()), (0, None));
+    assert_eq!((it.client.has_outstanding(), it.client.next_timeout()), (false, None));
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn a_record_counts_beyond_32_bits() {
         classes: vec![vec![1, 2]],
         addrs: vec![[10, 77, 0, 9].into()],
         nas_addr: [192, 0, 2, 9].into(),
-        called_station: "192.0.2.9[500]".into(),
-        calling_station: "192.0.2.1[500]".into(),
+        called_id: "192.0.2.9[500]".into(),
+        calling_id: "192.0.2.1[500]".into(),
         duration: Duration::from_secs(61),
         usage: Usage { input_bytes: (3 << 32) + 5, input_packets: 6, output_bytes: 7, output_packets: 8 },
     };

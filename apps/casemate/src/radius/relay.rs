@@ -1,7 +1,7 @@
 //! An authenticator that passes EAP packets on to a RADIUS server (RFC 3579).
 
+use super::host_id;
 use super::service::{AccessAnswer, RadiusLink, Report};
-use super::station;
 use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS,
 };
@@ -22,8 +22,8 @@ pub(crate) struct RelayAuthenticator {
     link: RadiusLink,
     ike: IkeSaId,
     nas_addr: IpAddr,
-    called_station: String,
-    calling_station: String,
+    called_id: String,
+    calling_id: String,
     /// EAP identity of the peer, once it is known.
     identity: Option<Vec<u8>>,
     /// Identifier of the last request to the peer.
@@ -49,12 +49,12 @@ enum Stage {
 
 impl RelayAuthenticator {
     pub(crate) fn new(link: RadiusLink, session: &EapSession<'_>) -> Self {
-        let with_port = link.station_id_with_port;
+        let with_port = link.ids_have_port;
         Self {
             ike: session.ike,
             nas_addr: session.path.local.ip(),
-            called_station: station(session.path.local, with_port),
-            calling_station: station(session.path.remote, with_port),
+            called_id: host_id(session.path.local, with_port),
+            calling_id: host_id(session.path.remote, with_port),
             link,
             identity: session.identity.clone(),
             identifier: 0,
@@ -74,8 +74,8 @@ impl RelayAuthenticator {
             eap: encode(packet)?,
             state: self.state.take(),
             nas_addr: self.nas_addr,
-            called_station: self.called_station.clone(),
-            calling_station: self.calling_station.clone(),
+            called_id: self.called_id.clone(),
+            calling_id: self.calling_id.clone(),
         };
         self.stage = Stage::AskedServer(self.link.authenticate(request, self.server, self.ike));
         Ok(AuthenticatorStep::Pending)
@@ -162,7 +162,7 @@ impl RelayAuthenticator {
     }
 
     /// Ends the conversation after a fault.
-    fn conclude(&mut self, step: Result<AuthenticatorStep, EapFault>) -> AuthenticatorStep {
+    fn finish(&mut self, step: Result<AuthenticatorStep, EapFault>) -> AuthenticatorStep {
         step.unwrap_or_else(|fault| {
             self.stage = Stage::Ended;
             AuthenticatorStep::Failed(EapPacket::failure(self.identifier), fault)
@@ -173,17 +173,17 @@ impl RelayAuthenticator {
 impl Authenticator for RelayAuthenticator {
     fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
         let step = self.begin(context);
-        self.conclude(step)
+        self.finish(step)
     }
 
     fn receive(&mut self, response: &Eap<'_>, _: &mut EapContext<'_>) -> AuthenticatorStep {
         let step = self.on_response(response);
-        self.conclude(step)
+        self.finish(step)
     }
 
     fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
         let step = self.on_answer();
-        self.conclude(step)
+        self.finish(step)
     }
 
     fn identity(&self) -> Option<&[u8]> {

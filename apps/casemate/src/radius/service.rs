@@ -1,4 +1,4 @@
-//! The thread of the RADIUS client: orders and reports are passed through channels, datagrams through sockets.
+//! The thread of the RADIUS client. Orders and reports go through channels, datagrams through sockets.
 
 use crate::control::{Waker, signal};
 use crate::swanctl::{DynamicAuthorization, RadiusConfig};
@@ -38,7 +38,7 @@ enum Order {
         ike: IkeSaId,
         reply: Sender<AccessAnswer>,
     },
-    Account(Box<AccountingRequest>),
+    Record(Box<AccountingRequest>),
     Respond {
         to: SocketAddr,
         request: Box<Dynamic>,
@@ -72,7 +72,7 @@ pub(crate) struct RadiusLink {
     orders: Sender<Order>,
     waker: Arc<UnixStream>,
     reports: Sender<Report>,
-    pub(super) station_id_with_port: bool,
+    pub(super) ids_have_port: bool,
 }
 
 impl RadiusLink {
@@ -91,7 +91,7 @@ impl RadiusLink {
 
     /// Sends an Accounting-Request.
     pub(super) fn account(&self, request: AccountingRequest) {
-        self.order(Order::Account(Box::new(request)));
+        self.order(Order::Record(Box::new(request)));
     }
 
     /// Responds to a request of a server.
@@ -127,7 +127,7 @@ impl RadiusService {
             orders,
             waker: Arc::new(wakes_thread),
             reports: to_loop.clone(),
-            station_id_with_port: config.station_id_with_port,
+            ids_have_port: config.ids_have_port,
         };
         let state = ServiceThread {
             client: Client::new(config.servers.clone(), config.retransmission),
@@ -219,7 +219,7 @@ struct ServiceThread {
     awaited: HashMap<RequestId, Awaited>,
     started: Instant,
     last_report: Option<Instant>,
-    /// When the thread ends at the latest, once nobody gives orders any more.
+    /// When the thread ends at the latest, once no order can follow.
     ends_at: Option<Instant>,
 }
 
@@ -233,7 +233,7 @@ impl ServiceThread {
             self.client.handle_timeouts(now, &mut algorithms);
             self.send();
             self.deliver();
-            if self.ends_at.is_some_and(|end| Instant::now() >= end || self.client.outstanding() == 0) {
+            if self.ends_at.is_some_and(|end| Instant::now() >= end || !self.client.has_outstanding()) {
                 return;
             }
             self.wait();
@@ -288,7 +288,7 @@ impl ServiceThread {
                 }
             }
             Order::End => self.end(),
-            Order::Account(request) => {
+            Order::Record(request) => {
                 if let Err(fault) = self.client.account(*request, now, &mut algorithms) {
                     self.problem(&format!("Accounting-Request not sent: {fault}"));
                 }

@@ -1,8 +1,8 @@
 //! The sessions that RADIUS servers have accepted: accounting, their longest duration, and their end at the
 //! request of a server.
 
+use super::host_id;
 use super::service::RadiusLink;
-use super::station;
 use crate::swanctl::{Accounting, RadiusConfig};
 use casemate::{Context, Endpoint, Notice};
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, Path};
@@ -213,7 +213,7 @@ impl Session {
     }
 
     fn send(&self, status: AccountingStatus, accounting: &Accounting, link: &RadiusLink) {
-        let with_port = link.station_id_with_port;
+        let with_port = link.ids_have_port;
         link.account(AccountingRequest {
             status,
             session_id: self.id.clone(),
@@ -221,8 +221,8 @@ impl Session {
             classes: if accounting.sends_class { self.response.classes.clone() } else { Vec::new() },
             addrs: self.addrs.clone(),
             nas_addr: self.path.local.ip(),
-            called_station: station(self.path.local, with_port),
-            calling_station: station(self.path.remote, with_port),
+            called_id: host_id(self.path.local, with_port),
+            calling_id: host_id(self.path.remote, with_port),
             duration: self.duration,
             usage: self.usage(),
         });
@@ -241,14 +241,11 @@ impl Session {
 
     /// Whether a request of a server names this session.
     fn is(&self, wanted: &DisconnectRequest) -> bool {
-        let stations = [true, false].map(|with_port| station(self.path.remote, with_port));
+        let names = [true, false].map(|with_port| host_id(self.path.remote, with_port));
         wanted.user_name.as_ref().is_none_or(|name| *name == self.user_name)
             && wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
             && wanted.addr.is_none_or(|addr| self.addrs.contains(&IpAddr::V4(addr)))
-            && wanted
-                .calling_station
-                .as_ref()
-                .is_none_or(|name| stations.iter().any(|station| station.as_bytes() == name))
+            && wanted.calling_id.as_ref().is_none_or(|name| names.iter().any(|own| own.as_bytes() == name))
     }
 }
 

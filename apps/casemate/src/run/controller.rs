@@ -55,7 +55,7 @@ pub(super) struct RunController {
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     pub(super) responses: Vec<(Reply, String)>,
-    key_log: Option<KeyLog>,
+    pub(super) key_log: Option<KeyLog>,
     /// Source of the configuration; `None` with manual keys.
     pub(super) source: Option<Arc<ConfigSource>>,
     /// The files of the configuration at start.
@@ -273,19 +273,6 @@ impl RunController {
         };
         if metrics.step(&context) {
             self.control.wake_loop();
-        }
-    }
-
-    fn log_keys(&mut self, event: &Event) {
-        let Some(key_log) = &mut self.key_log else { return };
-        let saved = match event {
-            Event::Keys(keys) => key_log.add_ike(keys),
-            Event::ChildUp(up) => key_log.add_child(up),
-            _ => Ok(()),
-        };
-        if let Err(error) = saved {
-            let text = format!("{}: {error}", key_log.directory().display());
-            self.log.record(Message::new(Level::Error, LogCategory::SavedKeys, Subject::default(), text));
         }
     }
 }

@@ -86,8 +86,8 @@ pub struct RadiusConfig {
     pub servers: Vec<Server>,
     /// When requests are sent again.
     pub retransmission: Retransmission,
-    /// Whether stations are named with their ports.
-    pub station_id_with_port: bool,
+    /// Whether Called-Station-Id and Calling-Station-Id contain ports.
+    pub ids_have_port: bool,
     /// Accounting, if it is wanted.
     pub accounting: Option<Accounting>,
     /// Requests of servers to end sessions, if they are accepted.
@@ -146,7 +146,7 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
     Some(RadiusConfig {
         servers,
         retransmission,
-        station_id_with_port: keys.get("station_id_with_port", truth).unwrap_or(true),
+        ids_have_port: keys.get("station_id_with_port", truth).unwrap_or(true),
         accounting: accounting(&keys),
         dae,
     })

@@ -27,8 +27,8 @@ pub(crate) struct FreeRadius {
 }
 
 impl FreeRadius {
-    /// Starts a server on a host, at 127.0.0.1, and waits until it is ready. Notes the skipped test and returns
-    /// `None` if a program is missing.
+    /// Starts a server on a host, at 127.0.0.1, and waits until it is ready. Notes the skipped test and
+    /// returns `None` if a program is missing.
     pub(crate) fn start(host: &Host, settings: &Settings<'_>) -> Option<Self> {
         if !Path::new(PROGRAM).exists() || !Path::new("/usr/bin/radclient").exists() {
             casemate_test_support::skip("freeradius (Debian packages freeradius and freeradius-utils)");

@@ -43,8 +43,8 @@ struct FirstResponse<'c> {
 }
 
 impl HalfOpen {
-    /// Begins or continues EAP. Returns `None` if the peer has sent an AUTH payload in its first request, or if
-    /// no connection accepts EAP from it.
+    /// Begins or continues EAP. Returns `None` if the peer has sent an AUTH payload in its first request, or
+    /// if no connection accepts EAP from it.
     pub(super) fn run_eap(
         &mut self,
         common: &mut SaCommon,
@@ -60,7 +60,7 @@ impl HalfOpen {
             };
         };
         if let Some(done) = eap.done.take() {
-            return self.conclude_eap(common, &eap, &done, request, leased, step).map(Some);
+            return self.finish_eap(common, &eap, &done, request, leased, step).map(Some);
         }
         let packet = required(request.content.eap)?;
         let next = eap.authenticator.receive(&packet, &mut eap_context(step.context));
@@ -117,8 +117,8 @@ impl HalfOpen {
         LocalAuthenticator::new(&common.connection, &wanted, addr, step.context.credentials)
     }
 
-    /// Creates our part of the first response. Without a proof, a method that authenticates both sides follows
-    /// (RFC 5998 section 3).
+    /// Creates our part of the first response. Without a proof, a method that authenticates both sides
+    /// follows (RFC 5998 section 3).
     fn prove_before_eap<'c>(
         &self,
         common: &SaCommon,
@@ -207,7 +207,7 @@ impl HalfOpen {
     }
 
     /// Verifies the peer's AUTH payload after EAP, and accepts the first request.
-    fn conclude_eap(
+    fn finish_eap(
         &mut self,
         common: &mut SaCommon,
         eap: &EapResponder,
@@ -233,8 +233,8 @@ impl HalfOpen {
 }
 
 /// Checks that EAP may authenticate this host, if it is configured to: then a method that authenticates both
-/// sides must follow, and the peer must have agreed to that (RFC 5998 sections 3 and 4). Of a method that a
-/// server chooses, nobody here knows that.
+/// sides must follow, and the peer must have agreed to that (RFC 5998 sections 3 and 4). This host does not
+/// know which method a server chooses.
 fn check_own_method(
     connection: &Connection,
     remote: &RemoteEap,
