@@ -44,6 +44,8 @@ enum Order {
         request: Box<Dynamic>,
         result: Result<(), ErrorCause>,
     },
+    /// Another thread follows, which alone gets requests of servers.
+    Retire,
     /// Ends the thread once accounting is answered.
     End,
 }
@@ -113,30 +115,40 @@ impl RadiusLink {
 /// A running client.
 pub(crate) struct RadiusService {
     link: RadiusLink,
-    reports: Receiver<Report>,
     config: RadiusConfig,
+    /// A copy of the socket for requests of servers.
+    dae: Option<UdpSocket>,
     thread: JoinHandle<()>,
 }
 
 impl RadiusService {
-    /// Opens the sockets and starts the thread, which wakes the event loop with `waker`.
-    pub(crate) fn start(config: &RadiusConfig, waker: Waker) -> Result<Self, String> {
-        let (wake, wakes_thread) = crate::control::pair().map_err(|error| format!("RADIUS: {error}"))?;
-        let ((orders, from_loop), (to_loop, reports)) = (channel(), channel());
+    /// Opens the sockets and starts the thread, which wakes the event loop with `waker` after each report.
+    /// `former` is the service before, which may have the same socket for requests of servers.
+    pub(crate) fn start(
+        config: &RadiusConfig,
+        waker: Waker,
+        reports: Sender<Report>,
+        former: Option<&Self>,
+    ) -> Result<Self, String> {
+        let failed = |error| format!("RADIUS: {error}");
+        let (wake, wakes_thread) = crate::control::pair().map_err(failed)?;
+        let (orders, from_loop) = channel();
         let link = RadiusLink {
             orders,
             waker: Arc::new(wakes_thread),
-            reports: to_loop.clone(),
+            reports: reports.clone(),
             ids_have_port: config.ids_have_port,
         };
+        let dae = config.dae.clone().map(|settings| DaeSocket::open(settings, former)).transpose()?;
+        let copy = dae.as_ref().map(|dae| dae.socket.try_clone()).transpose().map_err(failed)?;
         let state = ServiceThread {
             client: Client::new(config.servers.clone(), config.retransmission),
             sockets: open_sockets(config)?,
-            dae: config.dae.clone().map(DaeSocket::open).transpose()?,
+            dae,
             rng: SystemRng::new().map_err(|error| format!("RADIUS: {error}"))?,
             orders: from_loop,
             wake,
-            reports: to_loop,
+            reports,
             waker,
             awaited: HashMap::new(),
             started: Instant::now(),
@@ -151,7 +163,10 @@ impl RadiusService {
         };
         let thread = thread::Builder::new().name("radius".into()).spawn(work);
         let thread = thread.map_err(|error| format!("RADIUS: {error}"))?;
-        Ok(Self { link, reports, config: config.clone(), thread })
+        if let Some(former) = former {
+            former.link.order(Order::Retire);
+        }
+        Ok(Self { link, config: config.clone(), dae: copy, thread })
     }
 
     pub(crate) const fn config(&self) -> &RadiusConfig {
@@ -160,11 +175,6 @@ impl RadiusService {
 
     pub(crate) const fn link(&self) -> &RadiusLink {
         &self.link
-    }
-
-    /// Takes the next report.
-    pub(crate) fn next_report(&self) -> Option<Report> {
-        self.reports.try_recv().ok()
     }
 
     /// Ends the thread. Waits until the last records have arrived, for two seconds at most.
@@ -196,8 +206,15 @@ struct DaeSocket {
 }
 
 impl DaeSocket {
-    fn open(settings: DynamicAuthorization) -> Result<Self, String> {
-        Ok(Self { socket: open(settings.listen)?, settings })
+    /// Opens the socket, or takes that of the service before.
+    fn open(settings: DynamicAuthorization, former: Option<&RadiusService>) -> Result<Self, String> {
+        let known = former.and_then(|former| former.dae.as_ref());
+        let same = known.filter(|socket| socket.local_addr().is_ok_and(|addr| addr == settings.listen));
+        let socket = match same {
+            Some(socket) => socket.try_clone().map_err(|error| format!("RADIUS: {error}"))?,
+            None => open(settings.listen)?,
+        };
+        Ok(Self { socket, settings })
     }
 }
 
@@ -287,6 +304,7 @@ impl ServiceThread {
                     }
                 }
             }
+            Order::Retire => self.dae = None,
             Order::End => self.end(),
             Order::Record(request) => {
                 if let Err(fault) = self.client.account(*request, now, &mut algorithms) {

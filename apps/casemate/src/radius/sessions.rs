@@ -4,24 +4,29 @@
 use super::host_id;
 use super::service::RadiusLink;
 use crate::swanctl::{Accounting, RadiusConfig};
-use casemate::{Context, Endpoint, Notice};
-use casemate_ike::{ChildId, DownReason, Event, IkeSaId, Path};
+use casemate::Notice;
+use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, Path};
 use casemate_linux::EndpointContext;
 use casemate_radius::{
     AccessResponse, AccountingRequest, AccountingStatus, DisconnectRequest, Dynamic, ErrorCause,
     TerminateCause, Usage,
 };
 use casemate_sa::Instant;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+/// Sessions that are looked at in one go.
+const SESSIONS_AT_ONCE: usize = 64;
 
 /// Accepted peers, by their current IKE SA.
 #[derive(Default)]
 pub(crate) struct Sessions {
     /// Peers whose IKE SA is not established yet.
-    accepted: HashMap<IkeSaId, Box<AccessResponse>>,
+    accepted: BTreeMap<IkeSaId, Box<AccessResponse>>,
     active: HashMap<IkeSaId, Session>,
+    /// Sessions to look at.
+    due: VecDeque<IkeSaId>,
     /// Distinguishes sessions of this run from those of others.
     run: u64,
     last: u64,
@@ -51,14 +56,24 @@ impl Sessions {
         Self { run, ..Self::default() }
     }
 
-    /// Whether there is something to do each second.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.active.is_empty()
+    /// A second has passed. Returns whether [`update`](Self::update) has to follow.
+    pub(crate) fn on_tick(&mut self, config: &RadiusConfig) -> bool {
+        // Under load, the last round may not have ended.
+        if self.due.is_empty() {
+            let has_time = |session: &Session| session.response.session_timeout.is_some();
+            let is_due = |session: &Session| config.accounting.is_some() || has_time(session);
+            let due = self.active.iter().filter(|(_, session)| is_due(session)).map(|(ike, _)| *ike);
+            self.due.extend(due);
+        }
+        !self.due.is_empty()
     }
 
     /// Notes that a server has accepted the peer of a half-open IKE SA.
     pub(crate) fn accept(&mut self, ike: IkeSaId, response: Box<AccessResponse>) {
         self.accepted.insert(ike, response);
+        if self.accepted.len() > IkeSettings::SERVER.max_half_open {
+            self.accepted.pop_first();
+        }
     }
 
     /// Follows the IKE SAs. Returns whether [`update`](Self::update) has to follow at once.
@@ -109,22 +124,29 @@ impl Sessions {
             cause: None,
         };
         self.active.insert(ike, session);
+        self.due.push_front(ike);
     }
 
-    /// Reads the counters of all sessions, reports what is due, and ends sessions whose time is over.
-    pub(crate) fn update(&mut self, context: &mut EndpointContext, link: &RadiusLink, config: &RadiusConfig) {
-        let mut over = Vec::new();
-        for (ike, session) in &mut self.active {
-            session.read(*ike, context);
+    /// Looks at the next sessions: reads their counters, reports what is due, and ends those whose time is
+    /// over. Returns whether there are more, which have to wait because packets wait meanwhile.
+    pub(crate) fn update(
+        &mut self,
+        context: &mut EndpointContext,
+        link: &RadiusLink,
+        config: &RadiusConfig,
+    ) -> bool {
+        for _ in 0..SESSIONS_AT_ONCE {
+            let Some(ike) = self.due.pop_front() else { return false };
+            // The session may have ended, or have another IKE SA.
+            let Some(session) = self.active.get_mut(&ike) else { continue };
+            session.read(ike, context);
             session.report_due(context.now(), link, config);
             if session.response.session_timeout.is_some_and(|timeout| session.duration >= timeout) {
                 session.cause = Some(TerminateCause::SessionTimeout);
-                over.push(*ike);
+                context.with(|endpoint, context| endpoint.terminate(ike, context));
             }
         }
-        for ike in over {
-            context.with(|endpoint, context| endpoint.terminate(ike, context));
-        }
+        !self.due.is_empty()
     }
 
     /// Ends the sessions that a server names.
@@ -136,22 +158,19 @@ impl Sessions {
         link: &RadiusLink,
     ) {
         let result = request.request.clone().and_then(|wanted| {
-            let named: Vec<IkeSaId> =
-                self.active.iter().filter(|(_, session)| session.is(&wanted)).map(|(ike, _)| *ike).collect();
-            if named.is_empty() {
-                return Err(ErrorCause::SessionNotFound);
-            }
-            for ike in named {
-                if let Some(session) = self.active.get_mut(&ike) {
-                    // The record of its end has the last counters.
-                    session.read(ike, context);
+            let mut named = Vec::new();
+            for (ike, session) in self.active.iter_mut().filter(|(_, session)| session.is_user(&wanted)) {
+                // The request may name an address, and the record of the end has the last counters.
+                session.read(*ike, context);
+                if wanted.addr.is_none_or(|addr| session.addrs.contains(&IpAddr::V4(addr))) {
                     session.cause = Some(TerminateCause::AdminReset);
+                    named.push(*ike);
                 }
-                let close =
-                    |endpoint: &mut Endpoint, context: &mut Context<'_>| endpoint.terminate(ike, context);
-                context.with(close);
             }
-            Ok(())
+            for ike in &named {
+                context.with(|endpoint, context| endpoint.terminate(*ike, context));
+            }
+            if named.is_empty() { Err(ErrorCause::SessionNotFound) } else { Ok(()) }
         });
         link.respond(to, request, result);
     }
@@ -239,12 +258,11 @@ impl Session {
         self.usage.values().fold(Usage::default(), add)
     }
 
-    /// Whether a request of a server names this session.
-    fn is(&self, wanted: &DisconnectRequest) -> bool {
+    /// Whether a request of a server names this session, but for its address.
+    fn is_user(&self, wanted: &DisconnectRequest) -> bool {
         let names = [true, false].map(|with_port| host_id(self.path.remote, with_port));
         wanted.user_name.as_ref().is_none_or(|name| *name == self.user_name)
             && wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
-            && wanted.addr.is_none_or(|addr| self.addrs.contains(&IpAddr::V4(addr)))
             && wanted.calling_id.as_ref().is_none_or(|name| names.iter().any(|own| own.as_bytes() == name))
     }
 }

@@ -287,7 +287,10 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
-        let problems = self.radius.serve(&mut handle.lock());
+        let (problems, has_more) = self.radius.serve(handle);
+        if has_more {
+            self.control.wake_loop();
+        }
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
         self.serve_clients(handle);
         self.collect_metrics(handle);
@@ -302,7 +305,7 @@ impl EngineHandler for RunController {
     fn on_tick(&mut self) {
         let sent = self.manager.keep_alive();
         self.check_sent(sent);
-        if self.radius.wants_tick() {
+        if self.radius.on_tick() {
             self.control.wake_loop();
         }
     }

@@ -4,55 +4,64 @@ use crate::control::ControlServer;
 use crate::radius::{RadiusLink, RadiusService, Report, Sessions};
 use crate::swanctl::RadiusConfig;
 use casemate::Notice;
-use casemate_linux::EndpointContext;
+use casemate_linux::EndpointHandle;
 use casemate_linux::process::SystemRng;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// AAA servers, and the sessions that they have accepted.
 #[derive(Default)]
-pub(super) struct RadiusState {
-    service: Option<RadiusService>,
-    sessions: Option<Sessions>,
+pub(super) struct RadiusState(Option<Active>);
+
+struct Active {
+    service: RadiusService,
+    sessions: Sessions,
+    /// Reports of the service and of those before, which still await answers.
+    reports: (Sender<Report>, Receiver<Report>),
 }
 
 impl RadiusState {
-    /// Uses these servers. A thread with other settings goes on until nothing awaits an answer of it.
+    /// Uses these servers. Conversations that have begun go on with the former ones.
     pub(super) fn configure(
         &mut self,
         config: Option<&RadiusConfig>,
         control: &ControlServer,
     ) -> Result<(), String> {
-        if self.service.as_ref().map(RadiusService::config) == config {
+        if self.0.as_ref().map(|active| active.service.config()) == config {
             return Ok(());
         }
         let Some(config) = config else {
-            self.service = None;
+            self.0 = None;
             return Ok(());
         };
         let waker = control.waker().map_err(|error| format!("RADIUS: {error}"))?;
-        let started = RadiusService::start(config, waker)?;
-        if self.sessions.is_none() {
-            let mut rng = SystemRng::new().map_err(|error| format!("RADIUS: {error}"))?;
-            self.sessions = Some(Sessions::new(rng.secret_u64()));
+        if let Some(Active { service, reports, .. }) = &mut self.0 {
+            *service = RadiusService::start(config, waker, reports.0.clone(), Some(service))?;
+            return Ok(());
         }
-        self.service = Some(started);
+        let reports = channel();
+        let service = RadiusService::start(config, waker, reports.0.clone(), None)?;
+        let mut rng = SystemRng::new().map_err(|error| format!("RADIUS: {error}"))?;
+        self.0 = Some(Active { service, sessions: Sessions::new(rng.secret_u64()), reports });
         Ok(())
     }
 
     /// For the authenticators of peers.
     pub(super) fn link(&self) -> Option<RadiusLink> {
-        self.service.as_ref().map(|service| service.link().clone())
+        self.0.as_ref().map(|active| active.service.link().clone())
     }
 
-    /// Whether a session has to be looked at each second.
-    pub(super) fn wants_tick(&self) -> bool {
-        self.service.is_some() && self.sessions.as_ref().is_some_and(|sessions| !sessions.is_empty())
+    /// A second has passed. Returns whether [`serve`](Self::serve) has to follow.
+    pub(super) fn on_tick(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|Active { service, sessions, .. }| sessions.on_tick(service.config()))
     }
 
-    /// Handles what the thread has reported. Returns lines for the log.
-    pub(super) fn serve(&mut self, context: &mut EndpointContext) -> Vec<String> {
-        let (Some(service), Some(sessions)) = (&self.service, &mut self.sessions) else { return Vec::new() };
+    /// Handles what the thread has reported, and looks at sessions. Returns lines for the log, and whether
+    /// another call has to follow.
+    pub(super) fn serve(&mut self, handle: &EndpointHandle<'_>) -> (Vec<String>, bool) {
+        let Some(Active { service, sessions, reports }) = &mut self.0 else { return (Vec::new(), false) };
         let mut problems = Vec::new();
-        while let Some(report) = service.next_report() {
+        let context = &mut *handle.lock();
+        while let Ok(report) = reports.1.try_recv() {
             match report {
                 Report::Answered(ike) => {
                     context.with(|endpoint, context| endpoint.continue_eap(ike, context));
@@ -64,19 +73,20 @@ impl RadiusState {
                 Report::Problem(text) => problems.push(text),
             }
         }
-        sessions.update(context, service.link(), service.config());
-        problems
+        let has_more = sessions.update(context, service.link(), service.config());
+        (problems, has_more)
     }
 
     /// Follows the IKE SAs. Returns whether [`serve`](Self::serve) has to follow.
     pub(super) fn on_notice(&mut self, notice: &Notice) -> bool {
-        let (Some(service), Some(sessions)) = (&self.service, &mut self.sessions) else { return false };
-        sessions.on_notice(notice, service.link(), service.config())
+        self.0.as_mut().is_some_and(|Active { service, sessions, .. }| {
+            sessions.on_notice(notice, service.link(), service.config())
+        })
     }
 
     /// Records the end of all sessions.
     pub(super) fn stop(&mut self) {
-        if let (Some(service), Some(sessions)) = (self.service.take(), &mut self.sessions) {
+        if let Some(Active { service, mut sessions, .. }) = self.0.take() {
             sessions.stop_all(service.link(), service.config());
             service.finish();
         }

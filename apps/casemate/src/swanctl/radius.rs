@@ -127,11 +127,12 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
         base_permille: keys.get("retransmit_base", base).unwrap_or(default.base_permille),
     };
     let name = keys.get("nas_identifier", nas_identifier).unwrap_or_else(|| b"casemate".to_vec());
-    let (mut servers, mut dae) = (Vec::new(), None);
+    let (mut servers, mut count, mut dae) = (Vec::new(), 0, None);
     for inner in section.sections() {
         match inner.name() {
             "servers" => {
                 Keys::new(&inner, &SERVERS, problems);
+                count = inner.sections().len();
                 servers.extend(inner.sections().iter().filter_map(|one| server(one, &name, problems)));
             }
             _ => dae = dynamic_authorization(&inner, problems),
@@ -140,7 +141,7 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
     // A stable order: servers of the same preference keep that of the file.
     servers.sort_by_key(|(preference, _)| std::cmp::Reverse(*preference));
     let servers: Vec<Server> = servers.into_iter().map(|(_, server)| server).collect();
-    if servers.is_empty() || servers.len() > MAX_SERVERS {
+    if !(1..=MAX_SERVERS).contains(&count) {
         keys.section_error(&format!("from 1 to {MAX_SERVERS} sections in `servers` were expected"));
     }
     Some(RadiusConfig {
