@@ -125,12 +125,27 @@ fn each_method_of_the_server_authenticates_a_peer() {
     fs::write(to.join("swanctl.conf"), peer(&methods)).unwrap();
     charon.swanctl.output(&["--load-all", "--noprompt"]);
     let setup = Setup { net: &net, gateway: running, server, charon };
+    assert_eq!(capabilities(&setup.gateway), ["0000000000000000"], "packets of servers are parsed there");
     for (method, _) in methods {
         setup.establish(method);
         let status = net.right.status();
         assert_eq!(status["ike_sas"][0]["vips"][0], "10.77.0.9", "Framed-IP-Address: {status:#}");
         setup.terminate(method);
     }
+}
+
+/// The effective capabilities of the threads `radius`.
+fn capabilities(gateway: &Running) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
+    let read = |task: &std::path::Path, file: &str| fs::read_to_string(task.join(file)).unwrap_or_default();
+    let of_radius =
+        tasks.map(|task| task.unwrap().path()).filter(|task| read(task, "comm").trim() == "radius");
+    let effective = |task: std::path::PathBuf| {
+        let status = read(&task, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        line.map_or(String::new(), |set| set.trim().to_owned())
+    };
+    of_radius.map(effective).collect()
 }
 
 #[test]
@@ -189,11 +204,16 @@ fn a_session_is_recorded_and_ends_when_the_server_wants() {
         "Acct-Input-Packets = 1",
         "Acct-Output-Packets = 1",
     ]);
+    // After a reload, another thread has the same port.
+    let changed = format!("nas_identifier = gateway.test\n{radius}");
+    fs::write(net.right.file("conf"), gateway("eap_id = %any", &changed)).unwrap();
+    let reload = net.right.casemate(&["reload"]);
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
     let output = radclient(&net, "coa", "User-Name=carol");
     assert!(output.contains("Received CoA-NAK"), "{output}");
     // The record of the end of this host is not lost.
     setup.establish("eap-mschapv2");
-    setup.wait_for_record(&["Acct-Status-Type = Start", "-2\""]);
+    setup.wait_for_record(&["Acct-Status-Type = Start", "-2\"", "NAS-Identifier = \"gateway.test\""]);
     let Setup { gateway, server, .. } = setup;
     assert!(gateway.stop().success());
     assert!(server.records().contains("Acct-Terminate-Cause = NAS-Reboot"), "{}", server.records());
