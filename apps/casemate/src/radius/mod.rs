@@ -1,15 +1,17 @@
 //! RADIUS: peers are authenticated and sessions recorded by AAA servers.
 //!
 //! [`service`] runs the client of casemate-radius on a thread of its own, because packets of servers are
-//! parsed there. [`relay`] is the authenticator of an IKE SA that passes EAP packets on, [`sessions`] has the
-//! sessions that servers have accepted.
+//! parsed there; [`link`] leads to it. [`relay`] is the authenticator of an IKE SA that passes EAP packets
+//! on, [`sessions`] has the sessions that servers have accepted.
 
+mod link;
 mod relay;
 mod service;
 mod sessions;
 
+pub(crate) use link::{RadiusLink, Report};
 pub(crate) use relay::RelayAuthenticator;
-pub(crate) use service::{RadiusLink, RadiusService, Report};
+pub(crate) use service::RadiusService;
 pub(crate) use sessions::Sessions;
 
 use std::net::SocketAddr;

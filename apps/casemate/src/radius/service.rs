@@ -1,5 +1,6 @@
 //! The thread of the RADIUS client. Orders and reports go through channels, datagrams through sockets.
 
+use super::link::{AccessAnswer, Order, RadiusLink, Report};
 use crate::control::{Waker, signal};
 use crate::swanctl::{DynamicAuthorization, RadiusConfig};
 use casemate_ike::IkeSaId;
@@ -8,15 +9,13 @@ use casemate_linux::process::SystemRng;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
 use casemate_radius::{
-    AccessRequest, AccessResponse, AccountingRequest, Algorithms, Answer, Client, Dynamic, ErrorCause, Event,
-    MAX_PACKET, RadiusFault, RequestId, ServerId, Transmit,
+    Algorithms, Answer, Client, Dynamic, Event, MAX_PACKET, RadiusFault, RequestId, Transmit,
 };
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -29,88 +28,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const BURST: usize = 64;
 /// Pause between two reports of discarded packets. Any host can cause them.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-
-/// What the event loop asks the thread to do.
-enum Order {
-    Access {
-        request: Box<AccessRequest>,
-        server: Option<ServerId>,
-        ike: IkeSaId,
-        reply: Sender<AccessAnswer>,
-    },
-    Record(Box<AccountingRequest>),
-    Respond {
-        to: SocketAddr,
-        request: Box<Dynamic>,
-        result: Result<(), ErrorCause>,
-    },
-    /// Another thread follows, which alone gets requests of servers.
-    Retire,
-    /// Ends the thread once accounting is answered.
-    End,
-}
-
-/// Answer to an Access-Request.
-pub(crate) enum AccessAnswer {
-    Response(ServerId, Box<AccessResponse>),
-    NoServer,
-}
-
-/// What the event loop has to do.
-pub(crate) enum Report {
-    /// A server has answered for this half-open IKE SA, or none will.
-    Answered(IkeSaId),
-    /// The peer of this IKE SA is accepted.
-    Accepted(IkeSaId, Box<AccessResponse>),
-    /// A server requests the end of sessions.
-    Dynamic(SocketAddr, Box<Dynamic>),
-    /// A line for the log.
-    Problem(String),
-}
-
-/// Access to the thread for authenticators and sessions. The thread ends when there is none any more.
-#[derive(Clone)]
-pub(crate) struct RadiusLink {
-    orders: Sender<Order>,
-    waker: Arc<UnixStream>,
-    reports: Sender<Report>,
-    pub(super) ids_have_port: bool,
-}
-
-impl RadiusLink {
-    /// Sends an Access-Request. The answer arrives on the returned channel, and a report says when.
-    pub(super) fn authenticate(
-        &self,
-        request: AccessRequest,
-        server: Option<ServerId>,
-        ike: IkeSaId,
-    ) -> Receiver<AccessAnswer> {
-        let (reply, answer) = channel();
-        // A thread that has panicked drops the channel, which counts as no answer.
-        self.order(Order::Access { request: Box::new(request), server, ike, reply });
-        answer
-    }
-
-    /// Sends an Accounting-Request.
-    pub(super) fn account(&self, request: AccountingRequest) {
-        self.order(Order::Record(Box::new(request)));
-    }
-
-    /// Responds to a request of a server.
-    pub(super) fn respond(&self, to: SocketAddr, request: Box<Dynamic>, result: Result<(), ErrorCause>) {
-        self.order(Order::Respond { to, request, result });
-    }
-
-    /// Tells the event loop what it has to note.
-    pub(super) fn report(&self, report: Report) {
-        let _ = self.reports.send(report);
-    }
-
-    fn order(&self, order: Order) {
-        let _ = self.orders.send(order);
-        signal(&self.waker);
-    }
-}
 
 /// A running client.
 pub(crate) struct RadiusService {
@@ -133,12 +50,7 @@ impl RadiusService {
         let failed = |error| format!("RADIUS: {error}");
         let (wake, wakes_thread) = crate::control::pair().map_err(failed)?;
         let (orders, from_loop) = channel();
-        let link = RadiusLink {
-            orders,
-            waker: Arc::new(wakes_thread),
-            reports: reports.clone(),
-            ids_have_port: config.ids_have_port,
-        };
+        let link = RadiusLink::new(orders, wakes_thread, reports.clone(), config.ids_have_port);
         let dae = config.dae.clone().map(|settings| DaeSocket::open(settings, former)).transpose()?;
         let copy = dae.as_ref().map(|dae| dae.socket.try_clone()).transpose().map_err(failed)?;
         let state = ServiceThread {

@@ -2,7 +2,7 @@
 //! request of a server.
 
 use super::host_id;
-use super::service::RadiusLink;
+use super::link::RadiusLink;
 use crate::swanctl::{Accounting, RadiusConfig};
 use casemate::Notice;
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, Path};
