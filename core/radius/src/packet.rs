@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_checked() {
+    fn cve_2026_35333_lengths_are_checked() {
         let parse = |bytes: &[u8]| Packet::parse(bytes).map(|packet| packet.attributes().count());
         assert_eq!(parse(&packet(20, &[])), Ok(0));
         assert_eq!(parse(&packet(20, &[1, 2])), Ok(0), "padding");
@@ -220,6 +220,8 @@ mod tests {
         assert_eq!(packet.microsoft(16), Some(&[8][..]));
         assert_eq!(packet.microsoft(17), Some(&[9, 9][..]));
         assert_eq!(packet.microsoft(18), None);
+        let bytes = self::packet(28, &[26, 8, 0, 0, 1, 55, 16, 0]);
+        assert_eq!(Packet::parse(&bytes).unwrap().microsoft(16), None, "a length of 0");
     }
 
     proptest! {
