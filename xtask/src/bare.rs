@@ -165,7 +165,7 @@ ESP and AH in both modes, fragments, replays, and IKEv2. --board NAME (ARMv6, Th
 of them.";
 
 /// Our crates and the adapters for devices. They depend on everything in core/.
-const NO_STD_CRATES: [&str; 13] = [
+const NO_STD_CRATES: [&str; 15] = [
     "--package",
     "casemate-smoltcp",
     "--package",
@@ -174,6 +174,8 @@ const NO_STD_CRATES: [&str; 13] = [
     "casemate-pki",
     "--package",
     "casemate-eap",
+    "--package",
+    "casemate-radius",
     "--package",
     "casemate-sched",
     "--package",

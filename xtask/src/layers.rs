@@ -9,7 +9,8 @@ pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ 
 apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
-socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only, eap wire and crypto. providers and pki import crypto only, and only adapters
+socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
+Only programs import radius. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies), and those in socketd/client start the program of
 apps/casemate.
@@ -24,6 +25,7 @@ enum Layer {
     Sa,
     Pki,
     Eap,
+    Radius,
     Rohc,
     Sched,
     Datapath,
@@ -52,6 +54,7 @@ impl Layer {
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
             ("core", Some("eap")) => Self::Eap,
+            ("core", Some("radius")) => Self::Radius,
             ("core", Some("rohc")) => Self::Rohc,
             ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
@@ -75,7 +78,7 @@ impl Layer {
         match self {
             Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
             Self::Rohc => 1,
-            Self::Sa | Self::Pki | Self::Eap | Self::Provider => 2,
+            Self::Sa | Self::Pki | Self::Eap | Self::Radius | Self::Provider => 2,
             Self::Datapath | Self::Ike | Self::Sched => 3,
             Self::Endpoint | Self::Strongswan => 4,
             Self::Adapter | Self::SocketClient => 5,
@@ -94,7 +97,8 @@ impl Layer {
             (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
             (Self::Pki, Self::Wire | Self::Rohc)
-            | (Self::Eap, Self::Rohc)
+            | (Self::Eap | Self::Radius, Self::Rohc)
+            | (Self::Datapath | Self::Ike | Self::Sched | Self::Endpoint | Self::Strongswan, Self::Radius)
             | (Self::Rohc, Self::Crypto)
             | (Self::Sched | Self::Datapath, Self::Eap)
             | (Self::Sched, Self::Pki | Self::Crypto | Self::Rohc) => false,
@@ -198,6 +202,8 @@ mod tests {
         assert!(may("core/ike", "core/pki", false));
         assert!(may("core/ike", "core/eap", false));
         assert!(may("core/eap", "core/wire", false));
+        assert!(may("core/radius", "core/crypto", false));
+        assert!(may("apps/casemate", "core/radius", false));
         assert!(may("socketd/server", "socketd/protocol", false));
         assert!(may("core/strongswan", "core/ike", false));
         assert!(may("core/strongswan", "core/pki", false));
@@ -223,6 +229,9 @@ mod tests {
             ("core/pki", "core/sa"),
             ("core/pki", "core/wire"),
             ("core/eap", "core/rohc"),
+            ("core/radius", "core/eap"),
+            ("core/ike", "core/radius"),
+            ("core/radius", "core/sa"),
             ("core/datapath", "core/eap"),
             ("core/sa", "core/pki"),
             ("core/sched", "core/datapath"),

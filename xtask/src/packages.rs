@@ -106,6 +106,12 @@ const SCHEMAS: &[Package] = &[Package {
     program: "/usr/lib/python3/dist-packages/jsonschema/__init__.py",
 }];
 
+/// RADIUS server and its client (apps/casemate).
+const AAA: &[Package] = &[
+    Package { name: "freeradius", program: "/usr/sbin/freeradius" },
+    Package { name: "freeradius-utils", program: "radclient" },
+];
+
 /// Compiler for libFuzzer (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -135,7 +141,7 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS].map(|group| absent(&[group])).into();
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);
@@ -149,12 +155,24 @@ fn install_for_tests() -> Result<Option<String>> {
         if let Err(failure) = install_packages(&prefix, group) {
             println!("{failure}");
         }
+        if group.contains(&"freeradius") {
+            stop_radius_service(&prefix);
+        }
     }
     if absent.is_empty() {
         // The current lists may suffice.
         return Ok(None);
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
+}
+
+/// Ends the service that Debian starts when it installs the RADIUS server: the tests start their own server.
+fn stop_radius_service(prefix: &[&str]) {
+    let line = [prefix, &["systemctl", "disable", "--now", "freeradius.service"]].concat();
+    // Fails without systemd, where nothing was started.
+    if let Some((program, arguments)) = line.split_first() {
+        shell::succeeds(shell::command(program).args(arguments));
+    }
 }
 
 /// Unpacks promtool in the target directory, unless it is there or installed. Without it, the tests that need

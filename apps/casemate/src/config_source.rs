@@ -5,10 +5,10 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Charon, Config, Environment, FilesRead, RecordingEnvironment};
+use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment};
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
-use casemate_ike::config::{Connection, Pool};
+use casemate_ike::config::{Connection, Pool, RemoteMethod};
 use casemate_linux::{Performance, Scheduling, sandbox};
 use std::fs::Metadata;
 use std::io;
@@ -49,6 +49,8 @@ pub struct LoadedConfig {
     pub scheduling: Option<Scheduling>,
     /// Settings of IKE for all connections.
     pub charon: Charon,
+    /// AAA servers, if there are any.
+    pub radius: Option<RadiusConfig>,
     /// Ways to move packets.
     pub performance: Performance,
     /// Warnings for the log.
@@ -130,10 +132,28 @@ impl ConfigSource {
     }
 
     fn keyring(&self, config: &Config, environment: &dyn Environment) -> Result<Keyring, Failure> {
+        check_servers(config)?;
         Keyring::load(config, &self.providers, environment).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Failure::bad_input(lines.join("\n"))
         })
+    }
+}
+
+/// Checks that there is a server if a connection needs one. Clients of vici load connections without the
+/// section of the servers, so this is known only for the whole configuration.
+fn check_servers(config: &Config) -> Result<(), Failure> {
+    let needs_server = |connection: &&Arc<Connection>| match &connection.remote.method {
+        RemoteMethod::Eap(remote) => remote.is_relayed(),
+        _ => false,
+    };
+    match config.connections.iter().find(needs_server) {
+        Some(connection) if config.radius.is_none() => Err(Failure::bad_input(format!(
+            "connections.{}: `auth = eap-radius` needs a server: the section \
+             `charon.plugins.eap-radius.servers` was expected",
+            connection.name
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -146,6 +166,7 @@ impl LoadedConfig {
             keyring,
             scheduling: config.scheduling,
             charon: config.charon,
+            radius: config.radius,
             performance: config.performance,
             warnings: Vec::new(),
             files: FilesRead::default(),

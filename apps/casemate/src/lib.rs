@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod output;
 pub mod printable;
 pub mod providers;
+mod radius;
 pub mod run;
 pub mod stack;
 pub mod status;

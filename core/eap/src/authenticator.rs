@@ -16,6 +16,9 @@ pub enum AuthenticatorStep {
     Succeeded(EapPacket, Authenticated),
     /// The conversation has failed. Send this EAP Failure.
     Failed(EapPacket, EapFault),
+    /// The next step is not known yet, because a server has to decide. The caller sends nothing, passes no
+    /// further response on, and asks again with [`Authenticator::poll`] when the server has answered.
+    Pending,
 }
 
 /// One conversation as the authenticator. After [`AuthenticatorStep::Succeeded`] or
@@ -26,6 +29,12 @@ pub trait Authenticator: Send {
 
     /// Handles a response of the peer.
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep;
+
+    /// Asks for the step that follows [`AuthenticatorStep::Pending`]. The default is for authenticators that
+    /// need no server and are never pending.
+    fn poll(&mut self, _context: &mut EapContext<'_>) -> AuthenticatorStep {
+        AuthenticatorStep::Pending
+    }
 
     /// EAP identity of the peer, once it is known.
     fn identity(&self) -> Option<&[u8]>;

@@ -3,6 +3,7 @@
 use crate::{EapFault, Method, NtHash};
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, Rng, SecretBytes};
+use core::net::IpAddr;
 
 /// What the caller provides for each step of a conversation.
 pub struct EapContext<'c> {
@@ -62,26 +63,50 @@ impl EapCredentials for NoCredentials {
 /// Result of a successful conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Method that authenticated the peer.
-    pub method: Method,
+    /// Method that authenticated the peer; `None` if an AAA server has chosen one that it does not name.
+    pub method: Option<Method>,
     /// EAP identity of the peer.
     pub identity: Vec<u8>,
     /// Master session key, at least 64 bytes (RFC 3748 section 7.10); `None` if the method derives no keys.
     pub msk: Option<SecretBytes>,
+    /// Virtual addresses that an AAA server has assigned to the peer.
+    pub addrs: Vec<IpAddr>,
 }
 
 /// Minimum length of a master session key in bytes (RFC 3748 section 7.10).
 const MIN_MSK: usize = 64;
+
+/// EAP types of methods that derive no keys.
+const MD5: u8 = 4;
+const OTP: u8 = 5;
+const GTC: u8 = 6;
 
 impl Authenticated {
     /// Returns the result of a method. Fails closed if a method that derives keys has none.
     pub(crate) fn new(method: Method, identity: Vec<u8>, msk: Option<SecretBytes>) -> Result<Self, EapFault> {
         let has_key = msk.as_ref().is_some_and(|msk| msk.len() >= MIN_MSK);
         if has_key == method.derives_keys() && has_key == msk.is_some() {
-            Ok(Self { method, identity, msk })
+            Ok(Self { method: Some(method), identity, msk, addrs: Vec::new() })
         } else {
             Err(EapFault::MissingKey)
         }
+    }
+
+    /// Returns the result of a method that an AAA server has run. `kind` is the EAP type of its requests; 0
+    /// if there was none. Only types that derive no key need none: MD5, OTP and GTC (RFC 3748 sections 5.4
+    /// to 5.6). A key that is shorter than RFC 3748 demands is none.
+    pub fn by_server(
+        kind: u8,
+        identity: Vec<u8>,
+        msk: Option<SecretBytes>,
+        addrs: Vec<IpAddr>,
+    ) -> Result<Self, EapFault> {
+        let method = Method::ALL.into_iter().find(|method| method.id() == kind);
+        let msk = match kind {
+            MD5 | OTP | GTC => None,
+            _ => Some(msk.filter(|msk| msk.len() >= MIN_MSK).ok_or(EapFault::MissingKey)?),
+        };
+        Ok(Self { method, identity, msk, addrs })
     }
 }
 
@@ -104,5 +129,23 @@ mod tests {
         assert_eq!(result(Method::Gtc, Some(64)), Err(EapFault::MissingKey));
         assert_eq!(result(Method::Gtc, Some(8)), Err(EapFault::MissingKey));
         assert_eq!(result(Method::Gtc, None), Ok(None));
+    }
+
+    #[test]
+    fn a_server_names_a_key_unless_the_method_derives_none() {
+        let result = |kind, len: Option<usize>| {
+            let msk = len.map(|len| SecretBytes::new(&[7].repeat(len)));
+            let result = Authenticated::by_server(kind, b"carol".into(), msk, Vec::new());
+            result.map(|result| result.msk.map(|msk| msk.len()))
+        };
+        for kind in [0, 13, 21, 25, 26, 29, 43, 254] {
+            assert_eq!(result(kind, None), Err(EapFault::MissingKey), "{kind}");
+            assert_eq!(result(kind, Some(63)), Err(EapFault::MissingKey), "{kind}");
+            assert_eq!(result(kind, Some(64)), Ok(Some(64)), "{kind}");
+        }
+        for kind in [MD5, OTP, GTC] {
+            assert_eq!(result(kind, None), Ok(None), "{kind}");
+            assert_eq!(result(kind, Some(64)), Ok(None), "the peer has no such key: {kind}");
+        }
     }
 }

@@ -30,11 +30,17 @@ pub enum EapFault {
     TooManyPackets,
     /// An algorithm of the method is not available.
     Unsupported,
+    /// No AAA server has answered, or there is none.
+    NoServer,
+    /// The AAA server has refused the peer.
+    ServerRefused,
+    /// The AAA server has sent a packet that does not fit the conversation.
+    BadServerPacket,
 }
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -47,6 +53,9 @@ impl EapFault {
         Self::MissingKey,
         Self::TooManyPackets,
         Self::Unsupported,
+        Self::NoServer,
+        Self::ServerRefused,
+        Self::BadServerPacket,
     ];
 
     /// Name as shown to users.
@@ -64,6 +73,9 @@ impl EapFault {
             Self::MissingKey => "eap-missing-key",
             Self::TooManyPackets => "eap-too-many-packets",
             Self::Unsupported => "eap-unsupported",
+            Self::NoServer => "eap-no-server",
+            Self::ServerRefused => "eap-server-refused",
+            Self::BadServerPacket => "eap-bad-server-packet",
         }
     }
 }

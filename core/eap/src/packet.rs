@@ -37,8 +37,13 @@ impl EapPacket {
         Self { code: EapCode::SUCCESS, identifier, data: Vec::new() }
     }
 
+    /// Copies a packet that an AAA server has sent.
+    pub fn from_payload(packet: &Eap<'_>) -> Self {
+        Self { code: packet.code, identifier: packet.identifier, data: packet.data.into() }
+    }
+
     /// Returns the packet that ends a failed conversation.
-    pub(crate) const fn failure(identifier: u8) -> Self {
+    pub const fn failure(identifier: u8) -> Self {
         Self { code: EapCode::FAILURE, identifier, data: Vec::new() }
     }
 

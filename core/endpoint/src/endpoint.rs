@@ -158,6 +158,15 @@ impl Endpoint {
         done
     }
 
+    /// Continues EAP with the peer of a half-open IKE SA after the server of its authenticator has answered;
+    /// `false` if the IKE SA does not exist.
+    #[cfg(feature = "eap")]
+    pub fn continue_eap(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|engine, host| engine.continue_eap(ike, host, context));
+        self.handle_timeouts(context);
+        done
+    }
+
     /// Closes a Child SA; `false` if it does not exist.
     pub fn terminate_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
         let done = self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Local, host, context));

@@ -93,6 +93,25 @@ impl AddressPools {
         })
     }
 
+    /// Leases the address that an AAA server has assigned to a peer; `None` if another peer has it. The server
+    /// decides, so a peer that begins again gets its address although its old IKE SA has it, too.
+    #[cfg(feature = "eap")]
+    pub(crate) fn lease_assigned(&mut self, addr: IpAddr, to: LeaseRequest<'_>) -> Option<IpAddr> {
+        let known = self.leases.get(bits(addr)).filter(|lease| !lease.is_free());
+        let holders = match known {
+            Some(lease) if lease.scope == *to.scope => lease.holders.saturating_add(1),
+            Some(_) => return None,
+            None => 1,
+        };
+        if holders == 1 {
+            self.forget(bits(addr));
+            self.by_peer.insert(to.scope.peer(), bits(addr).words());
+        }
+        let lease = Lease { scope: to.scope.clone(), remote: to.remote, holders };
+        self.leases.insert(bits(addr), lease);
+        Some(addr)
+    }
+
     /// Frees an address. A returning peer gets it back.
     pub(crate) fn release(&mut self, addr: IpAddr) {
         let lease = self.leases.get_mut(bits(addr)).or_report("an address to release is leased");
@@ -276,6 +295,26 @@ mod tests {
         assert_eq!(lease(&mut pools, None, "B").as_deref(), Some("10.0.0.2"), "the same peer");
         pools.release("10.0.0.1".parse().unwrap());
         assert_eq!(lease(&mut pools, None, "d").as_deref(), Some("10.0.0.1"), "the address of a former peer");
+    }
+
+    #[cfg(feature = "eap")]
+    #[test]
+    fn an_assigned_address_has_one_peer() {
+        let mut pools = pools("10.0.0.1-10.0.0.1");
+        let mut assign = |addr: &str, to: &str| {
+            let to = LeaseRequest { scope: &scope(to), remote: HOST, replaces_older: false, held: &[] };
+            pools.lease_assigned(addr.parse().unwrap(), to).is_some()
+        };
+        assert!(assign("10.9.0.1", "a"), "outside of all pools");
+        assert!(!assign("10.9.0.1", "b"));
+        assert!(assign("10.9.0.1", "a"), "the peer begins again");
+        assert!(assign("10.0.0.1", "b"));
+        for holder in ["10.9.0.1", "10.9.0.1", "10.0.0.1"] {
+            pools.release(holder.parse().unwrap());
+        }
+        let to = LeaseRequest { scope: &scope("b"), remote: HOST, replaces_older: false, held: &[] };
+        assert!(pools.lease_assigned("10.9.0.1".parse().unwrap(), to).is_some());
+        assert_eq!(lease(&mut pools, None, "c").as_deref(), Some("10.0.0.1"));
     }
 
     #[test]

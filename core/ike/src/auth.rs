@@ -2,6 +2,8 @@
 
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
+pub(crate) use credentials::EapSession;
+#[cfg(feature = "eap")]
 pub(crate) mod eap;
 mod signature;
 
@@ -27,6 +29,8 @@ pub(crate) struct PeerAuthenticated {
     scope: AuthScope,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
+    #[cfg(feature = "eap")]
+    assigned_addrs: Vec<IpAddr>,
 }
 
 impl PeerAuthenticated {
@@ -161,6 +165,8 @@ pub(crate) fn verify(
         scope,
         #[cfg(feature = "eap")]
         eap_identity: None,
+        #[cfg(feature = "eap")]
+        assigned_addrs: Vec::new(),
     })
 }
 

@@ -169,6 +169,14 @@ impl Ike {
         self.update_sa(ike, host, context, |sa, step| sa.close(reason, step)).is_found()
     }
 
+    /// Continues EAP with the peer of a half-open IKE SA, after the authenticator of
+    /// [`Credentials::eap_authenticator`](crate::Credentials::eap_authenticator) was pending and its server has
+    /// answered. Returns whether the IKE SA exists.
+    #[cfg(feature = "eap")]
+    pub fn continue_eap(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
+        self.update_sa(ike, host, context, IkeSa::continue_eap).is_found()
+    }
+
     /// Closes one Child SA. Returns whether it exists.
     pub fn terminate_child(
         &mut self,

@@ -38,6 +38,8 @@ mod status;
 mod traffic_selector;
 mod transport;
 
+#[cfg(feature = "eap")]
+pub use auth::credentials::EapSession;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};

@@ -4,29 +4,37 @@
 mod pair;
 
 use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::{EapCredentials, EapFault, Method};
+use casemate_eap::{
+    Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
+};
 use casemate_ike::config::{
-    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
+    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap,
+    RemoteMethod, SERVER_POOL,
 };
 use casemate_ike::diagnosis::Explanation;
 use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, Event, NotTrusted, OwnKey, PeerCertificates, PeerFault,
-    SharedKeys, StateFault,
+    AuthorityHash, Credentials, DownReason, EapSession, Event, IkeSettings, NotTrusted, OwnKey,
+    PeerCertificates, PeerFault, SharedKeys, StateFault,
 };
-use casemate_wire::ike::NotifyType;
+use casemate_wire::ike::{Eap, NotifyType};
 use pair::{Pair, connection, key, with_pool};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A shared key for the responder, and passwords for EAP identities.
 struct Passwords {
     shared: SharedKeys,
     passwords: Vec<(&'static str, SecretBytes)>,
+    /// Server for relayed conversations.
+    relay: Option<Relay>,
 }
 
 impl Passwords {
     fn new(passwords: &[(&'static str, &str)]) -> Box<Self> {
         let passwords = passwords.iter().map(|(id, text)| (*id, SecretBytes::new(text.as_bytes())));
-        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect() })
+        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect(), relay: None })
     }
 }
 
@@ -72,6 +80,16 @@ impl Credentials for Passwords {
 
     fn eap(&self) -> &dyn EapCredentials {
         self
+    }
+
+    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
+        let relay = self.relay.as_ref()?;
+        Some(Box::new(RelayedPeer {
+            local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
+            asked: relay.asked.clone(),
+            addrs: relay.addrs.clone(),
+            answer: None,
+        }))
     }
 
     fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
@@ -291,5 +309,163 @@ fn a_client_reauthenticates_before_the_gateway_closes_its_ike_sa() {
         assert!(pair.left.down_reasons().iter().all(|reason| *reason == DownReason::Reauth));
         assert!((2..=4).contains(&pair.left.down_reasons().len()), "{:?}", pair.left.down_reasons());
         assert!(!pair.right.events.iter().any(|event| matches!(event, Event::InitiateFailed { .. })));
+    }
+}
+
+/// A server that the test has answer. It chooses GTC.
+#[derive(Default)]
+struct Relay {
+    /// Number of responses of the peer, that to the identity request included.
+    asked: Arc<AtomicUsize>,
+    addrs: Vec<IpAddr>,
+}
+
+struct RelayedPeer {
+    local: LocalAuthenticator,
+    asked: Arc<AtomicUsize>,
+    addrs: Vec<IpAddr>,
+    answer: Option<AuthenticatorStep>,
+}
+
+impl RelayedPeer {
+    fn delay(&mut self, mut step: AuthenticatorStep) -> AuthenticatorStep {
+        if let AuthenticatorStep::Succeeded(_, done) = &mut step {
+            done.addrs.clone_from(&self.addrs);
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.answer = Some(step);
+        AuthenticatorStep::Pending
+    }
+}
+
+impl Authenticator for RelayedPeer {
+    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.local.start(context);
+        self.delay(step)
+    }
+
+    fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.local.receive(response, context);
+        self.delay(step)
+    }
+
+    fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
+        self.answer.take().unwrap()
+    }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.local.identity()
+    }
+}
+
+/// A pair whose right host passes EAP on.
+fn relayed(relay: Relay, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
+    let mut pair = pair(EapIdentity::Ike, |left, right| {
+        let identity = EapIdentity::Ike;
+        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: Vec::new() });
+        change(left, right);
+    });
+    let mut keys = Passwords::new(&[("left", "open")]);
+    keys.relay = Some(relay);
+    pair.right.keys = keys;
+    pair
+}
+
+/// The server answers.
+fn answer(pair: &mut Pair) {
+    let id = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_context(pair.now, |ike, host, context| ike.continue_eap(id, host, context)));
+}
+
+#[test]
+fn a_response_waits_for_the_server() {
+    let relay = Relay::default();
+    let asked = relay.asked.clone();
+    let mut pair = run(relayed(relay, |_, _| {}));
+    // Neither side can go on, before or after the peer's first EAP response.
+    for count in 1..=2 {
+        assert_eq!((asked.load(Ordering::Relaxed), pair.right.children().len()), (count, 0));
+        answer(&mut pair);
+        pair.run();
+    }
+    pair.check_children(1);
+    assert_eq!(proven(&pair).as_deref(), Some(&b"left"[..]));
+    // An answer that comes too late, or twice, changes nothing.
+    answer(&mut pair);
+    pair.run();
+    pair.check_children(1);
+    assert_eq!(faults(&pair.right.events), []);
+}
+
+#[test]
+fn a_repeated_request_is_ignored_while_the_server_decides() {
+    let relay = Relay::default();
+    let asked = relay.asked.clone();
+    let mut pair = relayed(relay, |_, _| {});
+    pair.left.initiate(pair.now);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    let request: Vec<_> = pair.left.sent.drain(..).collect();
+    for _ in 0..3 {
+        for datagram in &request {
+            pair::deliver(&mut pair.right, datagram.clone(), pair.now);
+        }
+    }
+    assert_eq!((asked.load(Ordering::Relaxed), pair.right.sent.len()), (1, 0));
+    assert_eq!(faults(&pair.right.events), []);
+    answer(&mut pair);
+    assert!(!pair.right.sent.is_empty());
+    pair.run();
+    answer(&mut pair);
+    pair.run();
+    pair.check_children(1);
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_no_ike_sa() {
+    let mut pair = run(relayed(Relay::default(), |_, _| {}));
+    assert_eq!(pair.right.ike.half_open_count(), 1);
+    pair.now = pair.now.after(IkeSettings::SERVER.half_open_time);
+    pair.right.with_context(pair.now, |ike, host, context| ike.handle_timeouts(host, context));
+    assert_eq!(pair.right.ike.status().count(), 0);
+}
+
+#[test]
+fn without_a_server_the_peer_is_refused() {
+    let mut pair = relayed(Relay::default(), |_, _| {});
+    pair.right.keys = Passwords::new(&[("left", "open")]);
+    let pair = run(pair);
+    assert_eq!(faults(&pair.right.events), [StateFault::EapFailed.into()]);
+    assert_eq!(eap_fault(&pair.right.events), Some(EapFault::NoServer));
+    assert_eq!(pair.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
+}
+
+/// This host does not know whether the method of the server authenticates both sides (RFC 5998 section 4).
+#[test]
+fn a_relayed_method_does_not_authenticate_this_host() {
+    let pair = run(relayed(Relay::default(), |left, right| {
+        left.remote.method =
+            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::MsChapV2] });
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
+    }));
+    assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
+}
+
+#[test]
+fn the_server_assigns_an_address_if_the_connection_takes_it() {
+    let assigned: IpAddr = "10.77.0.9".parse().unwrap();
+    for (pools, expected) in [(vec![SERVER_POOL.to_owned()], vec![assigned]), (vec![], vec![])] {
+        let (left, _, _) = with_pool("10.9.0.1", &["0.0.0.0"]);
+        let mut pair = run(relayed(Relay { addrs: vec![assigned], ..Relay::default() }, |to, right| {
+            (to.vips, to.children) = (left.vips, left.children);
+            right.children = with_pool("10.9.0.1", &["0.0.0.0"]).1.children;
+            right.pools = pools;
+        }));
+        for _ in 0..2 {
+            answer(&mut pair);
+            pair.run();
+        }
+        let status = pair.left.ike.status().next().unwrap();
+        assert_eq!(status.virtual_addrs, expected);
     }
 }

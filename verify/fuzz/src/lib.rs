@@ -14,6 +14,7 @@ mod eap;
 mod ike;
 mod input;
 mod pki;
+mod radius;
 pub mod regressions;
 mod rohc;
 mod stack;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     pki::CERTIFICATE,
     pki::CRL,
     pki::PEM,
+    radius::TARGET,
     datapath::inbound::TARGET,
     datapath::outbound::TARGET,
     datapath::replay::TARGET,

@@ -8,7 +8,9 @@ mod session;
 pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 pub use client::{initiate, log, rekey, reload, send_request, terminate};
 pub(crate) use client::{query, stream};
-pub(crate) use server::{Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, signal};
+pub(crate) use server::{
+    Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
+};
 
 use serde_json::{Value, json};
 

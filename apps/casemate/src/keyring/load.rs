@@ -79,6 +79,7 @@ pub(super) fn load(
         verifiers,
         listed,
         refusals: Mutex::default(),
+        radius: Mutex::default(),
     })
 }
 

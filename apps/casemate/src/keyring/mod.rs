@@ -8,12 +8,13 @@ mod shared_keys;
 mod unusable;
 mod verifier;
 
+use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::EapCredentials;
+use casemate_eap::{Authenticator, EapCredentials};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
-use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
+use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of};
@@ -34,6 +35,8 @@ pub struct Keyring {
     listed: Vec<ListedFile>,
     /// Refused peers, for the log.
     refusals: Mutex<Vec<RefusedPeer>>,
+    /// AAA servers for peers that use EAP.
+    radius: Mutex<Option<RadiusLink>>,
 }
 
 /// A certificate or CRL that was read.
@@ -95,12 +98,23 @@ impl Keyring {
             verifiers: Vec::new(),
             listed: Vec::new(),
             refusals: Mutex::default(),
+            radius: Mutex::default(),
         }
+    }
+
+    /// Has AAA servers authenticate the peers of connections that want it.
+    pub(crate) fn use_radius(&self, link: Option<RadiusLink>) {
+        *self.radius() = link;
     }
 
     /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<RefusedPeer> {
         mem::take(&mut *self.refusals())
+    }
+
+    /// Locks the link to the AAA servers, which is replaced as a whole.
+    fn radius(&self) -> MutexGuard<'_, Option<RadiusLink>> {
+        self.radius.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
@@ -126,6 +140,11 @@ impl Credentials for Keyring {
 
     fn eap(&self) -> &dyn EapCredentials {
         &self.eap
+    }
+
+    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
+        let link = self.radius().clone()?;
+        Some(Box::new(RelayAuthenticator::new(link, session)))
     }
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {

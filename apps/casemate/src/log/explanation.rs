@@ -189,6 +189,11 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::EarlySuccess => format!("success was announced before {who} was authenticated"),
         EapFault::MissingKey => format!("the method derived no key for {who}"),
         EapFault::Unsupported => format!("an algorithm of the method for {who} is missing"),
+        EapFault::NoServer => format!("no RADIUS server has answered for {who}"),
+        EapFault::ServerRefused => format!("the RADIUS server refuses {who}"),
+        EapFault::BadServerPacket => {
+            format!("the RADIUS server has sent an EAP packet that does not fit, for {who}")
+        }
         EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
             format!("the EAP messages for {who} violate the protocol: {fault}")
         }

@@ -2,6 +2,7 @@
 
 use super::ike::IkeState;
 use super::key_log::KeyLog;
+use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
 use crate::command::{self, PendingCommand};
 use crate::config_source::ConfigSource;
@@ -54,7 +55,7 @@ pub(super) struct RunController {
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     pub(super) responses: Vec<(Reply, String)>,
-    key_log: Option<KeyLog>,
+    pub(super) key_log: Option<KeyLog>,
     /// Source of the configuration; `None` with manual keys.
     pub(super) source: Option<Arc<ConfigSource>>,
     /// The files of the configuration at start.
@@ -80,6 +81,8 @@ pub(super) struct RunController {
     trace: Option<RunningTrace>,
     /// Values for clients of metrics, if they are served.
     pub(super) metrics: Option<MetricsCollector>,
+    /// AAA servers and the sessions that they have accepted.
+    pub(super) radius: RadiusState,
 }
 
 impl RunController {
@@ -111,6 +114,7 @@ impl RunController {
             vici: None,
             trace: None,
             metrics: None,
+            radius: RadiusState::default(),
         }
     }
 
@@ -128,6 +132,7 @@ impl RunController {
     pub(super) fn report_end(&mut self) {
         let sent = self.manager.stopping();
         self.check_sent(sent);
+        self.radius.stop();
     }
 
     /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
@@ -241,19 +246,6 @@ impl RunController {
             self.control.wake_loop();
         }
     }
-
-    fn log_keys(&mut self, event: &Event) {
-        let Some(key_log) = &mut self.key_log else { return };
-        let saved = match event {
-            Event::Keys(keys) => key_log.add_ike(keys),
-            Event::ChildUp(up) => key_log.add_child(up),
-            _ => Ok(()),
-        };
-        if let Err(error) = saved {
-            let text = format!("{}: {error}", key_log.directory().display());
-            self.log.record(Message::new(Level::Error, LogCategory::SavedKeys, Subject::default(), text));
-        }
-    }
 }
 
 impl EngineHandler for RunController {
@@ -266,6 +258,11 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
+        let (problems, has_more) = self.radius.serve(handle);
+        if has_more {
+            self.control.wake_loop();
+        }
+        problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
         self.serve_clients(handle);
         self.collect_metrics(handle);
         Ok(())
@@ -279,6 +276,9 @@ impl EngineHandler for RunController {
     fn on_tick(&mut self) {
         let sent = self.manager.keep_alive();
         self.check_sent(sent);
+        if self.radius.on_tick() {
+            self.control.wake_loop();
+        }
     }
 
     fn on_reconciled(&mut self) {
@@ -311,7 +311,8 @@ impl EngineHandler for RunController {
         if let Some(metrics) = &mut self.metrics {
             metrics.on_notice(notice);
         }
-        if self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice)) {
+        let is_for_vici = self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice));
+        if self.radius.on_notice(notice) || is_for_vici {
             self.control.wake_loop();
         }
         let mut refusals = self.keyring.take_refusals();

@@ -2,10 +2,14 @@
 //! `esp_sa` with rows in the format of Wireshark's preferences, and `states.xfrm`, the SAs as lines of
 //! ip-xfrm(8) for `casemate inspect`.
 
+use super::controller::RunController;
 use crate::inspect::ike::wireshark;
+use crate::log::level::Level;
+use crate::log::message::{Message, Subject};
+use crate::log::rate_limit::LogCategory;
 use crate::xfrm::state_line_with_keys;
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
-use casemate_ike::{ChildUp, IkeKeys};
+use casemate_ike::{ChildUp, Event, IkeKeys};
 use casemate_linux::private_file::{self, OthersAccess};
 use casemate_sa::{SaParams, Transform};
 use std::fs::{DirBuilder, File};
@@ -146,6 +150,22 @@ fn mac_name(mac: MacAlg) -> String {
 
 fn hex(bytes: &SecretBytes) -> String {
     bytes.expose().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl RunController {
+    /// Saves the keys of a new SA.
+    pub(super) fn log_keys(&mut self, event: &Event) {
+        let Some(key_log) = &mut self.key_log else { return };
+        let saved = match event {
+            Event::Keys(keys) => key_log.add_ike(keys),
+            Event::ChildUp(up) => key_log.add_child(up),
+            _ => Ok(()),
+        };
+        if let Err(error) = saved {
+            let text = format!("{}: {error}", key_log.directory().display());
+            self.log.record(Message::new(Level::Error, LogCategory::SavedKeys, Subject::default(), text));
+        }
+    }
 }
 
 #[cfg(test)]

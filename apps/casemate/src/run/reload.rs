@@ -5,7 +5,7 @@ use crate::config_source::{ConfigReload, LoadedConfig, ReloadKind};
 use crate::control::{Reply, outcome};
 use crate::keyring::Keyring;
 use crate::log::level::Level;
-use crate::swanctl::Charon;
+use crate::swanctl::{Charon, RadiusConfig};
 use crate::vici::{Loaded, SessionId};
 use casemate_linux::{EndpointContext, EndpointHandle};
 use std::mem;
@@ -24,6 +24,14 @@ pub(super) struct PendingReload {
     clients: Option<Vec<ReloadClient>>,
     /// What clients of vici have loaded.
     change: Option<Loaded>,
+}
+
+/// What IKE uses besides connections and pools.
+struct Settings {
+    keyring: Arc<Keyring>,
+    charon: Charon,
+    /// AAA servers.
+    radius: Option<RadiusConfig>,
 }
 
 impl RunController {
@@ -116,13 +124,15 @@ impl RunController {
         loaded: LoadedConfig,
         context: &mut EndpointContext,
     ) -> Result<(), String> {
-        let LoadedConfig { connections, pools, keyring, charon, base, .. } = loaded;
+        let LoadedConfig { connections, pools, keyring, charon, radius, base, .. } = loaded;
         // Before the connections, because the endpoint initiates them with these keys and settings.
-        let (former_keyring, former_charon) = self.use_settings(Arc::new(keyring), charon, context);
+        let former = self.use_settings(Settings { keyring: Arc::new(keyring), charon, radius }, context)?;
         let configured =
             context.with(|endpoint, context| endpoint.configure(connections.clone(), &pools, context));
         if let Err(error) = configured {
-            self.use_settings(former_keyring, former_charon, context);
+            if let Err(problem) = self.use_settings(former, context) {
+                self.log.program(Level::Error, &problem);
+            }
             return Err(error.to_string());
         }
         self.history.reconfigure(&connections);
@@ -135,18 +145,25 @@ impl RunController {
         Ok(())
     }
 
-    /// Replaces the keys and the settings of IKE. Returns the former ones.
+    /// Replaces the keys and the settings of IKE. Returns the former ones. An error changes nothing.
     fn use_settings(
         &mut self,
-        keyring: Arc<Keyring>,
-        charon: Charon,
+        settings: Settings,
         context: &mut EndpointContext,
-    ) -> (Arc<Keyring>, Charon) {
-        let former = (mem::replace(&mut self.keyring, keyring), mem::replace(&mut self.charon, charon));
+    ) -> Result<Settings, String> {
+        let Settings { keyring, charon, radius } = settings;
+        let former_radius = self.radius.config().cloned();
+        self.radius.configure(radius.as_ref(), &self.control)?;
+        keyring.use_radius(self.radius.link());
+        let former = Settings {
+            keyring: mem::replace(&mut self.keyring, keyring),
+            charon: mem::replace(&mut self.charon, charon),
+            radius: former_radius,
+        };
         context.set_credentials(self.keyring.clone());
         context.with(|endpoint, _| endpoint.set_retransmission(charon.retransmission));
         self.use_crash_secret(context);
-        former
+        Ok(former)
     }
 
     /// Logs the result of a reload and queues the responses to the clients, which are sent when the

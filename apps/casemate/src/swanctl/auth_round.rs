@@ -131,6 +131,10 @@ pub(super) fn local(
     }
     let method = match auth {
         Some(Auth::Eap(methods)) => LocalMethod::Eap(LocalEap { identity: eap_id, methods }),
+        Some(Auth::EapRadius) => {
+            keys.error("auth", "eap-radius authenticates peers: eap was expected");
+            LocalMethod::SharedKey
+        }
         Some(Auth::SharedKey) => {
             if !own.certs.is_empty() || !own.pubkeys.is_empty() {
                 keys.error("auth", "psk needs no certificate and no public key: pubkey was expected");
@@ -184,11 +188,17 @@ pub(super) fn remote(
     let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
     let asks = asking || !resolved.sections().is_empty();
     let auth = keys.get("auth", signature::auth);
-    if keys.has("eap_id") && !matches!(auth, Some(Auth::Eap(_))) {
+    let eap_methods = match &auth {
+        Some(Auth::Eap(methods)) => Some(methods.clone()),
+        Some(Auth::EapRadius) => Some(Vec::new()),
+        _ => None,
+    };
+    if keys.has("eap_id") && eap_methods.is_none() {
         keys.error("eap_id", EAP_ID_WITHOUT_EAP);
     }
     let method = match auth {
-        Some(Auth::Eap(methods)) => {
+        Some(Auth::Eap(_) | Auth::EapRadius) => {
+            let methods = eap_methods.unwrap_or_default();
             if asks {
                 keys.error(
                     "auth",

@@ -17,7 +17,7 @@ pub(super) const CHARON: Schema = Schema {
         ("retransmit_limit", Rule::Read),
         ("quick_crash_detection", Rule::Read),
     ],
-    sections: &[],
+    sections: &["=plugins"],
 };
 
 /// Most retransmissions of a request.
@@ -59,12 +59,12 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Charon {
     Charon { retransmission, quick_crash_detection }
 }
 
-fn tries(text: &str) -> Parsed<u32> {
+pub(super) fn tries(text: &str) -> Parsed<u32> {
     let tries = parse_number::<u32>(text).ok().filter(|tries| *tries <= MAX_TRIES);
     tries.ok_or_else(|| format!("a number from 0 to {MAX_TRIES} was expected"))
 }
 
-fn seconds(text: &str) -> Parsed<Duration> {
+pub(super) fn seconds(text: &str) -> Parsed<Duration> {
     let millis = thousandths(text).filter(|millis| (100..=MAX_WAIT).contains(millis));
     let millis = millis.ok_or("a time in seconds from 0.1 to 86400 was expected, such as 4.0")?;
     Ok(Duration::from_millis(millis.into()))
@@ -76,7 +76,7 @@ fn limit(text: &str) -> Parsed<Duration> {
     if thousandths(text) == Some(0) { Ok(longest) } else { seconds(text) }
 }
 
-fn base(text: &str) -> Parsed<u32> {
+pub(super) fn base(text: &str) -> Parsed<u32> {
     // RFC 7296 section 2.4: the times increase exponentially.
     let base = thousandths(text).filter(|base| (1_000..=MAX_BASE).contains(base));
     base.ok_or_else(|| "a factor from 1 to 100 was expected, such as 1.8".into())

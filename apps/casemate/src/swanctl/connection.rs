@@ -11,7 +11,7 @@ use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
-    PacketLimits, SendCert, Shunt, StartAction, Unique,
+    PacketLimits, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -114,6 +114,11 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
         keys.warn("proposals", WEAK_GROUP);
     }
+    let pools: Vec<String> = keys.list("pools", |pool| known_pool(pool, context.pools));
+    let is_relayed = matches!(&remote.method, RemoteMethod::Eap(remote) if remote.is_relayed());
+    if pools.iter().any(|pool| pool == SERVER_POOL) && !is_relayed {
+        keys.error("pools", "the addresses of a RADIUS server need `auth = eap-radius` in `remote`");
+    }
     let connection = Connection {
         name: name.into(),
         local_addrs: addresses_or_any(&keys, "local_addrs"),
@@ -126,7 +131,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         children,
         shunts,
         vips: keys.list("vips", address::addr),
-        pools: keys.list("pools", |pool| known_pool(pool, context.pools)),
+        pools,
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
@@ -185,7 +190,7 @@ fn encapsulation(text: &str) -> Result<Encapsulation, String> {
 }
 
 fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {
-    if pools.iter().any(|pool| pool == name) {
+    if name == SERVER_POOL || pools.iter().any(|pool| pool == name) {
         return Ok(name.into());
     }
     Err("there is no such pool: the name of a section in `pools` was expected".into())

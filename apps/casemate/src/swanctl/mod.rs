@@ -17,6 +17,7 @@ mod connection;
 mod files;
 mod pool;
 mod problem;
+mod radius;
 mod resolved;
 mod rohc;
 mod scheduler;
@@ -38,6 +39,7 @@ pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnv
 pub use pool::Authority;
 use problem::Problems;
 pub use problem::{ConfigError, Location, Problem};
+pub use radius::{Accounting, DynamicAuthorization, RadiusConfig};
 pub use secret::{KeyPurpose, Passphrase, SharedKey};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
@@ -86,6 +88,8 @@ pub struct Config {
     pub scheduling: Option<Scheduling>,
     /// Settings of IKE for all connections.
     pub charon: Charon,
+    /// AAA servers, if there are any.
+    pub radius: Option<RadiusConfig>,
     /// Ways to move packets.
     pub performance: Performance,
     /// Files with certificates and keys.
@@ -164,6 +168,10 @@ impl Config {
         let named = |name: &str| sections.iter().find(|section| section.name() == name);
         config.scheduling = named("scheduler").and_then(|section| scheduler::read(section, problems));
         config.charon = named("charon").map(|section| charon::read(section, problems)).unwrap_or_default();
+        for plugins in named("charon").iter().flat_map(|section| section.sections()) {
+            config.radius = radius::read(&plugins, problems);
+            config.secret_files = radius::secret_files(&plugins);
+        }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
         for section in subsections(root, "pools") {
@@ -185,7 +193,7 @@ impl Config {
         }
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
-            config.secret_files = secret::files(section);
+            config.secret_files.extend(secret::files(section));
         }
         config
     }

@@ -5,7 +5,7 @@ use super::auth_round::{absolute, file_section};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
-use casemate_ike::config::Pool;
+use casemate_ike::config::{Pool, SERVER_POOL};
 use casemate_sa::AddrRange;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,9 @@ pub(super) const POOL: Schema = Schema {
 /// Reads a pool; `None` if it has no valid addresses.
 pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Option<Pool> {
     let keys = Keys::new(resolved, &POOL, problems);
+    if resolved.name() == SERVER_POOL {
+        keys.section_error("this name stands for the addresses of RADIUS servers: another one was expected");
+    }
     if !keys.has("addrs") {
         keys.section_error("`addrs` was expected, such as 10.3.0.0/24");
     }

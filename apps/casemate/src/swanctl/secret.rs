@@ -132,7 +132,7 @@ fn passphrase(section: &Resolved<'_, '_>, folder: &Path, problems: &Problems) ->
     Some(Passphrase { file: file?, secret: secret? })
 }
 
-fn take_secret(keys: &Keys<'_>) -> Option<SecretBytes> {
+pub(super) fn take_secret(keys: &Keys<'_>) -> Option<SecretBytes> {
     if !keys.has("secret") {
         keys.section_error("`secret` was expected, with a value");
     }

@@ -19,6 +19,8 @@ pub(super) enum Auth {
     Signature(SignatureRules),
     /// By EAP with one of these methods.
     Eap(Vec<Method>),
+    /// By EAP with a method that a RADIUS server chooses.
+    EapRadius,
 }
 
 /// Accepted signatures. The default accepts any.
@@ -80,6 +82,7 @@ pub(super) fn auth(text: &str) -> Parsed<Auth> {
     }
     let word = text.to_ascii_lowercase();
     match word.split(['-', ':']).next() {
+        Some("eap") if word == "eap-radius" => return Ok(Auth::EapRadius),
         Some("eap") => return eap(&word).map(Auth::Eap),
         Some("xauth") => return Err("XAuth is a part of IKEv1: psk, pubkey or eap was expected".into()),
         _ => {}

@@ -6,6 +6,7 @@ mod examples;
 mod files;
 mod keys;
 mod manual;
+mod radius;
 mod scheduler;
 mod syntax;
 

@@ -158,6 +158,8 @@ impl Loaded {
     pub(crate) fn merge(&self, file: &Config) -> Config {
         let mut merged = Config {
             scheduling: file.scheduling.clone(),
+            charon: file.charon,
+            radius: file.radius.clone(),
             performance: file.performance,
             folders: file.folders.clone(),
             passphrases: file.passphrases.clone(),

@@ -288,6 +288,7 @@ fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         }
         StateFault::EapFailed => &[
             "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as `id`",
+            "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
         ],
         StateFault::AuthMethod => &["make local.auth of each host fit remote.auth of the other"],
         StateFault::Certificate => &[

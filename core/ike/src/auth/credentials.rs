@@ -1,6 +1,10 @@
 //! Interface to the keys and certificates of this host.
 
 use crate::config::{Connection, IdPattern, Identity};
+#[cfg(feature = "eap")]
+use crate::{IkeSaId, Path};
+#[cfg(feature = "eap")]
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey};
 use casemate_wire::ike::cert::HASH_LEN;
@@ -36,6 +40,22 @@ pub struct PeerCertificates<'m> {
 /// reason; the peer only learns that the authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotTrusted;
+
+/// A peer that begins EAP, as the responder knows it.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone)]
+pub struct EapSession<'a> {
+    /// The half-open IKE SA; [`Ike::continue_eap`](crate::Ike::continue_eap) takes it.
+    pub ike: IkeSaId,
+    /// Connection.
+    pub connection: &'a Connection,
+    /// Identity of the peer's ID payload, not yet proved.
+    pub peer: &'a Identity,
+    /// EAP identity that the peer has to prove; `None` if it is asked for one.
+    pub identity: Option<Vec<u8>>,
+    /// Addresses and ports.
+    pub path: Path,
+}
 
 /// Keys and certificates of this host, and trust in those of peers. Calls keep no state.
 pub trait Credentials {
@@ -75,6 +95,13 @@ pub trait Credentials {
     #[cfg(feature = "eap")]
     fn eap(&self) -> &dyn casemate_eap::EapCredentials {
         &casemate_eap::NoCredentials
+    }
+
+    /// Authenticator for a peer whose EAP packets are passed on to an AAA server
+    /// ([`RemoteEap::is_relayed`](crate::config::RemoteEap::is_relayed)); `None` if there is no server.
+    #[cfg(feature = "eap")]
+    fn eap_authenticator(&self, _session: &EapSession<'_>) -> Option<Box<dyn casemate_eap::Authenticator>> {
+        None
     }
 
     /// Whether a distinguished name matches the pattern of [`IdPattern::DnPattern`].

@@ -72,7 +72,13 @@ impl PeerAuthenticated {
             pair: PeerPair::new(own, peer, remote),
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
             eap_identity: Some(done.identity.clone()),
+            assigned_addrs: done.addrs.clone(),
         })
+    }
+
+    /// Virtual addresses that an AAA server has assigned to the peer.
+    pub(crate) fn assigned_addrs(&self) -> &[IpAddr] {
+        &self.assigned_addrs
     }
 
     /// EAP identity that the peer has proved, if it used EAP.

@@ -13,6 +13,9 @@ use casemate_sa::AddrRange;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+/// Name in [`Connection::pools`] of the addresses that an AAA server assigns, as in strongSwan. No pool has it.
+pub const SERVER_POOL: &str = "radius";
+
 /// UDP port of IKE (RFC 7296 section 2).
 const IKE_PORT: u16 = 500;
 /// Default time of rekeying.
@@ -45,7 +48,8 @@ pub struct Connection {
     pub shunts: Vec<Shunt>,
     /// Virtual addresses to request. An unspecified address requests any address of its IP version.
     pub vips: Vec<IpAddr>,
-    /// Names of the pools for the virtual addresses that the peer requests.
+    /// Names of the pools for the virtual addresses that the peer requests. [`SERVER_POOL`] stands for those
+    /// that an AAA server has assigned.
     pub pools: Vec<String>,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,

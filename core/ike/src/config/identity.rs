@@ -246,8 +246,17 @@ pub struct LocalEap {
 pub struct RemoteEap {
     /// EAP identity of the peer.
     pub identity: EapIdentity,
-    /// Accepted methods in order of preference. Never empty.
+    /// Accepted methods in order of preference. Empty if the packets are passed on to an AAA server, which
+    /// chooses the method ([`Credentials::eap_authenticator`](crate::Credentials::eap_authenticator)).
     pub methods: Vec<Method>,
+}
+
+#[cfg(feature = "eap")]
+impl RemoteEap {
+    /// Whether an AAA server authenticates the peer.
+    pub const fn is_relayed(&self) -> bool {
+        self.methods.is_empty()
+    }
 }
 
 /// EAP identity that a peer must prove.

@@ -12,7 +12,8 @@ mod proposal;
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
 pub use connection::{
-    Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SendCert, Unique,
+    Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
+    Unique,
 };
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};

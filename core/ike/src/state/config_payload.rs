@@ -93,6 +93,9 @@ fn parse_v4_subnet(attribute: &CpAttribute<'_>) -> Option<AddrRange> {
 #[derive(Debug, Default)]
 pub(super) struct LeasedConfig {
     pub(super) addrs: Vec<IpAddr>,
+    /// Addresses that an AAA server has assigned to the peer.
+    #[cfg(feature = "eap")]
+    assigned: Vec<IpAddr>,
     attributes: Vec<OwnedAttribute>,
 }
 
@@ -124,7 +127,16 @@ impl LeasedConfig {
             };
             let v4 = attribute.kind == CfgAttribute::INTERNAL_IP4_ADDRESS;
             let to = LeaseRequest { held: &self.addrs, ..to };
-            match step.shared.pools.lease(&connection.pools, v4, wanted, to) {
+            let pools = &mut step.shared.pools;
+            #[cfg(feature = "eap")]
+            if let Some(addr) = self.next_assigned(connection, v4) {
+                match pools.lease_assigned(addr, to) {
+                    Some(addr) => self.add(attribute.kind, addr),
+                    None => failed = true,
+                }
+                continue;
+            }
+            match pools.lease(&connection.pools, v4, wanted, to) {
                 Some(addr) => self.add(attribute.kind, addr),
                 None => failed = true,
             }
@@ -140,6 +152,20 @@ impl LeasedConfig {
             self.attributes.extend(subnets.iter().filter_map(subnet_attribute));
         }
         Ok(())
+    }
+
+    /// Sets the addresses that an AAA server has assigned to the peer.
+    #[cfg(feature = "eap")]
+    pub(super) fn set_assigned(&mut self, addrs: &[IpAddr]) {
+        self.assigned = addrs.into();
+    }
+
+    /// The next address that a server has assigned, if the connection takes addresses from servers.
+    #[cfg(feature = "eap")]
+    fn next_assigned(&self, connection: &Connection, v4: bool) -> Option<IpAddr> {
+        let takes_assigned = connection.pools.iter().any(|pool| pool == crate::config::SERVER_POOL);
+        let is_next = |addr: &&IpAddr| addr.is_ipv4() == v4 && !self.addrs.contains(addr);
+        self.assigned.iter().find(is_next).copied().filter(|_| takes_assigned)
     }
 
     fn add(&mut self, kind: CfgAttribute, addr: IpAddr) {

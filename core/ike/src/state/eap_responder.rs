@@ -5,11 +5,11 @@ use super::half_open::{Authentic, Progress, check_childless};
 use super::init_response::authorities;
 use super::select_connection::by_identity;
 use crate::auth::eap::{self, Parties, eap_context};
-use crate::auth::{LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
+use crate::auth::{EapSession, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};
 use crate::context::Step;
 use crate::diagnosis::Explanation;
-use crate::state::{HalfOpen, IncomingMessage, SaCommon};
+use crate::state::{HalfOpen, IncomingMessage, MessageMeta, SaCommon, State};
 use crate::transport::{Build, Content, parse_payloads, required};
 use crate::{PeerFault, StateFault};
 use alloc::boxed::Box;
@@ -27,6 +27,10 @@ pub(crate) struct EapResponder {
     /// Identity in the peer's ID payload.
     peer_id: Identity,
     authenticator: Box<dyn Authenticator>,
+    /// Whether the response to the last request waits for a server.
+    is_pending: bool,
+    /// Whether the first request was answered, with our proof.
+    has_proved: bool,
     /// Result of EAP. The AUTH payload of the peer is then awaited.
     done: Option<Authenticated>,
 }
@@ -60,7 +64,7 @@ impl HalfOpen {
         }
         let packet = required(request.content.eap)?;
         let next = eap.authenticator.receive(&packet, &mut eap_context(step.context));
-        self.on_authenticator_step(common, eap, next, None, step).map(Some)
+        self.on_authenticator_step(common, eap, next, step).map(Some)
     }
 
     fn begin_eap(
@@ -80,56 +84,79 @@ impl HalfOpen {
         });
         let Some((connection, remote)) = with_eap.next() else { return Ok(None) };
         common.connection = connection.clone();
-        let own = self.prove_before_eap(common, connection, remote, &peer_id, content, step)?;
+        check_childless(connection, content)?;
+        check_own_method(connection, remote, content)?;
+        let own_id = self.local_authenticator(common, content, step)?.id;
+        let Some(authenticator) = authenticator(remote, &peer_id, common, step) else {
+            explain(EapFault::NoServer, None, &peer_id, step);
+            return Err(StateFault::EapFailed.into());
+        };
         let mut eap = Box::new(EapResponder {
             first_request: request.payloads.bytes.into(),
             first_payload: request.payloads.first,
-            own_id: own.own.id.clone(),
-            authenticator: authenticator(remote, &peer_id),
+            own_id,
+            authenticator,
             peer_id,
+            is_pending: false,
+            has_proved: false,
             done: None,
         });
         let next = eap.authenticator.start(&mut eap_context(step.context));
-        self.on_authenticator_step(common, eap, next, Some(own), step).map(Some)
+        self.on_authenticator_step(common, eap, next, step).map(Some)
     }
 
-    /// Creates our proof for the first response. Without one, a method that authenticates both sides must
-    /// follow, and the peer must have agreed to that (RFC 5998 sections 3 and 4).
+    /// Our side of this IKE SA.
+    fn local_authenticator<'c>(
+        &self,
+        common: &SaCommon,
+        first: &Content<'_>,
+        step: &Step<'_, 'c>,
+    ) -> Result<LocalAuthenticator<'c>, StateFault> {
+        let wanted = [&*self.init.peer.authorities, &*authorities(first)].concat();
+        let addr = common.path.local.ip();
+        LocalAuthenticator::new(&common.connection, &wanted, addr, step.context.credentials)
+    }
+
+    /// Creates our part of the first response. Without a proof, a method that authenticates both sides
+    /// follows (RFC 5998 section 3).
     fn prove_before_eap<'c>(
         &self,
         common: &SaCommon,
-        connection: &Connection,
-        remote: &RemoteEap,
-        peer_id: &Identity,
-        content: &Content<'_>,
+        eap: &EapResponder,
         step: &mut Step<'_, 'c>,
-    ) -> Result<FirstResponse<'c>, StateFault> {
-        check_childless(connection, content)?;
-        let (init, suite) = (&self.init, self.channel.suite);
-        let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
-        let addr = common.path.local.ip();
-        let own = LocalAuthenticator::new(connection, &wanted, addr, step.context.credentials)?;
-        if let LocalMethod::Eap(_) = connection.local.method {
-            let is_mutual = remote.methods.iter().all(|method| method.is_mutual());
-            return if is_mutual && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
-                Ok(FirstResponse { own, proof: None })
-            } else {
-                Err(StateFault::AuthMethod)
-            };
+    ) -> Result<FirstResponse<'c>, PeerFault> {
+        let content = parse_payloads(eap.first_payload, &eap.first_request)?;
+        let own = self.local_authenticator(common, &content, step)?;
+        if let LocalMethod::Eap(_) = common.connection.local.method {
+            return Ok(FirstResponse { own, proof: None });
         }
+        let (init, suite) = (&self.init, self.channel.suite);
         let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, peer_id, connection, &init.peer.hashes, step)?;
+        let proof = own.prove(&ours, &eap.peer_id, &common.connection, &init.peer.hashes, step)?;
         Ok(FirstResponse { own, proof: Some(proof) })
     }
 
-    /// Sends what the authenticator says. `first` is our part of the response to the first request.
+    /// Whether a request waits for the answer of a server.
+    pub(super) fn awaits_server(&self) -> bool {
+        self.eap.as_ref().is_some_and(|eap| eap.is_pending)
+    }
+
+    /// Continues after a server has answered.
+    pub(crate) fn continue_eap(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        let Some(mut eap) = self.eap.take_if(|eap| eap.is_pending) else { return State::HalfOpen(self) };
+        let next = eap.authenticator.poll(&mut eap_context(step.context));
+        let progress = self.on_authenticator_step(common, eap, next, step);
+        let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: common.path };
+        self.advance(common, progress, LeasedConfig::default(), meta, step)
+    }
+
+    /// Sends what the authenticator says.
     fn on_authenticator_step(
         &mut self,
         common: &SaCommon,
         mut eap: Box<EapResponder>,
         next: AuthenticatorStep,
-        first: Option<FirstResponse<'_>>,
         step: &mut Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
         let (packet, fault) = match next {
@@ -139,7 +166,15 @@ impl HalfOpen {
                 (packet, None)
             }
             AuthenticatorStep::Failed(packet, fault) => (packet, Some(fault)),
+            AuthenticatorStep::Pending => {
+                eap.is_pending = true;
+                self.eap = Some(eap);
+                return Ok(Progress::Continues);
+            }
         };
+        eap.is_pending = false;
+        let first = if eap.has_proved { None } else { Some(self.prove_before_eap(common, &eap, step)?) };
+        eap.has_proved = true;
         self.send_eap(common, &packet, first, fault.is_some(), step)?;
         let Some(fault) = fault else {
             self.eap = Some(eap);
@@ -197,14 +232,41 @@ impl HalfOpen {
     }
 }
 
-/// An authenticator for a peer with this ID payload.
-fn authenticator(remote: &RemoteEap, peer_id: &Identity) -> Box<dyn Authenticator> {
+/// Checks that EAP may authenticate this host, if it is configured to: then a method that authenticates both
+/// sides must follow, and the peer must have agreed to that (RFC 5998 sections 3 and 4). This host does not
+/// know which method a server chooses.
+fn check_own_method(
+    connection: &Connection,
+    remote: &RemoteEap,
+    content: &Content<'_>,
+) -> Result<(), StateFault> {
+    let LocalMethod::Eap(_) = connection.local.method else { return Ok(()) };
+    let is_mutual = !remote.is_relayed() && remote.methods.iter().all(|method| method.is_mutual());
+    if is_mutual && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
+        Ok(())
+    } else {
+        Err(StateFault::AuthMethod)
+    }
+}
+
+/// An authenticator for a peer with this ID payload; `None` without a server that the connection needs.
+fn authenticator(
+    remote: &RemoteEap,
+    peer: &Identity,
+    common: &SaCommon,
+    step: &Step<'_, '_>,
+) -> Option<Box<dyn Authenticator>> {
     let identity = match &remote.identity {
-        EapIdentity::Ike => Some(peer_id.to_eap()),
+        EapIdentity::Ike => Some(peer.to_eap()),
         EapIdentity::Fixed(identity) => Some(identity.clone()),
         EapIdentity::Asked => None,
     };
-    Box::new(casemate_eap::LocalAuthenticator::new(identity, remote.methods.clone()))
+    if remote.is_relayed() {
+        let (ike, connection, path) = (common.id, &*common.connection, common.path);
+        let session = EapSession { ike, connection, peer, identity, path };
+        return step.context.credentials.eap_authenticator(&session);
+    }
+    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, remote.methods.clone())))
 }
 
 /// Explains the failure of EAP. `identity` is the EAP identity, `peer_id` that of the ID payload.

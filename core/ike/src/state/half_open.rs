@@ -103,6 +103,11 @@ impl HalfOpen {
         meta: MessageMeta,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "eap")]
+        if self.awaits_server() {
+            // The request whose response the server delays, repeated.
+            return State::HalfOpen(self);
+        }
         let mut leased = LeasedConfig::default();
         let progress = request.and_then(|request| {
             if request.exchange != ExchangeType::IKE_AUTH {
@@ -114,6 +119,18 @@ impl HalfOpen {
             }
             self.authenticate(common, &request, &mut leased, step).map(Progress::Accepted)
         });
+        self.advance(common, progress, leased, meta, step)
+    }
+
+    /// Goes to the next state after an IKE_AUTH request, and tells the peer of a fault.
+    pub(super) fn advance(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        progress: Result<Progress, PeerFault>,
+        leased: LeasedConfig,
+        meta: MessageMeta,
+        step: &mut Step<'_, '_>,
+    ) -> State {
         match progress {
             Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
             #[cfg(feature = "eap")]
@@ -162,6 +179,8 @@ impl HalfOpen {
         common.path = path;
         let remote = common.path.remote.ip();
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
+        #[cfg(feature = "eap")]
+        leased.set_assigned(peer.assigned_addrs());
         let leasing =
             content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
         let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };

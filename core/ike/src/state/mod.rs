@@ -211,6 +211,19 @@ impl IkeSa {
         self
     }
 
+    /// Continues EAP after an authenticator was pending.
+    #[cfg(feature = "eap")]
+    pub(crate) fn continue_eap(mut self, step: &mut Step<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::HalfOpen(state) => state.continue_eap(&mut self.common, step),
+            // The peer has given up, or the server has answered twice.
+            state @ (State::InitSent(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
+                state
+            }
+        };
+        self
+    }
+
     /// Handles the response to the outstanding request.
     pub(crate) fn on_response(
         mut self,

@@ -1,14 +1,14 @@
 //! Every key of every section is read, refused with a reason, or ignored, as its schema says.
 
 use super::super::{
-    PERFORMANCE, auth_round, child, connection, pool, scheduler, schema::Rule, schema::Schema, secret,
+    PERFORMANCE, auth_round, child, connection, pool, radius, scheduler, schema::Rule, schema::Schema, secret,
 };
 use super::{ok, only, parse, wrong};
 use casemate_ike::config::{PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 13] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 16] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -27,6 +27,25 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 13] = [
     ("scheduler.low-latency", &scheduler::LOW_LATENCY, "scheduler { low-latency {", "} }"),
     ("scheduler.real-time", &scheduler::CLASS, "scheduler { real-time {", "} }"),
     ("performance", &PERFORMANCE, "performance {", "}"),
+    (
+        "charon.plugins.eap-radius",
+        &radius::EAP_RADIUS,
+        "charon { plugins { eap-radius { servers { a {\n address = 192.0.2.9\n secret = s\n } }\n",
+        "} } }",
+    ),
+    (
+        "charon.plugins.eap-radius.servers.a",
+        &radius::SERVER,
+        "charon { plugins { eap-radius { servers { a {\n address = 192.0.2.9\n secret = s\n",
+        "} } } } }",
+    ),
+    (
+        "charon.plugins.eap-radius.dae",
+        &radius::DAE,
+        "charon { plugins { eap-radius { servers { a {\n address = 192.0.2.9\n secret = s\n } }\n \
+         dae {\n enable = yes\n secret = s\n",
+        "} } } }",
+    ),
 ];
 
 fn with(front: &str, back: &str, key: &str, value: &str) -> String {

@@ -25,7 +25,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_key_is_documented() {
-    const HEADINGS: [&str; 13] = [
+    const HEADINGS: [&str; 16] = [
         "## connections.NAME",
         "## connections.NAME.local",
         "## connections.NAME.remote",
@@ -39,6 +39,9 @@ fn every_key_is_documented() {
         "### The class low-latency",
         "### The other classes",
         "## performance",
+        "### charon.plugins.eap-radius",
+        "### charon.plugins.eap-radius.servers.NAME",
+        "### charon.plugins.eap-radius.dae",
     ];
     let page = page();
     for ((path, schema, ..), heading) in SECTIONS.iter().zip(HEADINGS) {

@@ -1,0 +1,101 @@
+//! What the event loop and the thread of the RADIUS client tell each other.
+
+use crate::control::signal;
+use casemate_ike::IkeSaId;
+use casemate_radius::{AccessRequest, AccessResponse, AccountingRequest, Dynamic, ErrorCause, ServerId};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What the event loop asks the thread to do.
+pub(super) enum Order {
+    Access {
+        request: Box<AccessRequest>,
+        server: Option<ServerId>,
+        ike: IkeSaId,
+        reply: Sender<AccessAnswer>,
+    },
+    Record(Box<AccountingRequest>),
+    Respond {
+        to: SocketAddr,
+        request: Box<Dynamic>,
+        result: Result<(), ErrorCause>,
+    },
+    /// Another thread follows, which alone gets requests of servers.
+    Retire,
+    /// Ends the thread once accounting is answered.
+    End,
+}
+
+/// Answer to an Access-Request.
+pub(crate) enum AccessAnswer {
+    Response(ServerId, Box<AccessResponse>),
+    NoServer,
+}
+
+/// What the event loop has to do.
+pub(crate) enum Report {
+    /// A server has answered for this half-open IKE SA, or none will.
+    Answered(IkeSaId),
+    /// The peer of this IKE SA is accepted.
+    Accepted(IkeSaId, Box<AccessResponse>),
+    /// A server requests the end of sessions.
+    Dynamic(SocketAddr, Box<Dynamic>),
+    /// A line for the log.
+    Problem(String),
+}
+
+/// Access to the thread for authenticators and sessions. The thread ends when there is none any more.
+#[derive(Clone)]
+pub(crate) struct RadiusLink {
+    orders: Sender<Order>,
+    waker: Arc<UnixStream>,
+    reports: Sender<Report>,
+    pub(super) ids_have_port: bool,
+}
+
+impl RadiusLink {
+    /// `waker` wakes the thread, `reports` leads to the event loop.
+    pub(super) fn new(
+        orders: Sender<Order>,
+        waker: UnixStream,
+        reports: Sender<Report>,
+        ids_have_port: bool,
+    ) -> Self {
+        Self { orders, waker: Arc::new(waker), reports, ids_have_port }
+    }
+
+    /// Sends an Access-Request. The answer arrives on the returned channel, and a report says when.
+    pub(super) fn authenticate(
+        &self,
+        request: AccessRequest,
+        server: Option<ServerId>,
+        ike: IkeSaId,
+    ) -> Receiver<AccessAnswer> {
+        let (reply, answer) = channel();
+        // A thread that has panicked drops the channel, which counts as no answer.
+        self.order(Order::Access { request: Box::new(request), server, ike, reply });
+        answer
+    }
+
+    /// Sends an Accounting-Request.
+    pub(super) fn account(&self, request: AccountingRequest) {
+        self.order(Order::Record(Box::new(request)));
+    }
+
+    /// Responds to a request of a server.
+    pub(super) fn respond(&self, to: SocketAddr, request: Box<Dynamic>, result: Result<(), ErrorCause>) {
+        self.order(Order::Respond { to, request, result });
+    }
+
+    /// Tells the event loop what it has to note.
+    pub(super) fn report(&self, report: Report) {
+        let _ = self.reports.send(report);
+    }
+
+    pub(super) fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+        signal(&self.waker);
+    }
+}

@@ -1,0 +1,204 @@
+//! An authenticator that passes EAP packets on to a RADIUS server (RFC 3579).
+
+use super::host_id;
+use super::link::{AccessAnswer, RadiusLink, Report};
+use casemate_eap::{
+    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS,
+};
+use casemate_ike::{EapSession, IkeSaId};
+use casemate_radius::{AccessRequest, AccessResponse, ServerId, Verdict};
+use casemate_wire::ike::{Eap, EapCode};
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+/// EAP types of requests that belong to no method (RFC 3748 section 5).
+const IDENTITY: u8 = 1;
+const NOTIFICATION: u8 = 2;
+/// Maximum length of a User-Name in bytes.
+const MAX_IDENTITY: usize = 253;
+
+/// The conversation with one peer.
+pub(crate) struct RelayAuthenticator {
+    link: RadiusLink,
+    ike: IkeSaId,
+    nas_addr: IpAddr,
+    called_id: String,
+    calling_id: String,
+    /// EAP identity of the peer, once it is known.
+    identity: Option<Vec<u8>>,
+    /// Identifier of the last request to the peer.
+    identifier: u8,
+    /// EAP type of the method that the server runs; 0 before its first request.
+    method: u8,
+    /// State of the last challenge, and the server that knows it.
+    state: Option<Vec<u8>>,
+    server: Option<ServerId>,
+    stage: Stage,
+    packets: u32,
+}
+
+enum Stage {
+    Begin,
+    AskedIdentity,
+    /// The peer has to respond to a request of the server.
+    AskedPeer,
+    /// The server has to answer.
+    AskedServer(Receiver<AccessAnswer>),
+    Ended,
+}
+
+impl RelayAuthenticator {
+    pub(crate) fn new(link: RadiusLink, session: &EapSession<'_>) -> Self {
+        let with_port = link.ids_have_port;
+        Self {
+            ike: session.ike,
+            nas_addr: session.path.local.ip(),
+            called_id: host_id(session.path.local, with_port),
+            calling_id: host_id(session.path.remote, with_port),
+            link,
+            identity: session.identity.clone(),
+            identifier: 0,
+            method: 0,
+            state: None,
+            server: None,
+            stage: Stage::Begin,
+            packets: 0,
+        }
+    }
+
+    /// Passes a packet of the peer on.
+    fn pass_on(&mut self, packet: &Eap<'_>) -> Result<AuthenticatorStep, EapFault> {
+        let user_name = self.identity.clone().filter(|identity| identity.len() <= MAX_IDENTITY);
+        let request = AccessRequest {
+            user_name: user_name.ok_or(EapFault::Malformed)?,
+            eap: encode(packet)?,
+            state: self.state.take(),
+            nas_addr: self.nas_addr,
+            called_id: self.called_id.clone(),
+            calling_id: self.calling_id.clone(),
+        };
+        self.stage = Stage::AskedServer(self.link.authenticate(request, self.server, self.ike));
+        Ok(AuthenticatorStep::Pending)
+    }
+
+    /// Begins with the identity that the configuration or the ID payload gives, or asks for it.
+    fn begin(&mut self, context: &mut EapContext<'_>) -> Result<AuthenticatorStep, EapFault> {
+        if !matches!(self.stage, Stage::Begin) {
+            return Err(EapFault::OutOfState);
+        }
+        // RFC 3748 section 4.1: the identifier should begin at a random value.
+        let mut identifier = [0];
+        context.rng.public(&mut identifier);
+        [self.identifier] = identifier;
+        let Some(identity) = &self.identity else {
+            self.stage = Stage::AskedIdentity;
+            let request = Eap { code: EapCode::REQUEST, identifier: self.identifier, data: &[IDENTITY] };
+            return Ok(AuthenticatorStep::Request(EapPacket::from_payload(&request)));
+        };
+        let data = [&[IDENTITY], &identity[..]].concat();
+        self.pass_on(&Eap { code: EapCode::RESPONSE, identifier: self.identifier, data: &data })
+    }
+
+    fn on_response(&mut self, response: &Eap<'_>) -> Result<AuthenticatorStep, EapFault> {
+        self.packets = self.packets.saturating_add(1);
+        if self.packets > MAX_PACKETS {
+            return Err(EapFault::TooManyPackets);
+        }
+        if response.code != EapCode::RESPONSE || response.identifier != self.identifier {
+            return Err(EapFault::OutOfState);
+        }
+        match (&self.stage, response.data.split_first()) {
+            (Stage::AskedPeer, Some(_)) => self.pass_on(response),
+            (Stage::AskedIdentity, Some((&IDENTITY, identity))) => {
+                // It ends at the first zero byte (RFC 3748 section 5.1).
+                let identity = identity.split(|byte| *byte == 0).next().unwrap_or_default();
+                self.identity = Some(identity.into());
+                self.pass_on(response)
+            }
+            _ => Err(EapFault::OutOfState),
+        }
+    }
+
+    fn on_answer(&mut self) -> Result<AuthenticatorStep, EapFault> {
+        let Stage::AskedServer(answer) = &self.stage else { return Err(EapFault::OutOfState) };
+        let (server, response) = match answer.try_recv() {
+            Err(TryRecvError::Empty) => return Ok(AuthenticatorStep::Pending),
+            Err(TryRecvError::Disconnected) | Ok(AccessAnswer::NoServer) => return Err(EapFault::NoServer),
+            Ok(AccessAnswer::Response(server, response)) => (server, response),
+        };
+        match response.verdict {
+            Verdict::Challenge => self.on_challenge(server, *response),
+            Verdict::Reject => Err(EapFault::ServerRefused),
+            Verdict::Accept => self.on_accept(response),
+        }
+    }
+
+    fn on_challenge(
+        &mut self,
+        server: ServerId,
+        response: AccessResponse,
+    ) -> Result<AuthenticatorStep, EapFault> {
+        let request = parse(&response.eap, EapCode::REQUEST)?;
+        match request.data.first() {
+            None | Some(&IDENTITY | &NOTIFICATION) => {}
+            Some(method) => self.method = *method,
+        }
+        (self.identifier, self.server) = (request.identifier, Some(server));
+        let packet = EapPacket::from_payload(&request);
+        self.state = response.state;
+        self.stage = Stage::AskedPeer;
+        Ok(AuthenticatorStep::Request(packet))
+    }
+
+    /// RFC 3579 section 2.6.3: what the server sends in the EAP packet must agree with its decision.
+    fn on_accept(&mut self, response: Box<AccessResponse>) -> Result<AuthenticatorStep, EapFault> {
+        let packet = EapPacket::from_payload(&parse(&response.eap, EapCode::SUCCESS)?);
+        let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
+        let (msk, addrs) = (response.msk.clone(), response.addrs.clone());
+        let done = Authenticated::by_server(self.method, identity, msk, addrs)?;
+        self.link.report(Report::Accepted(self.ike, response));
+        self.stage = Stage::Ended;
+        Ok(AuthenticatorStep::Succeeded(packet, done))
+    }
+
+    /// Ends the conversation after a fault.
+    fn finish(&mut self, step: Result<AuthenticatorStep, EapFault>) -> AuthenticatorStep {
+        step.unwrap_or_else(|fault| {
+            self.stage = Stage::Ended;
+            AuthenticatorStep::Failed(EapPacket::failure(self.identifier), fault)
+        })
+    }
+}
+
+impl Authenticator for RelayAuthenticator {
+    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.begin(context);
+        self.finish(step)
+    }
+
+    fn receive(&mut self, response: &Eap<'_>, _: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.on_response(response);
+        self.finish(step)
+    }
+
+    fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.on_answer();
+        self.finish(step)
+    }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.identity.as_deref()
+    }
+}
+
+/// The packet as RADIUS carries it.
+fn encode(packet: &Eap<'_>) -> Result<Vec<u8>, EapFault> {
+    let len = u16::try_from(packet.data.len().saturating_add(4)).map_err(|_| EapFault::Malformed)?;
+    let [hi, lo] = len.to_be_bytes();
+    Ok([&[packet.code.0, packet.identifier, hi, lo], packet.data].concat())
+}
+
+/// A packet of the server, which must have this code.
+fn parse(bytes: &[u8], code: EapCode) -> Result<Eap<'_>, EapFault> {
+    Eap::parse(bytes).ok().filter(|packet| packet.code == code).ok_or(EapFault::BadServerPacket)
+}

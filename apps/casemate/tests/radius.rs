@@ -1,0 +1,238 @@
+//! Peers that a RADIUS server authenticates: charon as the peer, Casemate as the gateway, FreeRADIUS as the
+//! server.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod charon;
+mod freeradius;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod swanctl;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod testnet;
+
+use casemate_test_support::Program;
+use charon::Charon;
+use freeradius::{FreeRadius, SECRET, Settings};
+use std::fs;
+use testnet::{Running, Side, TestNet, eventually};
+
+const PORT: u16 = 1_812;
+const USERS: &str = "carol Cleartext-Password := \"sesame\"\n Class := 0x6775657374,\n \
+                     Framed-IP-Address := 10.77.0.9\n";
+
+/// The peer's configuration: a connection, with a child of the same name, for each method.
+fn peer(methods: &[(&str, &str)]) -> String {
+    let connection = |(method, keys): &(&str, &str)| {
+        format!(
+            "{method} {{\nversion = 2\nmobike = no\nlocal_addrs = {}\nremote_addrs = {}\nvips = 0.0.0.0\n\
+             proposals = aes128gcm16-prfsha256-x25519\n\
+             local {{\nauth = {method}\nid = carol\n{keys}\n}}\n\
+             remote {{\nauth = psk\nid = gateway.test\n}}\n\
+             children {{\n{method} {{\nremote_ts = {}/32\nesp_proposals = aes128gcm16\n}}\n}}\n}}\n",
+            Side::Left.outer(true),
+            Side::Right.outer(true),
+            Side::Right.inner(true),
+        )
+    };
+    let connections: String = methods.iter().map(connection).collect();
+    format!(
+        "connections {{\n{connections}}}\n\
+         secrets {{\nike-g {{\nid = gateway.test\nsecret = \"a secret of the two hosts\"\n}}\n\
+         eap-c {{\nid = carol\nsecret = sesame\n}}\n}}\n"
+    )
+}
+
+/// A method without further keys.
+const MSCHAPV2: &[(&str, &str)] = &[("eap-mschapv2", "")];
+
+/// The gateway's configuration, with keys of the section `eap-radius`.
+fn gateway(eap_id: &str, radius: &str) -> String {
+    format!(
+        "connections {{ t {{\n local_addrs = {}\n remote_addrs = %any\n pools = radius\n\
+         proposals = aes128gcm16-prfsha256-x25519\n\
+         local {{ auth = psk\n id = gateway.test }}\n remote {{ auth = eap-radius\n{eap_id} }}\n\
+         children {{ c {{ local_ts = {}/32\n esp_proposals = aes128gcm16 }} }} }} }}\n\
+         secrets {{ ike {{ secret = \"a secret of the two hosts\" }} }}\n\
+         charon {{ plugins {{ eap-radius {{\n{radius}\n}} }} }}\n",
+        Side::Right.outer(true),
+        Side::Right.inner(true),
+    )
+}
+
+/// The server of the test, with the default ports.
+fn one_server(secret: &str) -> String {
+    format!("servers {{ one {{ address = 127.0.0.1\n secret = \"{secret}\" }} }}\n")
+}
+
+/// The outcome of `swanctl --initiate`; an error has the log of the peer.
+fn initiate(charon: &Charon<'_>, child: &str) -> Result<(), String> {
+    let output = charon.swanctl.run(&["--initiate", "--child", child, "--timeout", "20"]);
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{text}\n{}", charon.log())) }
+}
+
+/// Gateway, server and peer.
+struct Setup<'n> {
+    net: &'n TestNet,
+    gateway: Running,
+    server: FreeRadius,
+    charon: Charon<'n>,
+}
+
+impl<'n> Setup<'n> {
+    /// `radius` are keys of the section `eap-radius`.
+    fn start(net: &'n TestNet, users: &str, radius: &str, methods: &[(&str, &str)]) -> Option<Self> {
+        let server = FreeRadius::start(&net.right, &Settings { port: PORT, users })?;
+        let gateway = net.right.run_config(&gateway("eap_id = %any", radius), None);
+        let charon = Charon::start(&net.left, &peer(methods))?;
+        Some(Self { net, gateway, server, charon })
+    }
+
+    /// Sets up a child, which must work.
+    fn establish(&self, child: &str) {
+        if let Err(why) = initiate(&self.charon, child) {
+            panic!("{why}\n--- gateway\n{}\n--- server\n{}", self.gateway.log(), self.server.log());
+        }
+        assert!(self.net.left.pings(Side::Right.inner(true), 8), "{}", self.gateway.log());
+    }
+
+    /// Ends the connection from the peer's side.
+    fn terminate(&self, connection: &str) {
+        self.charon.swanctl.output(&["--terminate", "--ike", connection]);
+        self.net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    }
+
+    /// Waits until a record of accounting has all of these lines.
+    fn wait_for_record(&self, lines: &[&str]) {
+        let has_all = |record: &str| lines.iter().all(|line| record.contains(line));
+        eventually(&format!("a record with {lines:?}"), || self.server.records().split("\n\n").any(has_all));
+    }
+}
+
+#[test]
+fn each_method_of_the_server_authenticates_a_peer() {
+    let Some(net) = TestNet::build("radius_methods") else { return };
+    let ttls = ("eap-ttls", "aaa_id = \"CN=aaa.test\"");
+    let tls = ("eap-tls", "aaa_id = \"CN=aaa.test\"\ncerts = carol.pem");
+    let methods = [("eap-mschapv2", ""), ("eap-md5", ""), ttls, tls];
+    let Some(server) = FreeRadius::start(&net.right, &Settings { port: PORT, users: USERS }) else { return };
+    let running = net.right.run_config(&gateway("eap_id = %any", &one_server(SECRET)), None);
+    let Some(charon) = Charon::start(&net.left, &peer(&[])) else { return };
+    let (from, to) = (net.right.file("certificates"), &charon.swanctl.directory);
+    for (file, folder) in [("ca.pem", "x509ca"), ("carol.pem", "x509"), ("carol.key", "private")] {
+        fs::copy(from.join(file), to.join(folder).join(file)).unwrap();
+    }
+    fs::write(to.join("swanctl.conf"), peer(&methods)).unwrap();
+    charon.swanctl.output(&["--load-all", "--noprompt"]);
+    let setup = Setup { net: &net, gateway: running, server, charon };
+    assert_eq!(capabilities(&setup.gateway), ["0000000000000000"], "packets of servers are parsed there");
+    for (method, _) in methods {
+        setup.establish(method);
+        let status = net.right.status();
+        assert_eq!(status["ike_sas"][0]["vips"][0], "10.77.0.9", "Framed-IP-Address: {status:#}");
+        setup.terminate(method);
+    }
+}
+
+/// The effective capabilities of the threads `radius`.
+fn capabilities(gateway: &Running) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
+    let read = |task: &std::path::Path, file: &str| fs::read_to_string(task.join(file)).unwrap_or_default();
+    let of_radius =
+        tasks.map(|task| task.unwrap().path()).filter(|task| read(task, "comm").trim() == "radius");
+    let effective = |task: std::path::PathBuf| {
+        let status = read(&task, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        line.map_or(String::new(), |set| set.trim().to_owned())
+    };
+    of_radius.map(effective).collect()
+}
+
+#[test]
+fn a_peer_is_refused_unless_server_and_secret_are_right() {
+    let Some(net) = TestNet::build("radius_refused") else { return };
+    let radius = format!("retransmit_tries = 1\nretransmit_timeout = 0.3\n{}", one_server(SECRET));
+    let wrong_password = USERS.replace("sesame", "barley");
+    let Some(setup) = Setup::start(&net, &wrong_password, &radius, MSCHAPV2) else { return };
+    initiate(&setup.charon, "eap-mschapv2").unwrap_err();
+    eventually("the server's refusal", || setup.gateway.log().contains("RADIUS server refuses"));
+    let wrong_secret =
+        format!("retransmit_tries = 1\nretransmit_timeout = 0.3\n{}", one_server("not that secret"));
+    fs::write(net.right.file("conf"), gateway("eap_id = %any", &wrong_secret)).unwrap();
+    assert!(net.right.casemate(&["reload"]).status.success());
+    initiate(&setup.charon, "eap-mschapv2").unwrap_err();
+    eventually("no answer counts", || setup.gateway.log().contains("no RADIUS server has answered"));
+    assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_second_server_serves_if_the_first_is_dead() {
+    let Some(net) = TestNet::build("radius_failover") else { return };
+    let radius = format!(
+        "retransmit_tries = 2\nretransmit_timeout = 0.3\n\
+         servers {{ dead {{ address = 127.0.0.1\n auth_port = 1900\n secret = \"{SECRET}\"\n preference = 1 }}\n\
+         live {{ address = 127.0.0.1\n auth_port = {PORT}\n secret = \"{SECRET}\" }} }}"
+    );
+    let Some(setup) = Setup::start(&net, USERS, &radius, MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
+}
+
+#[test]
+fn a_session_is_recorded_and_ends_when_the_server_wants() {
+    let Some(net) = TestNet::build("radius_accounting") else { return };
+    let radius = format!(
+        "accounting = yes\n dae {{ enable = yes\n listen = 127.0.0.1\n secret = \"{SECRET}\" }}\n{}",
+        one_server(SECRET)
+    );
+    let Some(setup) = Setup::start(&net, USERS, &radius, MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
+    let name = "User-Name = \"carol\"";
+    let class = "Class = 0x6775657374";
+    let addr = "Framed-IP-Address = 10.77.0.9";
+    setup.wait_for_record(&["Acct-Status-Type = Start", name, class, addr]);
+    let output = radclient(&net, "disconnect", "User-Name=mallory");
+    assert!(output.contains("Disconnect-NAK") && output.contains("Session-Context-Not-Found"), "{output}");
+    let output = radclient(&net, "disconnect", "User-Name=carol");
+    assert!(output.contains("Received Disconnect-ACK"), "{output}");
+    net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    setup.wait_for_record(&[
+        "Acct-Status-Type = Stop",
+        name,
+        class,
+        addr,
+        "Acct-Terminate-Cause = Admin-Reset",
+        "Acct-Input-Packets = 1",
+        "Acct-Output-Packets = 1",
+    ]);
+    // After a reload, another thread has the same port.
+    let changed = format!("nas_identifier = gateway.test\n{radius}");
+    fs::write(net.right.file("conf"), gateway("eap_id = %any", &changed)).unwrap();
+    let reload = net.right.casemate(&["reload"]);
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+    let output = radclient(&net, "coa", "User-Name=carol");
+    assert!(output.contains("Received CoA-NAK"), "{output}");
+    // The record of the end of this host is not lost.
+    setup.establish("eap-mschapv2");
+    setup.wait_for_record(&["Acct-Status-Type = Start", "-2\"", "NAS-Identifier = \"gateway.test\""]);
+    let Setup { gateway, server, .. } = setup;
+    assert!(gateway.stop().success());
+    assert!(server.records().contains("Acct-Terminate-Cause = NAS-Reboot"), "{}", server.records());
+}
+
+/// The output of `radclient` for a request to the gateway.
+fn radclient(net: &TestNet, command: &str, attributes: &str) -> String {
+    let program =
+        Program::new("radclient").args(["-x", "-r", "1", "-t", "3", "127.0.0.1:3799", command, SECRET]);
+    let output = net.right.output_of(program.input(format!("{attributes}\n")));
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn a_session_ends_after_its_timeout() {
+    let Some(net) = TestNet::build("radius_timeout") else { return };
+    let users = USERS.replace(" Class", " Session-Timeout := 2,\n Class");
+    let Some(setup) = Setup::start(&net, &users, &one_server(SECRET), MSCHAPV2) else { return };
+    setup.establish("eap-mschapv2");
+    net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    assert!(setup.charon.swanctl.output(&["--list-sas"]).is_empty());
+}
