@@ -189,6 +189,15 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::EarlySuccess => format!("success was announced before {who} was authenticated"),
         EapFault::MissingKey => format!("the method derived no key for {who}"),
         EapFault::Unsupported => format!("an algorithm of the method for {who} is missing"),
+        EapFault::PeerCertificate => {
+            format!("the certificate of the other side of TLS is missing or refused, for {who}")
+        }
+        EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
+        EapFault::NoCertificate => {
+            format!("this host has no certificate with a private key for TLS, for {who}")
+        }
+        EapFault::TlsAlert => format!("the other side has ended TLS, for {who}"),
+        EapFault::Tls => format!("TLS has failed, for {who}"),
         EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
             format!("the EAP messages for {who} violate the protocol: {fault}")
         }

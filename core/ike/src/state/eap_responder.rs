@@ -4,7 +4,7 @@ use super::config_payload::LeasedConfig;
 use super::half_open::{Authentic, Progress, check_childless};
 use super::init_response::authorities;
 use super::select_connection::by_identity;
-use crate::auth::eap::{self, Parties, eap_context};
+use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::{LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};
 use crate::context::Step;
@@ -59,7 +59,8 @@ impl HalfOpen {
             return self.finish_eap(common, &eap, &done, request, leased, step).map(Some);
         }
         let packet = required(request.content.eap)?;
-        let next = eap.authenticator.receive(&packet, &mut eap_context(step.context));
+        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
         self.on_authenticator_step(common, eap, next, None, step).map(Some)
     }
 
@@ -89,7 +90,8 @@ impl HalfOpen {
             peer_id,
             done: None,
         });
-        let next = eap.authenticator.start(&mut eap_context(step.context));
+        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let next = eap.authenticator.start(&mut credentials.context(step.context));
         self.on_authenticator_step(common, eap, next, Some(own), step).map(Some)
     }
 
