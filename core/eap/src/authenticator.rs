@@ -49,6 +49,8 @@ const MAX_IDENTITY: usize = 253;
 pub struct LocalAuthenticator {
     /// Identity of the peer, once it is known.
     identity: Option<Vec<u8>>,
+    /// Whether the peer chooses its identity itself.
+    is_identity_asked: bool,
     methods: Vec<Method>,
     stage: Stage,
     /// Identifier of the outstanding request.
@@ -77,7 +79,24 @@ impl LocalAuthenticator {
     /// Creates an authenticator that accepts `methods`, in order of preference. It asks the peer for its
     /// identity if `identity` is `None`.
     pub const fn new(identity: Option<Vec<u8>>, methods: Vec<Method>) -> Self {
-        Self { identity, methods, stage: Stage::Begin, identifier: 0, packets: 0 }
+        let is_identity_asked = identity.is_none();
+        Self { identity, is_identity_asked, methods, stage: Stage::Begin, identifier: 0, packets: 0 }
+    }
+
+    /// Identifier of the outstanding request.
+    pub(crate) const fn identifier(&self) -> u8 {
+        self.identifier
+    }
+
+    /// The identity of the result. A peer may prove another identity in a tunnel than the one that it has
+    /// sent outside, unless the configuration requires that one.
+    fn proven_identity(&self, in_tunnel: Option<&[u8]>) -> Result<Vec<u8>, EapFault> {
+        let identity = self.identity.as_deref().ok_or(EapFault::OutOfState)?;
+        match in_tunnel {
+            Some(inner) if self.is_identity_asked || inner == identity => Ok(inner.into()),
+            Some(_) => Err(EapFault::OtherIdentity),
+            None => Ok(identity.into()),
+        }
     }
 
     fn begin(&mut self, context: &mut EapContext<'_>) -> Result<Next, EapFault> {
@@ -138,8 +157,9 @@ impl LocalAuthenticator {
                 match method.receive(&response, context)? {
                     ServerStep::Request(data) => Ok(Next::Request { kind, data }),
                     ServerStep::Finished(done) => {
-                        let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
-                        Authenticated::new(method.method(), identity, done.msk).map(Next::Succeeded)
+                        let (kind, inner) = (method.method(), method.proven_identity().map(Vec::from));
+                        let identity = self.proven_identity(inner.as_deref())?;
+                        Authenticated::new(kind, identity, done.msk).map(Next::Succeeded)
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! Interface to the caller of a conversation.
 
-use crate::{EapFault, Method, NtHash};
+use crate::{EapFault, Method, NtHash, TlsRole, TlsSession};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, Rng, SecretBytes};
 use core::net::IpAddr;
@@ -43,6 +44,12 @@ pub trait EapCredentials {
     /// strongSwan. MSCHAPv2 prefers it to [`password`](Self::password); the other methods cannot use it.
     fn nt_hash(&self, _identity: &[u8]) -> Option<&NtHash> {
         None
+    }
+
+    /// Begins a TLS session for this conversation. Fails with
+    /// [`EapFault::Unsupported`](crate::EapFault::Unsupported) on hosts without TLS.
+    fn tls(&self, _role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
+        Err(EapFault::Unsupported)
     }
 }
 

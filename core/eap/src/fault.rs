@@ -24,6 +24,16 @@ pub enum EapFault {
     WrongPassword,
     /// The authenticator does not know the password that it verifies.
     WrongAuthenticator,
+    /// The peer has proved another identity in the tunnel than the required one.
+    OtherIdentity,
+    /// TLS failed: no common version or algorithm, or a record or handshake message that is wrong.
+    Tls,
+    /// The other side ended TLS with an alert, perhaps because it does not accept our certificate.
+    TlsAlert,
+    /// The certificate of the other side is not accepted.
+    PeerCertificate,
+    /// There is no certificate with a private key for our side of TLS.
+    NoCertificate,
     /// The method finished without the keys that it derives.
     MissingKey,
     /// More packets than [`MAX_PACKETS`](crate::MAX_PACKETS).
@@ -40,7 +50,7 @@ pub enum EapFault {
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -50,6 +60,11 @@ impl EapFault {
         Self::PasswordEncoding,
         Self::WrongPassword,
         Self::WrongAuthenticator,
+        Self::OtherIdentity,
+        Self::Tls,
+        Self::TlsAlert,
+        Self::PeerCertificate,
+        Self::NoCertificate,
         Self::MissingKey,
         Self::TooManyPackets,
         Self::Unsupported,
@@ -70,6 +85,11 @@ impl EapFault {
             Self::PasswordEncoding => "eap-password-encoding",
             Self::WrongPassword => "eap-wrong-password",
             Self::WrongAuthenticator => "eap-wrong-authenticator",
+            Self::OtherIdentity => "eap-other-identity",
+            Self::Tls => "eap-tls",
+            Self::TlsAlert => "eap-tls-alert",
+            Self::PeerCertificate => "eap-peer-certificate",
+            Self::NoCertificate => "eap-no-certificate",
             Self::MissingKey => "eap-missing-key",
             Self::TooManyPackets => "eap-too-many-packets",
             Self::Unsupported => "eap-unsupported",

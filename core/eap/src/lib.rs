@@ -58,6 +58,7 @@ mod fault;
 mod method;
 mod packet;
 mod peer;
+mod tls;
 
 pub use authenticator::{Authenticator, AuthenticatorStep, LocalAuthenticator};
 pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials};
@@ -65,6 +66,7 @@ pub use fault::EapFault;
 pub use method::{Method, NtHash};
 pub use packet::EapPacket;
 pub use peer::{Peer, PeerStep};
+pub use tls::{TlsEstablished, TlsRole, TlsSession, TlsVersion};
 
 /// Maximum number of packets of each side in one conversation. A TLS handshake with long certificate chains
 /// has about fifty.

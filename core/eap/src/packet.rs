@@ -1,5 +1,6 @@
 //! Owned EAP packets (RFC 3748 section 4).
 
+use crate::EapFault;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -12,6 +13,9 @@ pub(crate) fn type_data(parts: &[&[u8]]) -> TypeData {
     // `concat` allocates the whole length at once, so no part remains in memory that was given back.
     Zeroizing::new(parts.concat())
 }
+
+/// Length of the code, identifier and length of a packet, in bytes.
+const HEADER_LEN: usize = 4;
 
 /// An EAP packet to send. Wiped on drop, because a GTC response contains a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,6 +49,14 @@ impl EapPacket {
     /// Returns the packet that ends a failed conversation.
     pub const fn failure(identifier: u8) -> Self {
         Self { code: EapCode::FAILURE, identifier, data: Vec::new() }
+    }
+
+    /// The packet with its header, as it travels in a tunnel. Fails if it is longer than its length field
+    /// allows.
+    pub(crate) fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, EapFault> {
+        let len = self.data.len().saturating_add(HEADER_LEN);
+        let len = u16::try_from(len).map_err(|_| EapFault::Malformed)?.to_be_bytes();
+        Ok(type_data(&[&[self.code.0, self.identifier], &len, &self.data]))
     }
 
     /// The packet as a payload to write.

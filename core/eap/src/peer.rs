@@ -103,6 +103,13 @@ impl Peer {
         Ok(self.methods.iter().map(|method| method.id()).collect())
     }
 
+    /// Ends a conversation in a tunnel whose success is announced outside of it.
+    pub(crate) fn end_with_success(&mut self) -> Result<Authenticated, EapFault> {
+        let done = self.on_success();
+        self.stage = Stage::Ended;
+        done
+    }
+
     /// A success that the method does not expect is a forgery (RFC 3748 section 7.16). Its identifier proves
     /// nothing, and some servers send another one than that of the last response.
     fn on_success(&mut self) -> Result<Authenticated, EapFault> {

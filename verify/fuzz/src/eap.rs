@@ -129,7 +129,11 @@ fn run(bytes: &[u8]) {
     let setup = input.u8();
     let is_right = setup & 1 != 0;
     let methods = |bits: u8| -> Vec<Method> {
-        (0..).zip(Method::ALL).filter(|(at, _)| bits & 1 << at == 0).map(|(_, method)| method).collect()
+        (0..)
+            .zip(Method::WITH_PASSWORD)
+            .filter(|(at, _)| bits & 1 << at == 0)
+            .map(|(_, method)| method)
+            .collect()
     };
     let identity = (setup & 2 != 0).then(|| IDENTITY.to_vec());
     let (offered, accepted) = (methods(setup >> 2), methods(setup >> 5));

@@ -11,6 +11,7 @@
 mod apps;
 mod datapath;
 mod eap;
+mod eap_tls;
 mod ike;
 mod input;
 mod pki;
@@ -65,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     ike::responder::TARGET,
     ike::session::TARGET,
     eap::TARGET,
+    eap_tls::TARGET,
     apps::xfrm::TARGET,
     apps::capture::TARGET,
     apps::ike::TARGET,

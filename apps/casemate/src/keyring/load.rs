@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
 
@@ -60,8 +60,10 @@ pub(super) fn load(
     let crls: Vec<DerOfFile<'_>> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
-    let verifiers =
-        config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
+    let verifiers = config
+        .peer_conditions
+        .iter()
+        .map(|conditions| Arc::new(reader.verify(conditions, &cas, &crls, &list)));
     let verifiers = verifiers.collect();
     let (own, mut listed) = reader.own(config, &cas, &list);
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
@@ -78,7 +80,8 @@ pub(super) fn load(
         own_rules: config.own_signatures.clone(),
         verifiers,
         listed,
-        refusals: Mutex::default(),
+        refusals: Arc::default(),
+        providers: providers.to_vec(),
         radius: Mutex::default(),
     })
 }
@@ -173,11 +176,7 @@ impl KeyFileReader<'_> {
         cas: &[Vec<u8>],
         providers: &Providers<'_>,
     ) -> (OwnCerts, Vec<ListedFile>) {
-        let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
-            casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
-            casemate_ike::config::LocalMethod::SharedKey | casemate_ike::config::LocalMethod::Eap(_) => None,
-        });
-        let named: Vec<PathBuf> = named.flatten().map(PathBuf::from).collect();
+        let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
         paths.sort();
         paths.dedup();
@@ -199,7 +198,7 @@ impl KeyFileReader<'_> {
             let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
             listed.push(ListedFile { der: leaf.clone(), kind });
             match joined {
-                Some(cert) => own.0.push(cert),
+                Some(cert) => own.0.push(Arc::new(cert)),
                 // A peer's certificate has no private key here; a certificate that a connection signs
                 // with must have one.
                 None if named.contains(&path) && !config.allows_missing_keys => {

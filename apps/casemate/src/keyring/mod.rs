@@ -5,6 +5,7 @@
 
 mod load;
 mod shared_keys;
+mod tls;
 mod unusable;
 mod verifier;
 
@@ -12,17 +13,17 @@ use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::{Authenticator, EapCredentials};
+use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of};
 use shared_keys::{EapPasswords, SharedKeys};
-use std::mem;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use verifier::PeerVerifier;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use verifier::RefusedPeer;
+use verifier::{PeerVerifier, Refusals};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
@@ -30,11 +31,13 @@ pub struct Keyring {
     eap: EapPasswords,
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
-    verifiers: Vec<PeerVerifier>,
+    verifiers: Vec<Arc<PeerVerifier>>,
     /// All certificates and CRLs, for clients that show them.
     listed: Vec<ListedFile>,
     /// Refused peers, for the log.
-    refusals: Mutex<Vec<RefusedPeer>>,
+    refusals: Arc<Refusals>,
+    /// Algorithms for the certificates of TLS.
+    providers: Vec<&'static dyn Provider>,
     /// AAA servers for peers that use EAP.
     radius: Mutex<Option<RadiusLink>>,
 }
@@ -58,25 +61,11 @@ pub(crate) enum ListedKind {
     Crl,
 }
 
-/// A peer whose certificate or signature was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedPeer {
-    /// Identity of the peer.
-    pub peer: Identity,
-    /// Name of the connection that refused it.
-    pub connection: String,
-    /// The certificate or signature, and why it was refused.
-    pub reason: String,
-}
-
 /// IKE may run on another thread than the one that loaded the keys.
 const _: () = {
     const fn assert_shared<T: Send + Sync>() {}
     assert_shared::<Keyring>();
 };
-
-/// Maximum number of refusals kept until they are read.
-const MAX_REFUSALS: usize = 64;
 
 impl Keyring {
     /// Reads all files of the configuration from this file system.
@@ -97,7 +86,8 @@ impl Keyring {
             own_rules: Vec::new(),
             verifiers: Vec::new(),
             listed: Vec::new(),
-            refusals: Mutex::default(),
+            refusals: Arc::default(),
+            providers: Vec::new(),
             radius: Mutex::default(),
         }
     }
@@ -109,7 +99,7 @@ impl Keyring {
 
     /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<RefusedPeer> {
-        mem::take(&mut *self.refusals())
+        self.refusals.take()
     }
 
     /// Locks the link to the AAA servers, which is replaced as a whole.
@@ -117,18 +107,12 @@ impl Keyring {
         self.radius.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
-    /// cannot leave half of one.
-    fn refusals(&self) -> MutexGuard<'_, Vec<RefusedPeer>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The certificates, our own, those of peers and those of trusted CAs, and the CRLs.
     pub(crate) fn listed(&self) -> &[ListedFile] {
         &self.listed
     }
 
-    fn verify(&self, connection: &Connection) -> Option<&PeerVerifier> {
+    fn verifier(&self, connection: &Connection) -> Option<&Arc<PeerVerifier>> {
         self.verifiers.iter().find(|verifier| verifier.conditions().connection == connection.name)
     }
 }
@@ -147,12 +131,21 @@ impl Credentials for Keyring {
         Some(Box::new(RelayAuthenticator::new(link, session)))
     }
 
+    fn eap_tls(
+        &self,
+        connection: &Connection,
+        responder: Option<&Identity>,
+        role: TlsRole<'_>,
+    ) -> Result<Box<dyn TlsSession>, EapFault> {
+        self.begin_tls(connection, responder, role)
+    }
+
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         self.own.find(connection, wanted)
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
-        self.verify(connection).map_or(Vec::new(), |verifier| verifier.authorities.clone())
+        self.verifier(connection).map_or(Vec::new(), |verifier| verifier.authorities.clone())
     }
 
     fn verify_peer(
@@ -161,7 +154,7 @@ impl Credentials for Keyring {
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
-        let verifier = self.verify(connection).ok_or(NotTrusted)?;
+        let verifier = self.verifier(connection).ok_or(NotTrusted)?;
         verifier.verify(shown, providers, &pattern_matches).map_err(|why| {
             self.refuse(connection, shown.id, format!("certificate of {}: {why}", shown.id));
             NotTrusted
@@ -169,11 +162,11 @@ impl Credentials for Keyring {
     }
 
     fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {
-        let rules = self.verify(connection).map(|verifier| &verifier.conditions().signatures);
+        let rules = self.verifier(connection).map(|verifier| &verifier.conditions().signatures);
         match rules.filter(|rules| !rules.ike.is_empty() && !rules.ike.contains(&alg)) {
             None => {
                 // Clears refusals by other connections, now that this connection accepts the peer.
-                self.refusals().retain(|refused| refused.peer != *peer);
+                self.refusals.clear(peer);
                 true
             }
             Some(rules) => {
@@ -199,10 +192,8 @@ impl Credentials for Keyring {
 
 impl Keyring {
     fn refuse(&self, connection: &Connection, peer: &Identity, reason: String) {
-        let mut refusals = self.refusals();
-        if refusals.len() < MAX_REFUSALS {
-            refusals.push(RefusedPeer { peer: peer.clone(), connection: connection.name.clone(), reason });
-        }
+        let connection = connection.name.clone();
+        self.refusals.add(RefusedPeer { peer: peer.clone(), connection, reason });
     }
 }
 
@@ -228,21 +219,31 @@ pub(super) struct OwnCert {
 
 /// All local certificates.
 #[derive(Default)]
-pub(super) struct OwnCerts(pub(super) Vec<OwnCert>);
+pub(super) struct OwnCerts(pub(super) Vec<Arc<OwnCert>>);
 
 impl OwnCerts {
-    /// Selects the certificate for a connection among those that the connection names, or else among
-    /// those that contain its identity: one below a CA that the peer requested, or else the first.
+    /// Selects a certificate among those with the paths `names`, or without paths among those that contain
+    /// the identity: one below a CA that the peer requested, or else the first.
+    fn select(
+        &self,
+        names: &[impl AsRef<Path>],
+        id: Option<&Identity>,
+        wanted: &[AuthorityHash],
+    ) -> Option<&Arc<OwnCert>> {
+        let suits = |own: &&Arc<OwnCert>| match names.is_empty() {
+            true => id.is_none_or(|id| own.contains_identity(id)),
+            false => names.iter().any(|name| own.path.as_os_str() == name.as_ref().as_os_str()),
+        };
+        let is_wanted =
+            |own: &&Arc<OwnCert>| own.authorities.iter().any(|authority| wanted.contains(authority));
+        let suiting = || self.0.iter().filter(suits);
+        suiting().find(is_wanted).or_else(|| suiting().next())
+    }
+
+    /// Selects the certificate for the AUTH payload of a connection.
     pub(super) fn find(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         let LocalMethod::Certificate(names) = &connection.local.method else { return None };
-        let id = connection.local.id.as_ref();
-        let suits = |own: &&OwnCert| match names.is_empty() {
-            true => id.is_none_or(|id| own.contains_identity(id)),
-            false => names.iter().any(|name| own.path.as_os_str() == name.as_str()),
-        };
-        let is_wanted = |own: &&OwnCert| own.authorities.iter().any(|authority| wanted.contains(authority));
-        let suiting = || self.0.iter().filter(suits);
-        let own = suiting().find(is_wanted).or_else(|| suiting().next())?;
+        let own = self.select(names, connection.local.id.as_ref(), wanted)?;
         Some(OwnKey {
             key: own.cert.key(),
             chain: own.cert.chain().collect(),

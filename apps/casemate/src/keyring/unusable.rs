@@ -5,9 +5,10 @@
 use super::{Keyring, OwnCert};
 use crate::log::wording;
 use casemate::peer_name;
-use casemate_eap::EapCredentials;
+use casemate_eap::{EapCredentials, Method};
 use casemate_ike::Credentials;
 use casemate_ike::config::{AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteMethod};
+use std::sync::Arc;
 
 impl Keyring {
     /// A line for each connection that has no secret for its two sides, or no certificate for its identity.
@@ -41,13 +42,13 @@ impl Keyring {
     /// A password is needed for our own EAP identity, and for that of a peer if the configuration names it.
     fn password_warning(&self, connection: &Connection) -> Option<String> {
         let own = match &connection.local.method {
-            LocalMethod::Eap(eap) => {
+            LocalMethod::Eap(eap) if needs_password(&eap.methods) => {
                 eap.identity.clone().or_else(|| local_identity(connection).map(|id| id.to_eap()))
             }
             _ => None,
         };
         let peer = match &connection.remote.method {
-            RemoteMethod::Eap(eap) => match &eap.identity {
+            RemoteMethod::Eap(eap) if needs_password(&eap.methods) => match &eap.identity {
                 EapIdentity::Fixed(identity) => Some(identity.clone()),
                 EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
                 EapIdentity::Asked => None,
@@ -66,7 +67,8 @@ impl Keyring {
     fn certificate_warning(&self, connection: &Connection) -> Option<String> {
         let LocalMethod::Certificate(names) = &connection.local.method else { return None };
         let id = connection.local.id.as_ref();
-        let of_connection = |own: &&OwnCert| names.iter().any(|name| own.path.as_os_str() == name.as_str());
+        let of_connection =
+            |own: &&Arc<OwnCert>| names.iter().any(|name| own.path.as_os_str() == name.as_str());
         let name = &connection.name;
         if self.own_key(connection, &[]).is_none() {
             let suitable = id.map_or(String::new(), |id| format!(" that contains the identity {id}"));
@@ -87,6 +89,11 @@ impl Keyring {
             )
         })
     }
+}
+
+/// Whether each method proves a password.
+fn needs_password(methods: &[Method]) -> bool {
+    !methods.iter().any(|method| method.proves_certificate())
 }
 
 /// The identity of this host: the configured one, or else its only address.

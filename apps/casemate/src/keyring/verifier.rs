@@ -1,4 +1,4 @@
-//! Verifies peer certificates against the conditions of their connection.
+//! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
 use crate::swanctl::{PeerConditions, Revocation};
 use casemate::peer_name;
@@ -6,7 +6,50 @@ use casemate_crypto::{Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
 use casemate_ike::{AuthorityHash, PeerCertificates};
 use casemate_pki::{CertFault, TrustStore, VerifiedCert, VerifyOptions};
-use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem};
+
+/// A peer whose certificate or signature was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedPeer {
+    /// Identity of the peer.
+    pub peer: Identity,
+    /// Name of the connection that refused it.
+    pub connection: String,
+    /// The certificate or signature, and why it was refused.
+    pub reason: String,
+}
+
+/// Maximum number of refusals kept until they are read.
+const MAX_REFUSALS: usize = 64;
+
+/// Refusals since they were last read.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Vec<RefusedPeer>>);
+
+impl Refusals {
+    pub(super) fn add(&self, refused: RefusedPeer) {
+        let mut refusals = self.lock();
+        if refusals.len() < MAX_REFUSALS {
+            refusals.push(refused);
+        }
+    }
+
+    /// Forgets the refusals of a peer.
+    pub(super) fn clear(&self, peer: &Identity) {
+        self.lock().retain(|refused| refused.peer != *peer);
+    }
+
+    pub(super) fn take(&self) -> Vec<RefusedPeer> {
+        mem::take(&mut *self.lock())
+    }
+
+    /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
+    /// cannot leave half of one.
+    fn lock(&self) -> MutexGuard<'_, Vec<RefusedPeer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Verifies the peers of one connection.
 pub(super) struct PeerVerifier {

@@ -194,6 +194,15 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::BadServerPacket => {
             format!("the RADIUS server has sent an EAP packet that does not fit, for {who}")
         }
+        EapFault::PeerCertificate => {
+            format!("the certificate of the other side of TLS is missing or refused, for {who}")
+        }
+        EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
+        EapFault::NoCertificate => {
+            format!("this host has no certificate with a private key for TLS, for {who}")
+        }
+        EapFault::TlsAlert => format!("the other side has ended TLS, for {who}"),
+        EapFault::Tls => format!("TLS has failed, for {who}"),
         EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
             format!("the EAP messages for {who} violate the protocol: {fault}")
         }

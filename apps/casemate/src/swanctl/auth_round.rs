@@ -6,7 +6,7 @@ use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
 use super::value::{self, Parsed, choice};
 use casemate_ike::config::{
-    EapIdentity, IdPattern, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
+    EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
 };
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,8 @@ pub struct OwnSignature {
     pub pubkeys: Vec<PathBuf>,
     /// Allowed signatures in order of preference.
     pub signatures: SignatureRules,
+    /// Identity that the server of EAP with TLS must prove; `None` for that of the responder.
+    pub aaa_id: Option<Identity>,
 }
 
 /// Warning for a peer whose authentication method is not given, with the next step.
@@ -59,7 +61,7 @@ pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certifica
      set `auth` of `remote` to `pubkey` or `psk`";
 
 const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
-const NO_TLS: &str = "no EAP method with TLS is implemented";
+const AAA_ID_WITHOUT_TLS: &str = "it applies to EAP with TLS only: auth = eap-tls was expected beside it";
 const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
@@ -70,7 +72,7 @@ pub(super) const LOCAL: Schema = Schema {
         ("auth", Rule::Read),
         ("id", Rule::Read),
         ("eap_id", Rule::Read),
-        ("aaa_id", Rule::Refused(NO_TLS)),
+        ("aaa_id", Rule::Read),
         ("xauth_id", Rule::Refused("XAuth is a part of IKEv1, which is not implemented")),
     ],
     sections: &["cert"],
@@ -116,6 +118,7 @@ pub(super) fn local(
         certs: Vec::new(),
         pubkeys: Vec::new(),
         signatures: SignatureRules::default(),
+        aaa_id: None,
     };
     let Some(resolved) = resolved else {
         return (LocalAuth { id: None, method: certificate(&own) }, own);
@@ -128,6 +131,10 @@ pub(super) fn local(
     let auth = keys.get("auth", signature::auth);
     if eap_id.is_some() && !matches!(auth, Some(Auth::Eap(_))) {
         keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+    }
+    own.aaa_id = keys.get("aaa_id", aaa_id);
+    if own.aaa_id.is_some() && !auth.as_ref().is_some_and(Auth::uses_tls) {
+        keys.error("aaa_id", AAA_ID_WITHOUT_TLS);
     }
     let method = match auth {
         Some(Auth::Eap(methods)) => LocalMethod::Eap(LocalEap { identity: eap_id, methods }),
@@ -199,10 +206,11 @@ pub(super) fn remote(
     let method = match auth {
         Some(Auth::Eap(_) | Auth::EapRadius) => {
             let methods = eap_methods.unwrap_or_default();
-            if asks {
+            if asks && !methods.iter().all(|method| method.proves_certificate()) {
                 keys.error(
                     "auth",
-                    "EAP proves no certificate, but other keys require one: pubkey was expected",
+                    "this EAP method proves no certificate, but other keys require one: pubkey or eap-tls was \
+                     expected",
                 );
             }
             let identity = match keys.get("eap_id", eap_identity) {
@@ -241,6 +249,14 @@ fn eap_identity(text: &str) -> Parsed<Option<Vec<u8>>> {
     }
     let identity = casemate_strongswan::parse_identity(text)?;
     Ok(identity.map(|identity| identity.to_eap()))
+}
+
+/// Reads the identity of the server of TLS.
+fn aaa_id(text: &str) -> Parsed<Identity> {
+    let identity = casemate_strongswan::parse_identity(text)?;
+    identity.ok_or_else(|| {
+        "every server with a trusted certificate would be accepted: an identity was expected".into()
+    })
 }
 
 /// Files that a key lists, relative to their folder or with an absolute path.

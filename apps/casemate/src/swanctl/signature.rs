@@ -23,6 +23,13 @@ pub(super) enum Auth {
     EapRadius,
 }
 
+impl Auth {
+    /// Whether one of the methods is EAP with TLS.
+    pub(super) fn uses_tls(&self) -> bool {
+        matches!(self, Self::Eap(methods) if methods.iter().any(|method| method.uses_tls()))
+    }
+}
+
 /// Accepted signatures. The default accepts any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignatureRules {

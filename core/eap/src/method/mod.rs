@@ -3,6 +3,7 @@
 mod gtc;
 mod md5;
 mod mschapv2;
+mod tls;
 
 use crate::packet::TypeData;
 use crate::{EapContext, EapFault};
@@ -67,6 +68,12 @@ pub(crate) trait ServerMethod: Send {
         response: &MethodRequest<'_>,
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault>;
+
+    /// Identity that the peer has proved, if it is not the one with which the method began: a tunnel hides
+    /// the identity of the user.
+    fn proven_identity(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// An authentication method, by its EAP type (IANA "EAP Registry").
@@ -77,6 +84,11 @@ pub enum Method {
     Md5,
     /// Generic Token Card (RFC 3748 section 5.6): sends the password to the authenticator.
     Gtc,
+    /// EAP-TLS (RFC 5216, RFC 9190): both sides prove their identities with certificates, and derive keys.
+    Tls,
+    /// EAP-TTLS (RFC 5281): the authenticator proves its identity with a certificate, then the peer its own
+    /// with a password in the TLS tunnel, and both derive keys.
+    Ttls,
     /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
     /// derive keys. An observer of the conversation can compute the password's hash.
     MsChapV2,
@@ -84,7 +96,11 @@ pub enum Method {
 
 impl Method {
     /// All methods, the strongest first.
-    pub const ALL: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
+    pub const ALL: [Self; 5] = [Self::Tls, Self::Ttls, Self::MsChapV2, Self::Gtc, Self::Md5];
+
+    /// Methods by which the peer proves a password without a tunnel, the strongest first. They also run in
+    /// the tunnel of EAP-TTLS.
+    pub const WITH_PASSWORD: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
     pub const DEFAULT: &'static [Self] = &[Self::MsChapV2];
@@ -94,6 +110,8 @@ impl Method {
         match self {
             Self::Md5 => 4,
             Self::Gtc => 6,
+            Self::Tls => 13,
+            Self::Ttls => 21,
             Self::MsChapV2 => 26,
         }
     }
@@ -113,6 +131,8 @@ impl Method {
         match self {
             Self::Md5 => "md5",
             Self::Gtc => "gtc",
+            Self::Tls => "tls",
+            Self::Ttls => "ttls",
             Self::MsChapV2 => "mschapv2",
         }
     }
@@ -122,6 +142,8 @@ impl Method {
         match self {
             Self::Md5 => Box::new(md5::Md5Peer::new(identity)),
             Self::Gtc => Box::new(gtc::GtcPeer::new(identity)),
+            Self::Tls => Box::new(tls::TlsPeer::default()),
+            Self::Ttls => Box::new(tls::TtlsPeer::new(identity)),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Peer::new(identity)),
         }
     }
@@ -131,6 +153,8 @@ impl Method {
         match self {
             Self::Md5 => Box::new(md5::Md5Server::new(identity)),
             Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
+            Self::Tls => Box::new(tls::TlsServer::new(identity)),
+            Self::Ttls => Box::new(tls::TtlsServer::new()),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Server::new(identity)),
         }
     }
@@ -139,8 +163,21 @@ impl Method {
     pub const fn derives_keys(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc => false,
-            Self::MsChapV2 => true,
+            Self::MsChapV2 | Self::Tls | Self::Ttls => true,
         }
+    }
+
+    /// Whether the method runs in a TLS session.
+    pub const fn uses_tls(self) -> bool {
+        match self {
+            Self::Tls | Self::Ttls => true,
+            Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
+        }
+    }
+
+    /// Whether the peer proves its identity with a certificate.
+    pub const fn proves_certificate(self) -> bool {
+        matches!(self, Self::Tls)
     }
 
     /// Whether the method may replace the AUTH payload of the responder (RFC 5998 section 4): the
@@ -149,6 +186,7 @@ impl Method {
     pub const fn is_mutual(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
+            Self::Tls | Self::Ttls => true,
         }
     }
 }

@@ -104,6 +104,18 @@ pub trait Credentials {
         None
     }
 
+    /// Begins a TLS session of an EAP conversation. As the client, the server must prove the identity that
+    /// the connection expects, by default `responder`, which is that of its ID payload.
+    #[cfg(feature = "eap")]
+    fn eap_tls(
+        &self,
+        _connection: &Connection,
+        _responder: Option<&Identity>,
+        _role: casemate_eap::TlsRole<'_>,
+    ) -> Result<alloc::boxed::Box<dyn casemate_eap::TlsSession>, casemate_eap::EapFault> {
+        Err(casemate_eap::EapFault::Unsupported)
+    }
+
     /// Whether a distinguished name matches the pattern of [`IdPattern::DnPattern`].
     fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool;
 }

@@ -3,17 +3,53 @@
 use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
-use crate::{Context, StateFault};
-use casemate_crypto::{Providers, SecretBytes};
-use casemate_eap::{Authenticated, EapContext};
+use crate::{Context, Credentials, StateFault};
+use alloc::boxed::Box;
+use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
+use casemate_eap::{Authenticated, EapContext, EapCredentials, EapFault, NtHash, TlsRole, TlsSession};
 use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
-/// What an EAP conversation works with.
-pub(crate) fn eap_context<'s>(context: &'s mut Context<'_>) -> EapContext<'s> {
-    let (providers, credentials) = (context.providers, context.credentials.eap());
-    EapContext { rng: &mut *context.rng, providers, credentials }
+/// Credentials of the EAP conversation of one IKE SA.
+pub(crate) struct ConversationCredentials<'c> {
+    credentials: &'c dyn Credentials,
+    connection: &'c Connection,
+    /// Identity in the responder's ID payload, if this host is the initiator.
+    responder: Option<&'c Identity>,
+}
+
+impl<'c> ConversationCredentials<'c> {
+    pub(crate) const fn new(
+        credentials: &'c dyn Credentials,
+        connection: &'c Connection,
+        responder: Option<&'c Identity>,
+    ) -> Self {
+        Self { credentials, connection, responder }
+    }
+
+    /// What the conversation works with.
+    pub(crate) fn context<'s>(&'s self, context: &'s mut Context<'_>) -> EapContext<'s> {
+        EapContext { rng: &mut *context.rng, providers: context.providers, credentials: self }
+    }
+}
+
+impl EapCredentials for ConversationCredentials<'_> {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        self.credentials.eap().algorithms()
+    }
+
+    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
+        self.credentials.eap().password(identity)
+    }
+
+    fn nt_hash(&self, identity: &[u8]) -> Option<&NtHash> {
+        self.credentials.eap().nt_hash(identity)
+    }
+
+    fn tls(&self, role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
+        self.credentials.eap_tls(self.connection, self.responder, role)
+    }
 }
 
 /// Key of the AUTH payload with these octets: the MSK, or SK_p of the side if the method has derived no key.

@@ -2,7 +2,7 @@
 
 use super::auth_sent::Rejection;
 use crate::StateFault;
-use crate::auth::eap::{self, Parties, eap_context};
+use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::{PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use crate::context::Step;
@@ -42,12 +42,15 @@ impl EapInitiator {
     }
 }
 
-/// Whether the responder of a connection may prove its identity by EAP alone.
-pub(super) const fn allows_eap_only(connection: &Connection) -> bool {
-    matches!(
-        (&connection.local.method, &connection.remote.method),
-        (LocalMethod::Eap(_), RemoteMethod::Eap(_))
-    )
+/// Whether the responder of a connection may prove its identity by EAP alone. Every method must then
+/// authenticate both sides (RFC 5998 section 4).
+pub(super) fn allows_eap_only(connection: &Connection) -> bool {
+    match (&connection.local.method, &connection.remote.method) {
+        (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) => {
+            local.methods.iter().chain(&remote.methods).all(|method| method.is_mutual())
+        }
+        _ => false,
+    }
 }
 
 impl AuthSent {
@@ -110,7 +113,10 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Rejection> {
         let packet: Eap<'_> = content.eap.ok_or_else(|| refusal(content))?;
-        let next = eap.peer.receive(&packet, &mut eap_context(step.context));
+        let responder = eap.responder.as_ref().map(|responder| &responder.id);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, &common.connection, responder);
+        let next = eap.peer.receive(&packet, &mut credentials.context(step.context));
         let done = match next {
             PeerStep::Respond(response) => {
                 self.channel.window.response_received();

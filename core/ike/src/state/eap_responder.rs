@@ -4,7 +4,7 @@ use super::config_payload::LeasedConfig;
 use super::half_open::{Authentic, Progress, check_childless};
 use super::init_response::authorities;
 use super::select_connection::by_identity;
-use crate::auth::eap::{self, Parties, eap_context};
+use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::{EapSession, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};
 use crate::context::Step;
@@ -63,7 +63,8 @@ impl HalfOpen {
             return self.finish_eap(common, &eap, &done, request, leased, step).map(Some);
         }
         let packet = required(request.content.eap)?;
-        let next = eap.authenticator.receive(&packet, &mut eap_context(step.context));
+        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
         self.on_authenticator_step(common, eap, next, step).map(Some)
     }
 
@@ -101,7 +102,8 @@ impl HalfOpen {
             has_proved: false,
             done: None,
         });
-        let next = eap.authenticator.start(&mut eap_context(step.context));
+        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let next = eap.authenticator.start(&mut credentials.context(step.context));
         self.on_authenticator_step(common, eap, next, step).map(Some)
     }
 
@@ -145,7 +147,8 @@ impl HalfOpen {
     /// Continues after a server has answered.
     pub(crate) fn continue_eap(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         let Some(mut eap) = self.eap.take_if(|eap| eap.is_pending) else { return State::HalfOpen(self) };
-        let next = eap.authenticator.poll(&mut eap_context(step.context));
+        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let next = eap.authenticator.poll(&mut credentials.context(step.context));
         let progress = self.on_authenticator_step(common, eap, next, step);
         let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: common.path };
         self.advance(common, progress, LeasedConfig::default(), meta, step)

@@ -3,7 +3,7 @@
 use super::{ok, only, wrong};
 use crate::swanctl::KeyPurpose;
 use casemate_eap::Method;
-use casemate_ike::config::{EapIdentity, LocalMethod, RemoteMethod};
+use casemate_ike::config::{EapIdentity, Identity, LocalMethod, RemoteMethod};
 
 /// A responder with these keys in `remote`, and an action in its child.
 fn responder(remote: &str, start_action: &str) -> String {
@@ -48,7 +48,36 @@ fn eap_needs_no_certificate_and_eap_id_needs_eap() {
     );
     assert!(only("connections { gw { local {\n eap_id = x\n } } }").contains("local.eap_id: it applies"));
     let wrong = wrong("connections { gw { remote {\n auth = eap\n ca_id = x\n } } }");
-    assert!(wrong[0].contains("EAP proves no certificate"), "{wrong:?}");
+    assert!(wrong[0].contains("this EAP method proves no certificate"), "{wrong:?}");
+}
+
+#[test]
+fn certificates_of_eap_with_tls() {
+    let config = ok(
+        "connections { gw { local {\n auth = eap-tls\n certs = carol.pem\n aaa_id = aaa.test\n } remote {\n \
+                     auth = pubkey\n } } }",
+    );
+    let own = &config.own_signatures[0];
+    assert_eq!(own.aaa_id, Some(Identity::Fqdn("aaa.test".into())));
+    assert!(own.certs[0].ends_with("x509/carol.pem"));
+    let config = ok(&responder("auth = eap-tls\n cacerts = users.pem", "none"));
+    assert!(config.peer_conditions[0].cacerts[0].ends_with("x509ca/users.pem"));
+    assert!(
+        only(&responder("auth = eap-ttls\n cacerts = users.pem", "none")).contains("proves no certificate")
+    );
+}
+
+#[test]
+fn aaa_id_names_one_server_of_tls() {
+    for (keys, reason) in [
+        ("auth = eap-tls\n aaa_id = %any", "an identity was expected"),
+        ("auth = eap-mschapv2\n aaa_id = aaa.test", "it applies to EAP with TLS only"),
+        ("auth = pubkey\n aaa_id = aaa.test", "it applies to EAP with TLS only"),
+    ] {
+        let text =
+            format!("connections {{ gw {{ local {{\n {keys}\n }} remote {{\n auth = pubkey\n }} }} }}");
+        assert!(only(&text).contains(reason), "{keys}");
+    }
 }
 
 #[test]

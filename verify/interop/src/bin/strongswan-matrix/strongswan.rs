@@ -39,7 +39,7 @@ const PLUGINS_DIRECTORY: &str = "/usr/lib/ipsec/plugins";
 /// ESP.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
      cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation \
-     md5 eap-identity eap-mschapv2 eap-md5 eap-gtc";
+     md5 eap-identity eap-mschapv2 eap-md5 eap-gtc eap-tls eap-ttls";
 const LIBIPSEC: &str = "kernel-libipsec";
 
 /// Directory of the programs of strongSwan.

@@ -137,7 +137,7 @@ fn refusals(cases: &mut Vec<Case>, initiator: Side, wrong_side: Side) {
 }
 
 /// Returns the names of the certificates of the left and the right side.
-fn certificates(wrong_side: Side, wrong: &'static str, good: &'static str) -> [&'static str; 2] {
+pub(super) fn certificates(wrong_side: Side, wrong: &'static str, good: &'static str) -> [&'static str; 2] {
     Side::BOTH.map(|side| if side == wrong_side { wrong } else { good })
 }
 

@@ -49,7 +49,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 }
 
 /// The responder has a certificate, the initiator a password.
-fn certified(initiator: Side, method: &str) -> Plan {
+pub(super) fn certified(initiator: Side, method: &str) -> Plan {
     let mut plan = Plan::new(initiator);
     certify(&mut plan, ["ecdsa256"; 2], "ca-ecdsa");
     use_eap(&mut plan, method);
@@ -65,7 +65,7 @@ fn use_eap(plan: &mut Plan, method: &str) {
     plan.both("secrets.eap-t.secret", PASSWORD);
 }
 
-fn expect_refusal(testbed: &mut Testbed) -> Result<String> {
+pub(super) fn expect_refusal(testbed: &mut Testbed) -> Result<String> {
     let refusal = match testbed.initiate(Target::Child(CHILD)) {
         Err(refusal) => refusal.to_string(),
         Ok(()) => return Err(Error::new("the initiator set up the SA, expected a refusal")),

@@ -5,6 +5,7 @@ mod auth;
 mod classes;
 mod devices;
 mod eap;
+mod eap_tls;
 mod hosts;
 mod kernel;
 mod negotiation;
@@ -92,6 +93,7 @@ pub(crate) fn all() -> Vec<Case> {
             classes::add,
             devices::add,
             eap::add,
+            eap_tls::add,
             hosts::add,
             kernel::add,
             addresses::add_nat,

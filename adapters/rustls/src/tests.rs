@@ -1,0 +1,228 @@
+//! EAP conversations whose both sides use these sessions.
+
+use crate::session::client_of;
+use crate::{CertificateVerifier, NotAccepted, OwnCertificate, server};
+use casemate_crypto::{KeyLimits, PasswordAlgorithms, PrivateKey, Providers, SecretBytes};
+use casemate_eap::{
+    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, EapPacket,
+    LocalAuthenticator, Method, Peer, PeerStep, TlsRole, TlsSession,
+};
+use casemate_legacy::LEGACY;
+use casemate_pki::pem;
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_test_support::CountingRng;
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+use std::sync::Arc;
+
+const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO]);
+
+macro_rules! data {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../core/pki/tests/data/", $name))
+    };
+}
+
+/// A certificate with its private key, in PEM.
+#[derive(Clone, Copy)]
+struct Pair {
+    cert: &'static [u8],
+    key: &'static [u8],
+}
+
+const ED25519: Pair = Pair { cert: data!("moon.pem"), key: data!("moon.key") };
+const P384: Pair = Pair { cert: data!("sun.pem"), key: data!("sun.key") };
+const RSA: Pair = Pair { cert: data!("sub.pem"), key: data!("sub.key") };
+
+impl Pair {
+    fn der(self) -> Vec<u8> {
+        pem::certificates(self.cert).unwrap().remove(0)
+    }
+
+    /// The chain contains the certificate several times, so that a message has several fragments.
+    fn own(self) -> OwnCertificate {
+        let key = pem::private_key(self.key).unwrap();
+        let key = PrivateKey::from_der(key.expose(), KeyLimits::default()).unwrap();
+        OwnCertificate {
+            chain: vec![self.der(); 4],
+            key: PROVIDERS.signing_key(&key).map(Arc::from).unwrap(),
+        }
+    }
+}
+
+/// Accepts one certificate.
+struct Only(Vec<u8>);
+
+impl CertificateVerifier for Only {
+    fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted> {
+        assert!(unix_time > 1_700_000_000);
+        if chain[0] == self.0 { Ok(()) } else { Err(NotAccepted) }
+    }
+
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+}
+
+/// One side of a conversation.
+struct Party {
+    versions: &'static [&'static SupportedProtocolVersion],
+    own: Option<Pair>,
+    expected: Pair,
+    password: SecretBytes,
+}
+
+impl EapCredentials for Party {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        Some(&LEGACY)
+    }
+
+    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
+        (identity == b"carol").then_some(&self.password)
+    }
+
+    fn tls(&self, role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
+        let expected = Arc::new(Only(self.expected.der()));
+        match role {
+            TlsRole::Client { has_certificate } => {
+                client_of(self.versions, expected, self.own.filter(|_| has_certificate).map(Pair::own))
+            }
+            TlsRole::Server { client } => {
+                let own = self.own.ok_or(EapFault::NoCertificate)?.own();
+                server(own, client.is_some().then_some(expected as _))
+            }
+        }
+    }
+}
+
+type Version = &'static [&'static SupportedProtocolVersion];
+const VERSIONS: [Version; 2] = [&[&TLS12], &[&TLS13]];
+
+fn sides(versions: Version, client: Pair, server: Pair) -> [Party; 2] {
+    let side = |own, expected| Party { versions, own, expected, password: SecretBytes::new(b"sesame") };
+    [side(Some(client), server), side(Some(server), client)]
+}
+
+/// The results of the peer and of the authenticator, and the number of requests.
+struct Outcome {
+    peer: Result<Authenticated, EapFault>,
+    server: Result<Authenticated, EapFault>,
+    requests: usize,
+}
+
+/// Runs a conversation. The peer proves the identity `carol`.
+fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
+    let (mut rng, mut requests) = (CountingRng(7), 0);
+    let mut server_context = EapContext { rng: &mut rng, providers: &PROVIDERS, credentials: server };
+    let mut peer_rng = CountingRng(99);
+    let mut peer_context = EapContext { rng: &mut peer_rng, providers: &PROVIDERS, credentials: client };
+    let mut peer = Peer::new(b"carol".into(), vec![method]);
+    let mut authenticator = LocalAuthenticator::new(None, vec![method]);
+    let mut step = authenticator.start(&mut server_context);
+    loop {
+        let (packet, done): (EapPacket, _) = match step {
+            AuthenticatorStep::Request(packet) => (packet, None),
+            AuthenticatorStep::Succeeded(packet, done) => (packet, Some(Ok(done))),
+            AuthenticatorStep::Failed(packet, fault) => (packet, Some(Err(fault))),
+        };
+        requests += 1;
+        let response = match (peer.receive(&packet.as_payload(), &mut peer_context), done) {
+            (PeerStep::Respond(response), None) => response,
+            (PeerStep::Succeeded(peer), Some(server)) => return Outcome { peer: Ok(peer), server, requests },
+            (PeerStep::Failed(fault), server) => {
+                // Without a result, the authenticator waits for a response.
+                let server = server.unwrap_or(Err(EapFault::Refused));
+                return Outcome { peer: Err(fault), server, requests };
+            }
+            (step, done) => panic!("{step:?} after {done:?}"),
+        };
+        step = authenticator.receive(&response.as_payload(), &mut server_context);
+    }
+}
+
+#[test]
+fn eap_tls_and_ttls_derive_the_same_key_on_both_sides() {
+    for method in [Method::Tls, Method::Ttls] {
+        for versions in VERSIONS {
+            for (client, server) in [(ED25519, P384), (P384, RSA), (RSA, ED25519)] {
+                let outcome = converse(method, &sides(versions, client, server));
+                let (peer, server) = (outcome.peer.unwrap(), outcome.server.unwrap());
+                assert_eq!(peer, server);
+                assert_eq!(peer.msk.map(|msk| msk.len()), Some(64));
+                assert_eq!(peer.identity, b"carol");
+                assert!(outcome.requests > 5, "no fragments: {} requests", outcome.requests);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_conversation_has_another_key() {
+    let msk = || converse(Method::Tls, &sides(VERSIONS[1], ED25519, P384)).peer.unwrap().msk;
+    assert_ne!(msk(), msk());
+}
+
+/// strongSwan's server used the key of a client certificate that it did not trust.
+#[test]
+fn cve_2023_26463_a_client_with_another_certificate_is_refused() {
+    for versions in VERSIONS {
+        let mut sides = sides(versions, ED25519, P384);
+        sides[1].expected = RSA;
+        let outcome = converse(Method::Tls, &sides);
+        assert_eq!(outcome.server, Err(EapFault::PeerCertificate));
+        assert_eq!(outcome.peer, Err(EapFault::Refused));
+    }
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused() {
+    for versions in VERSIONS {
+        let mut sides = sides(versions, ED25519, P384);
+        sides[0].own = None;
+        let outcome = converse(Method::Tls, &sides);
+        assert_eq!(outcome.server, Err(EapFault::PeerCertificate));
+        assert_eq!(outcome.peer, Err(EapFault::Refused));
+    }
+}
+
+/// No password, no hash of it and no identity is sent to a server with another certificate.
+#[test]
+fn a_server_with_another_certificate_is_refused() {
+    for method in [Method::Tls, Method::Ttls] {
+        for versions in VERSIONS {
+            let mut sides = sides(versions, ED25519, P384);
+            sides[0].expected = RSA;
+            let outcome = converse(method, &sides);
+            assert_eq!(outcome.peer, Err(EapFault::PeerCertificate));
+            assert!(outcome.server.is_err());
+        }
+    }
+}
+
+/// The proof of a certificate is the signature in the handshake.
+#[test]
+fn a_certificate_without_its_private_key_is_refused() {
+    for versions in VERSIONS {
+        let stolen = Pair { cert: ED25519.cert, key: RSA.key };
+        let mut sides = sides(versions, stolen, P384);
+        sides[1].expected = ED25519;
+        assert_eq!(converse(Method::Tls, &sides).server, Err(EapFault::PeerCertificate));
+    }
+}
+
+#[test]
+fn a_wrong_password_in_the_tunnel_is_refused() {
+    for versions in VERSIONS {
+        let mut sides = sides(versions, ED25519, P384);
+        sides[0].password = SecretBytes::new(b"guess");
+        let outcome = converse(Method::Ttls, &sides);
+        assert!(outcome.peer.is_err() && outcome.server.is_err());
+    }
+}
+
+#[test]
+fn a_server_without_a_certificate_fails() {
+    let mut sides = sides(VERSIONS[1], ED25519, P384);
+    sides[1].own = None;
+    assert_eq!(converse(Method::Tls, &sides).server, Err(EapFault::NoCertificate));
+}
