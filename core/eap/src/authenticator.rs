@@ -38,6 +38,12 @@ pub trait Authenticator: Send {
 
     /// EAP identity of the peer, once it is known.
     fn identity(&self) -> Option<&[u8]>;
+
+    /// The fault that the conversation will end with, if it is known while the peer still has to acknowledge
+    /// its failure. Not every peer does.
+    fn fault(&self) -> Option<EapFault> {
+        None
+    }
 }
 
 /// Maximum length of an EAP identity in bytes: that of a network access identifier with which every RADIUS
@@ -225,5 +231,12 @@ impl Authenticator for LocalAuthenticator {
 
     fn identity(&self) -> Option<&[u8]> {
         self.identity.as_deref()
+    }
+
+    fn fault(&self) -> Option<EapFault> {
+        match &self.stage {
+            Stage::Method { method, .. } => method.fault(),
+            Stage::Begin | Stage::AskedIdentity | Stage::Ended => None,
+        }
     }
 }

@@ -40,7 +40,7 @@ impl Passwords {
 
 impl EapCredentials for Passwords {
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
-        None
+        Some(&casemate_legacy::LEGACY)
     }
 
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
@@ -468,4 +468,38 @@ fn the_server_assigns_an_address_if_the_connection_takes_it() {
         let status = pair.left.ike.status().next().unwrap();
         assert_eq!(status.virtual_addrs, expected);
     }
+}
+
+/// An attacker that guesses passwords goes away after the failure request. charon sends an INFORMATIONAL request.
+#[test]
+fn a_wrong_password_is_reported_before_the_peer_acknowledges_it() {
+    let mut pair = pair(EapIdentity::Ike, |left, right| {
+        left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
+        let identity = EapIdentity::Ike;
+        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: vec![Method::MsChapV2] });
+    });
+    pair.left.keys = Passwords::new(&[("left", "a guess")]);
+    pair.left.initiate(pair.now);
+    for _ in 0..3 {
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+    }
+    assert_eq!(faults(&pair.right.events), [StateFault::EapFailed.into()]);
+    assert_eq!(eap_fault(&pair.right.events), Some(EapFault::WrongPassword));
+    let acknowledgement: Vec<_> = pair.left.sent.drain(..).collect();
+    assert_eq!((acknowledgement.len(), pair.right.down_reasons().len()), (1, 0));
+    pair.now = pair.now.after(IkeSettings::SERVER.half_open_time);
+    pair.right.with_context(pair.now, |ike, host, context| ike.handle_timeouts(host, context));
+    assert_eq!(pair.right.down_reasons(), [DownReason::Fault(StateFault::EapFailed.into())]);
+    assert_eq!(faults(&pair.right.events).len(), 1, "it is reported once");
+}
+
+/// The client does not trust the responder, or has no password.
+#[test]
+fn a_peer_that_gives_up_breaks_no_rule() {
+    let mut pair = pair(EapIdentity::Ike, |_, _| {});
+    pair.left.keys = Passwords::new(&[]);
+    let pair = run(pair);
+    let refused = DownReason::Refused(NotifyType::AUTHENTICATION_FAILED);
+    assert_eq!((pair.right.down_reasons(), faults(&pair.right.events)), (vec![refused], vec![]));
 }

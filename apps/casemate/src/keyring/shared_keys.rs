@@ -124,8 +124,8 @@ impl EapCredentials for EapPasswords {
         Some(&LEGACY)
     }
 
-    /// The password of an entry with exactly this identity, else of one with the identity in another case or a
-    /// pattern that fits, else of one without identities.
+    /// The password of an entry with exactly this identity, else of one with the identity in another case or
+    /// a pattern that fits, else of one without identities.
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
         if let Some(position) = self.exact.get(identity) {
             return self.keys.get(*position).map(|key| &key.secret);

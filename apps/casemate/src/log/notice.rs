@@ -113,9 +113,9 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             match eap_identity {
                 None => format!("established with {peer} at {}", path.remote),
                 Some(identity) => format!(
-                    "established with {peer} at {}, EAP identity {}",
+                    "established with EAP identity {} at {}, which calls itself {peer}",
+                    wording::eap_identity(identity),
                     path.remote,
-                    wording::eap_identity(identity)
                 ),
             },
             Vec::new(),

@@ -10,8 +10,9 @@ use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
-    PacketLimits, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, EapIdentity, Encapsulation, Fragmentation,
+    IdPattern, Lifespan, LocalMethod, PacketLimits, RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt,
+    StartAction, Unique,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -145,6 +146,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
         packet_limits,
     };
+    warn_of_unproven_identities(&connection, &keys);
     if connection.is_started_by_peer()
         && connection.children.iter().any(|child| child.start_action != StartAction::default())
     {
@@ -154,6 +156,25 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         );
     }
     ParsedConnection { connection, own, conditions }
+}
+
+/// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.
+fn warn_of_unproven_identities(connection: &Connection, keys: &Keys<'_>) {
+    let is_any = connection.remote.id == IdPattern::Any;
+    if let RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Asked, .. }) = connection.remote.method
+        && !is_any
+    {
+        keys.section_warning(
+            "with `eap_id = %any`, any user may claim remote.id and get the addresses and networks of this \
+             connection: `eap_id` with the same identity was expected, or remote.id = %any",
+        );
+    }
+    if matches!(connection.local.method, LocalMethod::Eap(_)) && is_any {
+        keys.section_warning(
+            "any peer with a trusted proof may ask for the password: the identity of the gateway was expected \
+             as remote.id",
+        );
+    }
 }
 
 const CHILDLESS: [(&str, Childless); 4] = [

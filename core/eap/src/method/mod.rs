@@ -69,6 +69,11 @@ pub(crate) trait ServerMethod: Send {
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault>;
 
+    /// The fault whose acknowledgement is awaited ([`Authenticator::fault`](crate::Authenticator::fault)).
+    fn fault(&self) -> Option<EapFault> {
+        None
+    }
+
     /// Identity that the peer has proved, if it is not the one with which the method began: a tunnel hides
     /// the identity of the user.
     fn proven_identity(&self) -> Option<&[u8]> {

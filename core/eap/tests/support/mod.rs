@@ -203,6 +203,7 @@ impl AuthenticatorSide {
             AuthenticatorStep::Request(packet) => return Step::Send((&packet).into()),
             AuthenticatorStep::Succeeded(packet, result) => (packet, Step::Succeeded(result)),
             AuthenticatorStep::Failed(packet, fault) => (packet, Step::Failed(fault)),
+            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
         };
         let (expected, packet) = (matches!(step, Step::Succeeded(_)), Packet::from(&packet));
         assert_eq!(packet.code, if expected { EapCode::SUCCESS } else { EapCode::FAILURE });

@@ -11,7 +11,7 @@ use crate::context::Step;
 use crate::diagnosis::Explanation;
 use crate::state::{HalfOpen, IncomingMessage, MessageMeta, SaCommon, State};
 use crate::transport::{Build, Content, parse_payloads, required};
-use crate::{PeerFault, StateFault};
+use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket};
@@ -31,6 +31,8 @@ pub(crate) struct EapResponder {
     is_pending: bool,
     /// Whether the first request was answered, with our proof.
     has_proved: bool,
+    /// Whether the fault that EAP will end with was reported.
+    has_failed: bool,
     /// Result of EAP. The AUTH payload of the peer is then awaited.
     done: Option<Authenticated>,
 }
@@ -75,6 +77,9 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Progress>, PeerFault> {
         let content = &request.content;
+        if request.payloads.bytes.len() > step.shared.settings.max_unauthenticated_bytes {
+            return Err(StateFault::FragmentLimit.into());
+        }
         let id = required(content.id_i)?.id;
         let peer_id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
         let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
@@ -100,6 +105,7 @@ impl HalfOpen {
             peer_id,
             is_pending: false,
             has_proved: false,
+            has_failed: false,
             done: None,
         });
         let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
@@ -179,12 +185,42 @@ impl HalfOpen {
         let first = if eap.has_proved { None } else { Some(self.prove_before_eap(common, &eap, step)?) };
         eap.has_proved = true;
         self.send_eap(common, &packet, first, fault.is_some(), step)?;
-        let Some(fault) = fault else {
-            self.eap = Some(eap);
-            return Ok(Progress::Continues);
-        };
-        explain(fault, eap.authenticator.identity(), &eap.peer_id, step);
-        Ok(Progress::Refused(StateFault::EapFailed))
+        // A peer that is told of its failure may go away without a word.
+        let is_last = fault.is_some();
+        if let Some(fault) = fault.or_else(|| eap.authenticator.fault()).filter(|_| !eap.has_failed) {
+            explain(fault, eap.authenticator.identity(), &eap.peer_id, step);
+            step.sa_fault(StateFault::EapFailed.into(), common.path, common);
+            eap.has_failed = true;
+        }
+        if is_last {
+            return Ok(Progress::Ended(DownReason::Fault(StateFault::EapFailed.into())));
+        }
+        self.eap = Some(eap);
+        Ok(Progress::Continues)
+    }
+
+    /// The failure that the peer was told of, if it has not acknowledged it.
+    pub(super) fn eap_failure(&self) -> Option<DownReason> {
+        let has_failed = self.eap.as_ref().is_some_and(|eap| eap.has_failed);
+        has_failed.then_some(DownReason::Fault(StateFault::EapFailed.into()))
+    }
+
+    /// Ends the IKE SA if the peer says in the middle of EAP that it gives up.
+    pub(super) fn leave_eap(
+        &mut self,
+        common: &SaCommon,
+        request: &IncomingMessage<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<Progress>, PeerFault> {
+        let gives_up = request.exchange == ExchangeType::INFORMATIONAL
+            && request.content.has_notify(NotifyType::AUTHENTICATION_FAILED);
+        if !gives_up || self.eap.is_none() {
+            return Ok(None);
+        }
+        let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
+        sent.map_err(|_| StateFault::Provider)?;
+        let refused = DownReason::Refused(NotifyType::AUTHENTICATION_FAILED);
+        Ok(Some(Progress::Ended(self.eap_failure().unwrap_or(refused))))
     }
 
     fn send_eap(

@@ -45,9 +45,9 @@ pub(super) enum Progress {
     /// More IKE_AUTH requests follow.
     #[cfg(feature = "eap")]
     Continues,
-    /// The response has already told the peer of the failure.
+    /// The peer knows that the IKE SA has ended, and the fault was reported.
     #[cfg(feature = "eap")]
-    Refused(StateFault),
+    Ended(DownReason),
 }
 
 /// An IKE_AUTH request whose sender is authenticated.
@@ -92,6 +92,10 @@ impl HalfOpen {
         if step.context.now < self.expires_at {
             State::HalfOpen(self)
         } else {
+            #[cfg(feature = "eap")]
+            if let Some(reason) = self.eap_failure() {
+                return State::Closed(reason);
+            }
             State::Closed(DownReason::DeadPeer)
         }
     }
@@ -110,6 +114,10 @@ impl HalfOpen {
         }
         let mut leased = LeasedConfig::default();
         let progress = request.and_then(|request| {
+            #[cfg(feature = "eap")]
+            if let Some(progress) = self.leave_eap(common, &request, step)? {
+                return Ok(progress);
+            }
             if request.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
@@ -136,10 +144,7 @@ impl HalfOpen {
             #[cfg(feature = "eap")]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
-            Ok(Progress::Refused(fault)) => {
-                step.sa_fault(fault.into(), meta.path, common);
-                State::Closed(DownReason::Fault(fault.into()))
-            }
+            Ok(Progress::Ended(reason)) => State::Closed(reason),
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
                 step.sa_fault(fault, meta.path, common);

@@ -113,6 +113,13 @@ impl ServerMethod for MsChapV2Server {
         Challenge { value: &challenge }.write(self.id)
     }
 
+    fn fault(&self) -> Option<EapFault> {
+        match self.state {
+            State::Rejected(fault) => Some(fault),
+            State::Begin | State::Challenged { .. } | State::Accepted { .. } | State::Ended => None,
+        }
+    }
+
     fn receive(
         &mut self,
         response: &MethodRequest<'_>,

@@ -144,6 +144,10 @@ impl ServerMethod for TtlsServer {
         Method::Ttls
     }
 
+    fn fault(&self) -> Option<EapFault> {
+        self.inner.fault()
+    }
+
     fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
         let session = context.credentials.tls(TlsRole::Server { client: None })?;
         self.state = State::Handshake(TlsConnection::new(session));
