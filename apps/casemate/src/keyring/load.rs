@@ -1,14 +1,15 @@
 //! Loads certificate and key files.
 
+use super::own::OwnRawKey;
 use super::verifier::PeerVerifier;
-use super::{EapPasswords, Keyring, ListedFile, ListedKind, OwnCert, OwnCerts, SharedKeys};
+use super::{EapPasswords, Keyring, ListedFile, ListedKind, OwnCert, OwnKeys, SharedKeys};
 use crate::swanctl::{Config, Environment, KeyPurpose, PeerConditions};
-use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, PublicKey, SigningKey};
 use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
 use casemate_wire::invariant::OrBroken;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -17,6 +18,8 @@ use zeroize::Zeroizing;
 
 /// Maximum size of a certificate or key file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
+
+const NO_PRIVATE_KEY: &str = "no private key belongs to it";
 
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,9 +137,7 @@ impl KeyFileReader<'_> {
         crls: &[DerOfFile<'_>],
         providers: &Providers<'_>,
     ) -> PeerVerifier {
-        if let Some(path) = conditions.pubkeys.first() {
-            self.wrong(path, "public keys without certificates are not implemented");
-        }
+        let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
         let mut store = TrustStore::new(StoreLimits::default());
         let named: Vec<DerOfFile<'_>> = conditions
             .cacerts
@@ -160,36 +161,45 @@ impl KeyFileReader<'_> {
             }
         }
         let pinned = conditions.certs.iter().flat_map(|path| self.certificates(path)).collect();
-        let authorities = store.certificate_authorities(providers).as_chunks().0.to_vec();
-        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned }
+        // A peer with a raw key needs no hint which certificate to send.
+        let authorities = match conditions.pubkey {
+            Some(_) => Vec::new(),
+            None => store.certificate_authorities(providers).as_chunks().0.to_vec(),
+        };
+        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key }
+    }
+
+    fn public_key(&self, path: &Path) -> Option<PublicKey> {
+        let bytes = self.read(path)?;
+        public_key_of(&bytes).map_err(|why| self.wrong(path, why)).ok()
+    }
+
+    /// The raw public key of a peer, which must be able to make a signature that `auth` allows.
+    fn peer_key(&self, path: &Path, conditions: &PeerConditions) -> Option<PublicKey> {
+        let key = self.public_key(path)?;
+        let rules = &conditions.signatures;
+        let fault = rules.demands().check_key(&key).err();
+        if let Some(fault) = fault {
+            self.wrong(path, format!("{fault} by remote.auth = {}", rules.text));
+        } else if !rules.ike.is_empty() && !rules.ike.iter().any(|alg| alg.accepts_key(key.kind())) {
+            let why = format!("the {} key cannot sign as remote.auth = {} requires", key.kind(), rules.text);
+            self.wrong(path, why);
+        }
+        Some(key)
     }
 
     /// Loads the local certificates, each with its private key. Also returns all certificates that were
     /// read, of peers, too.
-    fn own(
-        &self,
-        config: &Config,
-        cas: &[Vec<u8>],
-        providers: &Providers<'_>,
-    ) -> (OwnCerts, Vec<ListedFile>) {
-        let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
-            casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
-            casemate_ike::config::LocalMethod::SharedKey | casemate_ike::config::LocalMethod::Eap(_) => None,
-        });
-        let named: Vec<PathBuf> = named.flatten().map(PathBuf::from).collect();
+    fn own(&self, config: &Config, cas: &[Vec<u8>], providers: &Providers<'_>) -> (OwnKeys, Vec<ListedFile>) {
+        let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
         paths.sort();
         paths.dedup();
-        for rules in &config.own_signatures {
-            if let Some(path) = rules.pubkeys.first() {
-                self.wrong(path, "public keys without certificates are not implemented");
-            }
-        }
         let mut keys: BTreeMap<PathBuf, PrivateKey> = BTreeMap::new();
         for path in &config.folders.private_keys {
             keys.extend(self.private_key(path).map(|key| (path.clone(), key)));
         }
-        let (mut own, mut listed) = (OwnCerts::default(), Vec::new());
+        let (mut own, mut listed) = (OwnKeys::default(), Vec::new());
         for path in paths {
             let certs = self.certificates(&path);
             let Some((leaf, rest)) = certs.split_first() else { continue };
@@ -198,16 +208,47 @@ impl KeyFileReader<'_> {
             let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
             listed.push(ListedFile { der: leaf.clone(), kind });
             match joined {
-                Some(cert) => own.0.push(cert),
+                Some(cert) => own.certs.push(cert),
                 // A peer's certificate has no private key here; a certificate that a connection signs
                 // with must have one.
                 None if named.contains(&path) && !config.allows_missing_keys => {
-                    self.wrong(&path, "no private key belongs to it")
+                    self.wrong(&path, NO_PRIVATE_KEY)
                 }
                 None => {}
             }
         }
+        own.raw = self.own_raw_keys(config, &keys, providers);
         (own, listed)
+    }
+
+    /// The private keys of the public keys that connections name for this host.
+    fn own_raw_keys(
+        &self,
+        config: &Config,
+        keys: &BTreeMap<PathBuf, PrivateKey>,
+        providers: &Providers<'_>,
+    ) -> Vec<OwnRawKey> {
+        let mut own = Vec::new();
+        let paths: BTreeSet<&PathBuf> = config.own_signatures.iter().flat_map(|own| &own.pubkeys).collect();
+        for path in paths {
+            let Some(public) = self.public_key(path) else { continue };
+            let signing = keys.iter().filter_map(|(file, key)| self.signing_key(file, key, providers));
+            match { signing }.find(|key| *key.public_key() == public) {
+                Some(key) => own.push(OwnRawKey { path: path.clone(), key }),
+                None if config.allows_missing_keys => {}
+                None => self.wrong(path, NO_PRIVATE_KEY),
+            }
+        }
+        own
+    }
+
+    fn signing_key(
+        &self,
+        file: &Path,
+        key: &PrivateKey,
+        providers: &Providers<'_>,
+    ) -> Option<Box<dyn SigningKey>> {
+        providers.signing_key(key).map_err(|error| self.wrong(file, error)).ok()
     }
 
     /// Pairs a certificate with its private key and the chain above it.
@@ -222,13 +263,7 @@ impl KeyFileReader<'_> {
         let Issuers { intermediates, authorities } = issuers;
         let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
         for (file, key) in keys {
-            let key: Box<dyn SigningKey> = match providers.signing_key(key) {
-                Ok(key) => key,
-                Err(error) => {
-                    self.wrong(file, error);
-                    continue;
-                }
-            };
+            let Some(key) = self.signing_key(file, key, providers) else { continue };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
                 Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
                 Err(LocalCertFault::KeyMismatch) => {}
@@ -262,6 +297,16 @@ fn objects_of(
     read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, pem::PemFault>,
 ) -> Result<Vec<Vec<u8>>, String> {
     if is_der(bytes) { Ok(vec![bytes.to_vec()]) } else { read(bytes).map_err(|fault| fault.to_string()) }
+}
+
+/// The public key in a file: a SubjectPublicKeyInfo in PEM or DER.
+pub(crate) fn public_key_of(bytes: &[u8]) -> Result<PublicKey, String> {
+    let parse =
+        |der: &[u8]| PublicKey::from_spki(der, KeyLimits::default()).map_err(|fault| fault.to_string());
+    if is_der(bytes) {
+        return parse(bytes);
+    }
+    pem::public_key(bytes).map_err(|fault| fault.to_string()).and_then(|der| parse(&der))
 }
 
 /// The private key in a file, in PEM or DER.

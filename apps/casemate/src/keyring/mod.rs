@@ -4,22 +4,22 @@
 //! all errors if there are any. Nothing is fetched over the network.
 
 mod load;
+mod own;
 mod shared_keys;
 mod unusable;
 mod verifier;
 
 use crate::swanctl::{Config, Environment, OwnSignature};
-use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::EapCredentials;
-use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
+use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
+use casemate_pki::{DnPattern, dn_text_parts};
 pub use load::KeyFileError;
-pub(crate) use load::{certificates_of, crls_of, private_key_of};
+pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
+use own::{OwnCert, OwnKeys};
 use shared_keys::{EapPasswords, SharedKeys};
 use std::mem;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use verifier::PeerVerifier;
 
@@ -27,7 +27,7 @@ use verifier::PeerVerifier;
 pub struct Keyring {
     shared: SharedKeys,
     eap: EapPasswords,
-    own: OwnCerts,
+    own: OwnKeys,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
     /// All certificates and CRLs, for clients that show them.
@@ -90,7 +90,7 @@ impl Keyring {
         Self {
             shared: SharedKeys::default(),
             eap: EapPasswords::default(),
-            own: OwnCerts::default(),
+            own: OwnKeys::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
             listed: Vec::new(),
@@ -196,44 +196,5 @@ fn pattern_matches(pattern: &IdPattern, id: &Identity) -> bool {
         (Some(decided), ..) => decided,
         (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => dn_matches(pattern, name),
         (None, ..) => false,
-    }
-}
-
-/// A certificate with its private key, and its file.
-pub(super) struct OwnCert {
-    pub(super) path: PathBuf,
-    pub(super) cert: LocalCert,
-    /// Hashes of the CAs above it.
-    pub(super) authorities: Vec<AuthorityHash>,
-}
-
-/// All local certificates.
-#[derive(Default)]
-pub(super) struct OwnCerts(pub(super) Vec<OwnCert>);
-
-impl OwnCerts {
-    /// Selects the certificate for a connection among those that the connection names, or else among
-    /// those that contain its identity: one below a CA that the peer requested, or else the first.
-    pub(super) fn find(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        let LocalMethod::Certificate(names) = &connection.local.method else { return None };
-        let id = connection.local.id.as_ref();
-        let suits = |own: &&OwnCert| match names.is_empty() {
-            true => id.is_none_or(|id| own.contains_identity(id)),
-            false => names.iter().any(|name| own.path.as_os_str() == name.as_str()),
-        };
-        let is_wanted = |own: &&OwnCert| own.authorities.iter().any(|authority| wanted.contains(authority));
-        let suiting = || self.0.iter().filter(suits);
-        let own = suiting().find(is_wanted).or_else(|| suiting().next())?;
-        Some(OwnKey {
-            key: own.cert.key(),
-            chain: own.cert.chain().collect(),
-            subject: Some(Identity::Dn(own.cert.subject().to_vec())),
-        })
-    }
-}
-
-impl OwnCert {
-    fn contains_identity(&self, id: &Identity) -> bool {
-        peer_name(id).is_some_and(|name| self.cert.has_name(&name))
     }
 }

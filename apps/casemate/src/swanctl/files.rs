@@ -209,8 +209,6 @@ pub struct Folders {
     pub cacerts: Vec<PathBuf>,
     /// Certificate revocation lists: folder `x509crl`.
     pub crls: Vec<PathBuf>,
-    /// Raw public keys: folder `pubkey`.
-    pub pubkeys: Vec<PathBuf>,
     /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
     pub private_keys: Vec<PathBuf>,
 }
@@ -250,7 +248,6 @@ impl Folders {
             certs: files("x509"),
             cacerts: files("x509ca"),
             crls: files("x509crl"),
-            pubkeys: files("pubkey"),
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
         }
     }

@@ -104,7 +104,6 @@ fn folders_are_listed() {
     assert_eq!(folders.certs, paths(&["x509/moonCert.pem"]));
     assert_eq!(folders.cacerts, paths(&["x509ca/a.pem", "x509ca/b.pem"]));
     assert_eq!(folders.crls, paths(&["x509crl/a.crl"]));
-    assert_eq!(folders.pubkeys, paths(&["pubkey/sunPub.pem"]));
     assert_eq!(
         folders.private_keys,
         paths(&["private/k.pem", "rsa/moonKey.pem", "ecdsa/e.pem", "pkcs8/p.pem"])

@@ -50,6 +50,13 @@ const OLD_SIGNATURES: &[Signature] = &[
     signature("old-ecdsa521", "ecdsa521", "ca-ecdsa", "pubkey", "ECDSA-521 signature"),
 ];
 
+/// Kinds of keys without certificates (RFC 7670).
+const RAW_KEYS: [(&str, &str); 3] = [
+    ("auth/raw-key-rsa", "rsa3072"),
+    ("auth/raw-key-ecdsa", "ecdsa384"),
+    ("auth/raw-key-ed25519", "ed25519"),
+];
+
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     cases.push(Case::new("auth/psk", Plan::new(initiator), establish_and_talk));
     for signature in SIGNATURES {
@@ -58,6 +65,11 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     }
     for signature in OLD_SIGNATURES {
         cases.push(signed(initiator, signature, "signature_authentication", "no"));
+    }
+    for (name, key) in RAW_KEYS {
+        let mut plan = Plan::new(initiator);
+        exchange_public_keys(&mut plan, key);
+        cases.push(Case::new(name, plan, establish_and_talk));
     }
     let mut plan = certified(initiator, ["rsa2048", "rsa2048"], "ca-rsa");
     psk_and_certificate(&mut plan);
@@ -131,6 +143,13 @@ fn refusals(cases: &mut Vec<Case>, initiator: Side, wrong_side: Side) {
     let mut plan = certified(initiator, ["rsa3072"; 2], "ca-rsa");
     plan.connection_of(wrong_side.other(), "remote.auth", "rsa-3072");
     push("chain-key", plan, "RSA-2048 signatures not acceptable");
+    // The public key that the other side has for this side belongs to another private key.
+    let mut plan = Plan::new(initiator);
+    exchange_public_keys(&mut plan, "ecdsa256");
+    plan.connection_of(wrong_side, "local.pubkeys", &file_of("ecdsa384", wrong_side));
+    plan.credential(wrong_side, Credential::PublicKey("ecdsa384", wrong_side));
+    plan.credential(wrong_side, Credential::PrivateKey("ecdsa384", wrong_side));
+    push("raw-key", plan, "signature validation failed, looking for another key");
     // The intermediate certificate is neither sent nor configured.
     let plan = certified(initiator, certificates(wrong_side, "chain", "ecdsa256"), "ca-ecdsa");
     push("chain-with-a-gap", plan, "no issuer certificate found");
