@@ -3,6 +3,9 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
+mod container;
+mod encrypted;
+mod join;
 mod load;
 mod own;
 mod shared_keys;

@@ -211,11 +211,12 @@ pub struct Folders {
     pub crls: Vec<PathBuf>,
     /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
     pub private_keys: Vec<PathBuf>,
+    /// PKCS #12 containers: folder `pkcs12`.
+    pub containers: Vec<PathBuf>,
 }
 
 /// Folders that strongSwan loads and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 5] = [
-    ("pkcs12", "PKCS #12 containers are not read"),
+const REFUSED: [(&str, &str); 4] = [
     ("x509ac", "attribute certificates are not implemented"),
     ("x509aa", "attribute certificates are not implemented"),
     ("x509ocsp", "OCSP is not implemented"),
@@ -249,6 +250,7 @@ impl Folders {
             cacerts: files("x509ca"),
             crls: files("x509crl"),
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
+            containers: files("pkcs12"),
         }
     }
 }

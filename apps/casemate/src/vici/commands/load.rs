@@ -305,7 +305,7 @@ fn check_crl(bytes: &Bytes) -> Result<(), String> {
 fn load_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
     let data = message.value("data").ok_or("data: a value was expected")?;
     let providers = Providers(&server.providers);
-    let key = keyring::private_key_of(data)?;
+    let key = keyring::private_key_of(data, None, &providers)?;
     let key = providers.signing_key(&key).map_err(|error| error.to_string())?;
     let id = key_id(key.public_key(), &providers)?;
     server.loaded.private_keys.insert(id.clone(), Arc::new(data.clone()));
