@@ -42,3 +42,22 @@ impl Container {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_crypto::SecretBytes;
+
+    #[test]
+    fn other_bytes_and_passphrases_that_are_no_text_are_errors() {
+        let error = |bytes: &[u8], secret: &[u8]| {
+            let secret = SecretBytes::new(secret);
+            let passphrase = Passphrase { section: "secrets.pkcs12".into(), file: "x".into(), secret };
+            Container::open(bytes, &passphrase).err().unwrap()
+        };
+        for bytes in [&b""[..], &[0x30, 0], &[0x30, 0x80], &[0xff; 64], b"-----BEGIN CERTIFICATE-----"] {
+            assert!(error(bytes, b"x").starts_with("a PKCS #12 container in DER was expected"), "{bytes:?}");
+        }
+        assert_eq!(error(&[0x30, 0], b"\xff"), "secrets.pkcs12.secret: UTF-8 was expected");
+    }
+}

@@ -1,6 +1,6 @@
-//! Private keys that a passphrase encrypts: PKCS #8 (RFC 5958 section 3) with PBES2 (RFC 8018 section 6.2), as
-//! OpenSSL and strongSwan write them today, and the older encryption inside of PEM files, with the headers of
-//! RFC 1421 and a key that OpenSSL derives with MD5.
+//! Private keys that a passphrase encrypts: PKCS #8 (RFC 5958 section 3) with PBES2 (RFC 8018 section 6.2),
+//! as OpenSSL writes them today, and the older encryption inside of PEM files, with the headers of RFC 1421
+//! and a key that OpenSSL derives with MD5.
 //!
 //! PBES1, scrypt and ciphers other than AES-CBC and 3DES are not supported.
 
@@ -54,12 +54,13 @@ impl EncryptedKey {
     /// Finds the encrypted private key in a file; `None` if the file has none.
     pub(super) fn find(file: &[u8]) -> Result<Option<Self>, String> {
         if is_der(file) {
-            // RFC 5958 section 3: an EncryptedPrivateKeyInfo begins with its algorithm, other keys with a number.
+            // RFC 5958 section 3: an EncryptedPrivateKeyInfo begins with its algorithm; other keys begin with
+            // a number.
             let begins = Reader::only(SEQUENCE, file).ok().and_then(|reader| reader.peek());
             return Ok((begins == Some(SEQUENCE)).then(|| Self::Pkcs8(Zeroizing::new(file.to_vec()))));
         }
         let blocks = pem_blocks(str::from_utf8(file).unwrap_or_default());
-        let is_encrypted = |block: &PemBlock<'_>| block.label == "ENCRYPTED " || block.is("Proc-Type");
+        let is_encrypted = |block: &PemBlock<'_>| block.label == "ENCRYPTED " || block.has_old_encryption();
         match &blocks[..] {
             [block] if block.label == "ENCRYPTED " => block.data().map(|der| Some(Self::Pkcs8(der))),
             [block] if is_encrypted(block) => Self::from_pem(block).map(Some),
@@ -81,8 +82,8 @@ impl EncryptedKey {
         Ok(Self::Pem { cipher, iv, ciphertext: block.data()? })
     }
 
-    /// Decrypts the key, in DER. Returns `None` if the passphrase is wrong, as far as the padding shows it, and
-    /// an error if the encryption is malformed or not supported.
+    /// Decrypts the key, in DER. Returns `None` if the passphrase is wrong, as far as the padding shows it,
+    /// and an error if the encryption is malformed or not supported.
     pub(super) fn decrypt(
         self,
         passphrase: &[u8],
@@ -191,8 +192,8 @@ impl<'t> PemBlock<'t> {
         { headers }.find(|(header, _)| *header == name).map(|(_, value)| value.trim())
     }
 
-    fn is(&self, name: &str) -> bool {
-        self.header(name) == Some("4,ENCRYPTED")
+    fn has_old_encryption(&self) -> bool {
+        self.header("Proc-Type") == Some("4,ENCRYPTED")
     }
 
     fn data(&self) -> Result<Zeroizing<Vec<u8>>, String> {
