@@ -3,13 +3,21 @@
 //! and a key that OpenSSL derives with MD5.
 //!
 //! PBES1, scrypt and ciphers other than AES-CBC and 3DES are not supported.
+//!
+//! A PKCS #12 container (RFC 7292) has private keys and certificates in one encrypted file, as browsers,
+//! Windows and `openssl pkcs12` write them. It adds nothing to the trusted certificates: an authority in it
+//! is sent to peers at most.
 
-use super::load::is_der;
-use crate::swanctl::base64;
+use super::load::{is_der, wrong_passphrase};
+use crate::swanctl::{Passphrase, base64};
 use casemate_crypto::der::{OCTET_STRING, Reader, SEQUENCE, write};
-use casemate_crypto::{AesBits, CipherAlg, PasswordAlgorithms as _, Providers, SecretBytes};
+use casemate_crypto::{
+    AesBits, CipherAlg, KeyLimits, PasswordAlgorithms as _, PrivateKey, Providers, SecretBytes,
+};
 use casemate_legacy::LEGACY;
 use casemate_strongswan::value::parse_hex;
+use p12_keystore::Pkcs12Archive;
+use p12_keystore::error::Error;
 use pkcs5::EncryptionScheme;
 use zeroize::Zeroizing;
 
@@ -18,6 +26,9 @@ const MAX_ITERATIONS: u32 = 4_000_000;
 
 /// Length of the salt that OpenSSL takes from the IV of an old PEM file, in bytes.
 const PEM_SALT_LEN: usize = 8;
+
+/// Maximum number of keys and certificates in a container.
+const MAX_OBJECTS: usize = 64;
 
 const MALFORMED: &str = "malformed encrypted private key";
 
@@ -203,6 +214,37 @@ impl<'t> PemBlock<'t> {
     }
 }
 
+/// The objects in a container.
+pub(super) struct Container {
+    pub(super) keys: Vec<PrivateKey>,
+    /// In DER.
+    pub(super) certs: Vec<Vec<u8>>,
+}
+
+impl Container {
+    /// Decrypts a container. It has at least one key.
+    pub(super) fn open(bytes: &[u8], passphrase: &Passphrase) -> Result<Self, String> {
+        let text = str::from_utf8(passphrase.secret.expose())
+            .map_err(|_| format!("{}.secret: UTF-8 was expected", passphrase.section))?;
+        let archive = Pkcs12Archive::from_pkcs12(bytes, text).map_err(|error| match error {
+            Error::MacError(_) | Error::UnpadError | Error::Pkcs5Error(_) => wrong_passphrase(passphrase),
+            error => format!("a PKCS #12 container in DER was expected: {error}"),
+        })?;
+        if archive.keys.len().saturating_add(archive.certs.len()) > MAX_OBJECTS {
+            return Err(format!("at most {MAX_OBJECTS} keys and certificates were expected"));
+        }
+        if archive.keys.is_empty() {
+            return Err("it contains no private key".into());
+        }
+        let parse = |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default());
+        let keys = archive.keys.iter().map(|bag| parse(bag.key.as_der()));
+        Ok(Self {
+            keys: keys.collect::<Result<_, _>>().map_err(|fault| fault.to_string())?,
+            certs: archive.certs.iter().map(|bag| bag.cert.as_der().to_vec()).collect(),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,5 +276,18 @@ mod tests {
         let pem = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAAwAA==\n";
         let key = EncryptedKey::find(pem.as_bytes()).unwrap().unwrap();
         assert_eq!(key.decrypt(b"x", &Providers(&[])).err().as_deref(), Some(MALFORMED));
+    }
+
+    #[test]
+    fn other_bytes_and_passphrases_that_are_no_text_are_errors() {
+        let error = |bytes: &[u8], secret: &[u8]| {
+            let secret = SecretBytes::new(secret);
+            let passphrase = Passphrase { section: "secrets.pkcs12".into(), file: "x".into(), secret };
+            Container::open(bytes, &passphrase).err().unwrap()
+        };
+        for bytes in [&b""[..], &[0x30, 0], &[0x30, 0x80], &[0xff; 64], b"-----BEGIN CERTIFICATE-----"] {
+            assert!(error(bytes, b"x").starts_with("a PKCS #12 container in DER was expected"), "{bytes:?}");
+        }
+        assert_eq!(error(&[0x30, 0], b"\xff"), "secrets.pkcs12.secret: UTF-8 was expected");
     }
 }

@@ -1,6 +1,6 @@
 //! Pairs the certificates and public keys of this host with their private keys.
 
-use super::container::Container;
+use super::encrypted::Container;
 use super::load::{KeyFileReader, NO_PASSPHRASE, private_key_of};
 use super::own::{OwnCert, OwnKeys, OwnRawKey};
 use super::{ListedFile, ListedKind};

@@ -3,7 +3,6 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
-mod container;
 mod encrypted;
 mod join;
 mod load;

@@ -3,7 +3,7 @@
 use super::{Case, ensure, establish_and_talk};
 use crate::peer::Target;
 use crate::peer::{Family, Side};
-use crate::pki::{Credential, file_of};
+use crate::pki::{Credential, PASSPHRASE, file_of};
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
@@ -79,6 +79,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         chain(initiator, "chain", "sub-ecdsa", "ca-ecdsa"),
         establish_and_talk,
     ));
+    cases.push(Case::new("auth/container", container(initiator), establish_and_talk));
     let mut plan = certified(initiator, ["ecdsa256"; 2], "ca-ecdsa");
     Side::BOTH.into_iter().for_each(|side| plan.credential(side, Credential::Crl("ca-ecdsa")));
     cases.push(Case::new("auth/not-revoked", plan, establish_and_talk));
@@ -208,6 +209,23 @@ pub(super) fn chain(
 ) -> Plan {
     let mut plan = certified(initiator, [name; 2], authority);
     Side::BOTH.into_iter().for_each(|side| plan.credential(side, Credential::Intermediate(intermediate)));
+    plan
+}
+
+/// The key of the left side and its chain are in a PKCS #12 container.
+fn container(initiator: Side) -> Plan {
+    let mut plan = Plan::new(initiator);
+    for side in Side::BOTH {
+        plan.without(side, "secrets.ike-t");
+        plan.connection_of(side, "local.auth", "pubkey");
+        plan.connection_of(side, "remote.auth", "pubkey");
+        plan.credential(side, Credential::Authority("ca-ecdsa"));
+    }
+    plan.on(Side::Left, "secrets.pkcs12-own.file", "own.p12");
+    plan.on(Side::Left, "secrets.pkcs12-own.secret", &format!("\"{PASSPHRASE}\""));
+    plan.credential(Side::Left, Credential::Container("chain", Side::Left, "sub-ecdsa"));
+    plan.connection_of(Side::Right, "local.certs", &file_of("ecdsa256", Side::Right));
+    plan.credential(Side::Right, Credential::Own("ecdsa256", Side::Right));
     plan
 }
 
