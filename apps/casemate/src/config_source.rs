@@ -99,7 +99,8 @@ impl ConfigSource {
             Some(path) => Config::load(path, &environment).map_err(Failure::bad_input)?,
         };
         let keyring = self.keyring(&config, &environment)?;
-        let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
+        let folders = &config.folders;
+        let with_keys = config.secret_files.iter().chain(&folders.private_keys).chain(&folders.containers);
         let exposed = with_keys.filter_map(|path| key_file_warning(path));
         let mut warnings: Vec<String> =
             config.warnings.iter().map(ToString::to_string).chain(exposed).collect();

@@ -307,6 +307,43 @@ fn swanctl_loads_certificates_and_keys() {
     );
 }
 
+/// `swanctl` sends the public keys with the connection, and those of the folder for themselves.
+#[test]
+fn swanctl_loads_raw_public_keys() {
+    let Some(net) = TestNet::build("vici_raw_keys") else { return };
+    let keys = |own: &str, peer: &str, side| {
+        let keys = format!("local {{\nauth = pubkey\npubkeys = {own}.pem");
+        let text = conf(side, "auth = pubkey").replacen("local {\nauth = pubkey", &keys, 1);
+        text.replacen(
+            "remote {\nauth = pubkey",
+            &format!("remote {{\nauth = pubkey\npubkeys = {peer}.pem"),
+            1,
+        )
+    };
+    let Some(left) = Swanctl::new(&net.left, &keys("left", "right", Side::Left)) else { return };
+    let right = Swanctl::new(&net.right, &keys("right", "left", Side::Right)).unwrap();
+    let [a, b] = [&left, &right].map(|side| side.directory.display());
+    let script = format!(
+        "set -e
+        openssl genpkey -algorithm ed25519 -out {a}/private/left.pem
+        openssl genpkey -algorithm ec -pkeyopt ec_paramgen_curve:P-256 -out {b}/private/right.pem
+        openssl pkey -in {a}/private/left.pem -pubout -out {a}/pubkey/left.pem
+        openssl pkey -in {b}/private/right.pem -pubout -out {b}/pubkey/right.pem
+        cp {a}/pubkey/left.pem {b}/pubkey/ && cp {b}/pubkey/right.pem {a}/pubkey/"
+    );
+    if !Command::new("sh").arg("-c").arg(&script).status().unwrap().success() {
+        return casemate_test_support::skip("openssl (Debian package openssl) made no keys");
+    }
+    let _running = [net.left.run_vici(&[]), net.right.run_vici(&[])];
+    for side in [&left, &right] {
+        let loaded = side.output(&["--load-all", "--noprompt"]);
+        let expected = ["loaded", "pubkey/left.pem", "pubkey/right.pem", "loaded connection 'home'"];
+        assert!(has_in_order(&loaded, &expected) && !loaded.contains("failed"), "{loaded}");
+    }
+    left.output(&["--initiate", "--child", "net", "--timeout", "20"]);
+    assert!(right.output(&["--list-sas", "--raw"]).contains("remote-id=left.example.org"));
+}
+
 /// FRR's nhrpd connects as its own user with CAP_DAC_OVERRIDE. The kernel permits that, as with charon's
 /// socket, and refuses other users.
 #[test]

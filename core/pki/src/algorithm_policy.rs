@@ -50,7 +50,9 @@ pub struct AlgorithmPolicy {
 }
 
 impl AlgorithmPolicy {
-    pub(crate) fn check_key(&self, key: &PublicKey) -> Result<(), CertFault> {
+    /// Checks the kind and the length of a key, for keys without a certificate. The error is
+    /// [`CertFault::KeyNotAllowed`].
+    pub fn check_key(&self, key: &PublicKey) -> Result<(), CertFault> {
         let Some(kinds) = self.keys else { return Ok(()) };
         let (kind, bits) = (key.kind(), u32::try_from(key.bits()).unwrap_or(u32::MAX));
         let min_bits = match kind {

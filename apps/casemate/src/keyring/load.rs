@@ -1,22 +1,22 @@
 //! Loads certificate and key files.
 
+use super::encrypted::EncryptedKey;
 use super::verifier::PeerVerifier;
-use super::{EapPasswords, Keyring, ListedFile, ListedKind, OwnCert, OwnCerts, SharedKeys};
-use crate::swanctl::{Config, Environment, KeyPurpose, PeerConditions};
-use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
-use casemate_ike::AuthorityHash;
-use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
-use casemate_wire::invariant::OrBroken;
+use super::{EapPasswords, Keyring, ListedFile, ListedKind, SharedKeys};
+use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
+use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
+use casemate_pki::{StoreLimits, TrustStore, pem};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
 
 /// Maximum size of a certificate or key file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
+
+pub(super) const NO_PASSPHRASE: &str = "it is encrypted: a section of `secrets` that begins with the name of the folder, with \
+    this `file` and the passphrase as its `secret`, was expected";
 
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ struct DerOfFile<'p> {
 }
 
 /// Reads files and collects errors.
-struct KeyFileReader<'e> {
+pub(super) struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
     errors: RefCell<Vec<KeyFileError>>,
 }
@@ -87,7 +87,7 @@ pub(super) fn load(
 }
 
 impl KeyFileReader<'_> {
-    fn wrong(&self, path: &Path, why: impl fmt::Display) {
+    pub(super) fn wrong(&self, path: &Path, why: impl fmt::Display) {
         let error = KeyFileError { path: path.into(), why: why.to_string() };
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
@@ -95,7 +95,7 @@ impl KeyFileReader<'_> {
         }
     }
 
-    fn read(&self, path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+    pub(super) fn read(&self, path: &Path) -> Option<Zeroizing<Vec<u8>>> {
         let len = self.environment.len(path);
         let is_too_large = |len| len > MAX_FILE;
         match len.and_then(|len| {
@@ -122,7 +122,7 @@ impl KeyFileReader<'_> {
         })
     }
 
-    fn certificates(&self, path: &Path) -> Vec<Vec<u8>> {
+    pub(super) fn certificates(&self, path: &Path) -> Vec<Vec<u8>> {
         self.items(path, certificates_of)
     }
 
@@ -138,9 +138,7 @@ impl KeyFileReader<'_> {
         crls: &[DerOfFile<'_>],
         providers: &Providers<'_>,
     ) -> PeerVerifier {
-        if let Some(path) = conditions.pubkeys.first() {
-            self.wrong(path, "public keys without certificates are not implemented");
-        }
+        let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
         let mut store = TrustStore::new(StoreLimits::default());
         let named: Vec<DerOfFile<'_>> = conditions
             .cacerts
@@ -164,86 +162,31 @@ impl KeyFileReader<'_> {
             }
         }
         let pinned = conditions.certs.iter().flat_map(|path| self.certificates(path)).collect();
-        let authorities = store.certificate_authorities(providers).as_chunks().0.to_vec();
-        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned }
+        // A peer with a raw key needs no hint which certificate to send.
+        let authorities = match conditions.pubkey {
+            Some(_) => Vec::new(),
+            None => store.certificate_authorities(providers).as_chunks().0.to_vec(),
+        };
+        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key }
     }
 
-    /// Loads the local certificates, each with its private key. Also returns all certificates that were
-    /// read, of peers, too.
-    fn own(
-        &self,
-        config: &Config,
-        cas: &[Vec<u8>],
-        providers: &Providers<'_>,
-    ) -> (OwnCerts, Vec<ListedFile>) {
-        let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
-        let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
-        paths.sort();
-        paths.dedup();
-        for rules in &config.own_signatures {
-            if let Some(path) = rules.pubkeys.first() {
-                self.wrong(path, "public keys without certificates are not implemented");
-            }
-        }
-        let mut keys: BTreeMap<PathBuf, PrivateKey> = BTreeMap::new();
-        for path in &config.folders.private_keys {
-            keys.extend(self.private_key(path).map(|key| (path.clone(), key)));
-        }
-        let (mut own, mut listed) = (OwnCerts::default(), Vec::new());
-        for path in paths {
-            let certs = self.certificates(&path);
-            let Some((leaf, rest)) = certs.split_first() else { continue };
-            let issuers = Issuers::find(leaf, rest, cas, providers);
-            let joined = self.join(&path, leaf, issuers, &keys, providers);
-            let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
-            listed.push(ListedFile { der: leaf.clone(), kind });
-            match joined {
-                Some(cert) => own.0.push(Arc::new(cert)),
-                // A peer's certificate has no private key here; a certificate that a connection signs
-                // with must have one.
-                None if named.contains(&path) && !config.allows_missing_keys => {
-                    self.wrong(&path, "no private key belongs to it")
-                }
-                None => {}
-            }
-        }
-        (own, listed)
-    }
-
-    /// Pairs a certificate with its private key and the chain above it.
-    fn join(
-        &self,
-        path: &Path,
-        leaf: &[u8],
-        issuers: Issuers,
-        keys: &BTreeMap<PathBuf, PrivateKey>,
-        providers: &Providers<'_>,
-    ) -> Option<OwnCert> {
-        let Issuers { intermediates, authorities } = issuers;
-        let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
-        for (file, key) in keys {
-            let key: Box<dyn SigningKey> = match providers.signing_key(key) {
-                Ok(key) => key,
-                Err(error) => {
-                    self.wrong(file, error);
-                    continue;
-                }
-            };
-            match LocalCert::new(&chain, key, KeyLimits::default()) {
-                Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
-                Err(LocalCertFault::KeyMismatch) => {}
-                Err(fault) => {
-                    self.wrong(path, fault);
-                    return None;
-                }
-            }
-        }
-        None
-    }
-
-    fn private_key(&self, path: &Path) -> Option<PrivateKey> {
+    pub(super) fn public_key(&self, path: &Path) -> Option<PublicKey> {
         let bytes = self.read(path)?;
-        private_key_of(&bytes).map_err(|why| self.wrong(path, why)).ok()
+        public_key_of(&bytes).map_err(|why| self.wrong(path, why)).ok()
+    }
+
+    /// The raw public key of a peer, which must be able to make a signature that `auth` allows.
+    fn peer_key(&self, path: &Path, conditions: &PeerConditions) -> Option<PublicKey> {
+        let key = self.public_key(path)?;
+        let rules = &conditions.signatures;
+        let fault = rules.demands().check_key(&key).err();
+        if let Some(fault) = fault {
+            self.wrong(path, format!("{fault} by remote.auth = {}", rules.text));
+        } else if !rules.ike.is_empty() && !rules.ike.iter().any(|alg| alg.accepts_key(key.kind())) {
+            let why = format!("the {} key cannot sign as remote.auth = {} requires", key.kind(), rules.text);
+            self.wrong(path, why);
+        }
+        Some(key)
     }
 }
 
@@ -264,49 +207,45 @@ fn objects_of(
     if is_der(bytes) { Ok(vec![bytes.to_vec()]) } else { read(bytes).map_err(|fault| fault.to_string()) }
 }
 
-/// The private key in a file, in PEM or DER.
-pub(crate) fn private_key_of(bytes: &[u8]) -> Result<PrivateKey, String> {
+/// The public key in a file: a SubjectPublicKeyInfo in PEM or DER.
+pub(crate) fn public_key_of(bytes: &[u8]) -> Result<PublicKey, String> {
     let parse =
-        |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default()).map_err(|fault| fault.to_string());
+        |der: &[u8]| PublicKey::from_spki(der, KeyLimits::default()).map_err(|fault| fault.to_string());
     if is_der(bytes) {
         return parse(bytes);
     }
-    pem::private_key(bytes).map_err(|fault| fault.to_string()).and_then(|der| parse(der.expose()))
+    pem::public_key(bytes).map_err(|fault| fault.to_string()).and_then(|der| parse(&der))
+}
+
+/// The private key in a file, in PEM or DER; if it is encrypted, with this passphrase.
+pub(crate) fn private_key_of(
+    bytes: &[u8],
+    passphrase: Option<&Passphrase>,
+    providers: &Providers<'_>,
+) -> Result<PrivateKey, String> {
+    let parse = |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default());
+    let Some(encrypted) = EncryptedKey::find(bytes)? else {
+        if is_der(bytes) {
+            return parse(bytes).map_err(|fault| fault.to_string());
+        }
+        let der = pem::private_key(bytes).map_err(|fault| fault.to_string())?;
+        return parse(der.expose()).map_err(|fault| fault.to_string());
+    };
+    let passphrase = passphrase.ok_or(NO_PASSPHRASE)?;
+    let decrypted = encrypted.decrypt(passphrase.secret.expose(), providers)?;
+    // One wrong passphrase in 256 gives bytes whose padding is right.
+    match decrypted.as_ref().map(|der| parse(der.expose())) {
+        Some(Ok(key)) => Ok(key),
+        None | Some(Err(KeyParseError::Malformed)) => Err(wrong_passphrase(passphrase)),
+        Some(Err(fault)) => Err(fault.to_string()),
+    }
+}
+
+pub(super) fn wrong_passphrase(passphrase: &Passphrase) -> String {
+    format!("{}.secret is not its passphrase, or the file is damaged", passphrase.section)
 }
 
 /// Whether a file is DER, which begins with a sequence; PEM is text.
-fn is_der(bytes: &[u8]) -> bool {
+pub(super) fn is_der(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0x30)
-}
-
-/// The CAs above a local certificate.
-struct Issuers {
-    /// Certificates between the local certificate and its root, which are sent with it.
-    intermediates: Vec<Vec<u8>>,
-    /// Hashes of all CAs.
-    authorities: Vec<AuthorityHash>,
-}
-
-impl Issuers {
-    /// Finds the CAs of `leaf` among the configured CAs and the certificates in the same file.
-    fn find(leaf: &[u8], same_file: &[Vec<u8>], cas: &[Vec<u8>], providers: &Providers<'_>) -> Self {
-        let mut store = TrustStore::new(StoreLimits::default());
-        for der in cas.iter().chain(same_file) {
-            // A certificate that does not fit is harmless: no path leads through it.
-            let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
-        }
-        // With a clock before 1970, no certificate is valid yet.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
-            // Expired, or the root is missing: only the certificates in the same file are sent with it.
-            return Self { intermediates: same_file.to_vec(), authorities: Vec::new() };
-        };
-        let mut all = TrustStore::new(StoreLimits::default());
-        for der in path.issuers() {
-            all.add_root(der).or_report("a certificate of a verified path is valid");
-        }
-        let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
-        let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
-        Self { intermediates, authorities }
-    }
 }

@@ -3,7 +3,10 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
+mod encrypted;
+mod join;
 mod load;
+mod own;
 mod shared_keys;
 mod tls;
 mod unusable;
@@ -11,16 +14,15 @@ mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::swanctl::{Config, Environment, OwnSignature};
-use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
-use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
+use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
-use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
+use casemate_pki::{DnPattern, dn_text_parts};
 pub use load::KeyFileError;
-pub(crate) use load::{certificates_of, crls_of, private_key_of};
+pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
+use own::{OwnCert, OwnKeys};
 use shared_keys::{EapPasswords, SharedKeys};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
 use verifier::{PeerVerifier, Refusals};
@@ -29,7 +31,7 @@ use verifier::{PeerVerifier, Refusals};
 pub struct Keyring {
     shared: SharedKeys,
     eap: EapPasswords,
-    own: OwnCerts,
+    own: OwnKeys,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<Arc<PeerVerifier>>,
     /// All certificates and CRLs, for clients that show them.
@@ -82,7 +84,7 @@ impl Keyring {
         Self {
             shared: SharedKeys::default(),
             eap: EapPasswords::default(),
-            own: OwnCerts::default(),
+            own: OwnKeys::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
             listed: Vec::new(),
@@ -206,54 +208,5 @@ fn pattern_matches(pattern: &IdPattern, id: &Identity) -> bool {
         (Some(decided), ..) => decided,
         (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => dn_matches(pattern, name),
         (None, ..) => false,
-    }
-}
-
-/// A certificate with its private key, and its file.
-pub(super) struct OwnCert {
-    pub(super) path: PathBuf,
-    pub(super) cert: LocalCert,
-    /// Hashes of the CAs above it.
-    pub(super) authorities: Vec<AuthorityHash>,
-}
-
-/// All local certificates.
-#[derive(Default)]
-pub(super) struct OwnCerts(pub(super) Vec<Arc<OwnCert>>);
-
-impl OwnCerts {
-    /// Selects a certificate among those with the paths `names`, or without paths among those that contain
-    /// the identity: one below a CA that the peer requested, or else the first.
-    fn select(
-        &self,
-        names: &[impl AsRef<Path>],
-        id: Option<&Identity>,
-        wanted: &[AuthorityHash],
-    ) -> Option<&Arc<OwnCert>> {
-        let suits = |own: &&Arc<OwnCert>| match names.is_empty() {
-            true => id.is_none_or(|id| own.contains_identity(id)),
-            false => names.iter().any(|name| own.path.as_os_str() == name.as_ref().as_os_str()),
-        };
-        let is_wanted =
-            |own: &&Arc<OwnCert>| own.authorities.iter().any(|authority| wanted.contains(authority));
-        let suiting = || self.0.iter().filter(suits);
-        suiting().find(is_wanted).or_else(|| suiting().next())
-    }
-
-    /// Selects the certificate for the AUTH payload of a connection.
-    pub(super) fn find(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        let LocalMethod::Certificate(names) = &connection.local.method else { return None };
-        let own = self.select(names, connection.local.id.as_ref(), wanted)?;
-        Some(OwnKey {
-            key: own.cert.key(),
-            chain: own.cert.chain().collect(),
-            subject: Some(Identity::Dn(own.cert.subject().to_vec())),
-        })
-    }
-}
-
-impl OwnCert {
-    fn contains_identity(&self, id: &Identity) -> bool {
-        peer_name(id).is_some_and(|name| self.cert.has_name(&name))
     }
 }

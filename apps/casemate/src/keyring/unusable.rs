@@ -2,6 +2,7 @@
 //!
 //! Such a connection is no error: the others work, and a reload can add the key later.
 
+use super::own::is_named;
 use super::{Keyring, OwnCert};
 use crate::log::wording;
 use casemate::peer_name;
@@ -67,10 +68,10 @@ impl Keyring {
     fn certificate_warning(&self, connection: &Connection) -> Option<String> {
         let LocalMethod::Certificate(names) = &connection.local.method else { return None };
         let id = connection.local.id.as_ref();
-        let of_connection =
-            |own: &&Arc<OwnCert>| names.iter().any(|name| own.path.as_os_str() == name.as_str());
+        let of_connection = |own: &&Arc<OwnCert>| is_named(names, &own.path);
         let name = &connection.name;
-        if self.own_key(connection, &[]).is_none() {
+        let own = self.own_key(connection, &[]);
+        if own.is_none() {
             let suitable = id.map_or(String::new(), |id| format!(" that contains the identity {id}"));
             return Some(format!(
                 "connection {name}: a certificate{suitable} and its private key were expected in x509 and \
@@ -79,7 +80,9 @@ impl Keyring {
         }
         // No certificate contains such an identity; the peer may accept it all the same.
         let id = id.filter(|id| peer_name(id).is_some())?;
-        let mut named = self.own.0.iter().filter(of_connection);
+        // A raw key contains no identity.
+        own.filter(|own| !own.chain.is_empty())?;
+        let mut named = self.own.certs.iter().filter(of_connection);
         let is_missing = !names.is_empty() && !named.any(|own| own.contains_identity(id));
         is_missing.then(|| {
             format!(

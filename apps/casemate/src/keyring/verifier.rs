@@ -60,6 +60,8 @@ pub(super) struct PeerVerifier {
     pub(super) authorities: Vec<AuthorityHash>,
     /// The peer certificates that the connection names, in DER.
     pub(super) pinned: Vec<Vec<u8>>,
+    /// The public key of the only peer, if the connection names one instead of certificates.
+    pub(super) raw_key: Option<PublicKey>,
 }
 
 /// Why a peer certificate is refused.
@@ -99,13 +101,17 @@ impl PeerVerifier {
         &self.conditions
     }
 
-    /// Returns the public key of the peer if its certificate is trusted for its identity.
+    /// Returns the public key of the peer if its certificate is trusted for its identity, or the configured
+    /// key: the connection has one identity then, which the peer has shown.
     pub(super) fn verify(
         &self,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
         pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
+        if let Some(key) = &self.raw_key {
+            return Ok(key.clone());
+        }
         let options = self.options();
         let name = peer_name(shown.id).ok_or(Refusal::OtherName)?;
         let cert = if self.pinned.is_empty() {

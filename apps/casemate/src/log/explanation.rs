@@ -217,7 +217,9 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
         StateFault::AuthMismatch if uses_key => format!(
             "the pre-shared key of the peer differs from the `secret` of this host for `{own}` and {id}"
         ),
-        StateFault::AuthMismatch => format!("the signature of {id} does not fit its certificate"),
+        StateFault::AuthMismatch => {
+            format!("the signature of {id} does not fit its certificate or public key")
+        }
         StateFault::NoSharedKey => match &connection.local.method {
             LocalMethod::Certificate(names) if names.is_empty() => {
                 "this host has no certificate with a private key for local.id".into()

@@ -35,7 +35,7 @@ fn write_connection(text: &mut String, connection: &Connection) -> fmt::Result {
     let method = match &connection.local.method {
         LocalMethod::SharedKey => "pre-shared key".to_owned(),
         LocalMethod::Certificate(names) if names.is_empty() => "certificate".to_owned(),
-        LocalMethod::Certificate(names) => format!("certificate {}", names.join(", ")),
+        LocalMethod::Certificate(names) => format!("certificate or public key {}", names.join(", ")),
         LocalMethod::Eap(eap) => eap_methods(&eap.methods),
     };
     writeln!(text, "#   local: {id}, {method}")?;

@@ -19,8 +19,8 @@ pub struct PeerConditions {
     pub certs: Vec<PathBuf>,
     /// CA certificates, one of which must be in the peer's chain.
     pub cacerts: Vec<PathBuf>,
-    /// Raw public keys of peers.
-    pub pubkeys: Vec<PathBuf>,
+    /// Raw public key of the only peer, instead of certificates.
+    pub pubkey: Option<PathBuf>,
     /// Required subject of one CA certificate in the chain.
     pub ca_id: Option<IdPattern>,
     /// Required revocation check.
@@ -45,8 +45,8 @@ pub enum Revocation {
 pub struct OwnSignature {
     /// Name of the connection.
     pub connection: String,
-    /// Certificates to choose from; [`LocalMethod`] names them by their paths. An empty list means all in
-    /// the folder.
+    /// Certificates to choose from; [`LocalMethod`] names them and the public keys by their paths. Without
+    /// both, all in the folder of certificates.
     pub certs: Vec<PathBuf>,
     /// Own raw public keys, for use without a certificate.
     pub pubkeys: Vec<PathBuf>,
@@ -158,7 +158,9 @@ pub(super) fn local(
 }
 
 fn certificate(own: &OwnSignature) -> LocalMethod {
-    LocalMethod::Certificate(own.certs.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    LocalMethod::Certificate(
+        own.certs.iter().chain(&own.pubkeys).map(|path| path.to_string_lossy().into_owned()).collect(),
+    )
 }
 
 /// Reads `remote`. Without the section, any peer with any valid proof is accepted.
@@ -172,7 +174,7 @@ pub(super) fn remote(
         connection: connection.into(),
         certs: Vec::new(),
         cacerts: Vec::new(),
-        pubkeys: Vec::new(),
+        pubkey: None,
         ca_id: None,
         revocation: Revocation::Relaxed,
         signatures: SignatureRules::default(),
@@ -185,12 +187,12 @@ pub(super) fn remote(
     conditions.certs.extend(file_sections(resolved, "cert", problems));
     conditions.cacerts = files(&keys, "cacerts", &directory.join("x509ca"));
     conditions.cacerts.extend(file_sections(resolved, "cacert", problems));
-    conditions.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
     conditions.ca_id = keys.get("ca_id", casemate_strongswan::parse_id_pattern);
     let words =
         [("strict", Revocation::Strict), ("ifuri", Revocation::IfUri), ("relaxed", Revocation::Relaxed)];
     conditions.revocation = keys.get("revocation", choice(&words)).unwrap_or(Revocation::Relaxed);
     let id = keys.get("id", casemate_strongswan::parse_id_pattern).unwrap_or(IdPattern::Any);
+    conditions.pubkey = peer_key(&keys, directory, &id, &conditions);
     // A condition that only a certificate can meet requires a certificate.
     let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
     let asks = asking || !resolved.sections().is_empty();
@@ -240,6 +242,29 @@ pub(super) fn remote(
         }
     };
     (RemoteAuth { id, method }, conditions)
+}
+
+/// The file with the public key of the peer. A key contains no identity, so it needs the one of the peer
+/// beside it, or the owner of one key could take the identity of another.
+fn peer_key(
+    keys: &Keys<'_>,
+    directory: &Path,
+    id: &IdPattern,
+    conditions: &PeerConditions,
+) -> Option<PathBuf> {
+    let mut listed = files(keys, "pubkeys", &directory.join("pubkey"));
+    let key = listed.pop()?;
+    if !listed.is_empty() {
+        keys.error("pubkeys", "several keys of one peer are not implemented: one file was expected");
+    }
+    let PeerConditions { certs, cacerts, ca_id, .. } = conditions;
+    if !certs.is_empty() || !cacerts.is_empty() || ca_id.is_some() {
+        keys.error("pubkeys", "certificates or a public key were expected, not both");
+    }
+    if id.exact().is_none() {
+        keys.error("pubkeys", "a public key contains no identity: `id` with that of the peer was expected");
+    }
+    Some(key)
 }
 
 /// Reads an EAP identity; `None` for `%any`.

@@ -209,15 +209,14 @@ pub struct Folders {
     pub cacerts: Vec<PathBuf>,
     /// Certificate revocation lists: folder `x509crl`.
     pub crls: Vec<PathBuf>,
-    /// Raw public keys: folder `pubkey`.
-    pub pubkeys: Vec<PathBuf>,
     /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
     pub private_keys: Vec<PathBuf>,
+    /// PKCS #12 containers: folder `pkcs12`.
+    pub containers: Vec<PathBuf>,
 }
 
 /// Folders that strongSwan loads and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 5] = [
-    ("pkcs12", "PKCS #12 containers are not read"),
+const REFUSED: [(&str, &str); 4] = [
     ("x509ac", "attribute certificates are not implemented"),
     ("x509aa", "attribute certificates are not implemented"),
     ("x509ocsp", "OCSP is not implemented"),
@@ -250,8 +249,8 @@ impl Folders {
             certs: files("x509"),
             cacerts: files("x509ca"),
             crls: files("x509crl"),
-            pubkeys: files("pubkey"),
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
+            containers: files("pkcs12"),
         }
     }
 }

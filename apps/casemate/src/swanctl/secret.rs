@@ -1,4 +1,5 @@
-//! The section `secrets`: pre-shared keys, passwords for EAP, and passphrases of encrypted private keys.
+//! The section `secrets`: pre-shared keys, passwords for EAP, and passphrases of encrypted private keys and
+//! PKCS #12 containers.
 
 use super::problem::Problems;
 use super::resolved::Resolved;
@@ -30,10 +31,12 @@ pub struct SharedKey {
     pub secret: SecretBytes,
 }
 
-/// The passphrase of an encrypted private key.
+/// The passphrase of an encrypted private key or a PKCS #12 container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passphrase {
-    /// The file with the private key.
+    /// Path of the section, for messages.
+    pub section: String,
+    /// The encrypted file.
     pub file: PathBuf,
     /// The passphrase.
     pub secret: SecretBytes,
@@ -45,15 +48,14 @@ pub(super) const SHARED: Schema =
 pub(super) const PASSPHRASE: Schema =
     Schema { keys: &[("file", Rule::Read), ("secret", Rule::Read)], sections: &[] };
 
-/// Sections of private keys, each with a folder of the same name.
-const FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
+/// Sections of private keys and containers, each with a folder of the same name.
+const FOLDERS: [&str; 5] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12"];
 
 /// Sections that strongSwan knows and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 5] = [
     ("xauth", "XAuth is a part of IKEv1, which is not implemented"),
     ("ntlm", "NT hashes of passwords are not implemented; `eap` with the password was expected"),
     ("ppk", "post-quantum pre-shared keys are not implemented"),
-    ("pkcs12", "PKCS #12 containers are not read"),
     ("token", "tokens are not implemented"),
     ("bliss", "BLISS is not implemented"),
 ];
@@ -129,7 +131,7 @@ fn passphrase(section: &Resolved<'_, '_>, folder: &Path, problems: &Problems) ->
     }
     let file = keys.get("file", |file| Ok(folder.join(file)));
     let secret = take_secret(&keys);
-    Some(Passphrase { file: file?, secret: secret? })
+    Some(Passphrase { section: section.path().to_owned(), file: file?, secret: secret? })
 }
 
 pub(super) fn take_secret(keys: &Keys<'_>) -> Option<SecretBytes> {

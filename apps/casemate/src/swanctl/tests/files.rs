@@ -95,6 +95,7 @@ fn folders_are_listed() {
         ("/etc/swanctl/private/k.pem", ""),
         ("/etc/swanctl/ecdsa/e.pem", ""),
         ("/etc/swanctl/pkcs8/p.pem", ""),
+        ("/etc/swanctl/pkcs12/me.p12", ""),
         ("/etc/swanctl/x509/deeper/no.pem", ""),
     ];
     let folders = load("", &files).unwrap().folders;
@@ -104,16 +105,14 @@ fn folders_are_listed() {
     assert_eq!(folders.certs, paths(&["x509/moonCert.pem"]));
     assert_eq!(folders.cacerts, paths(&["x509ca/a.pem", "x509ca/b.pem"]));
     assert_eq!(folders.crls, paths(&["x509crl/a.crl"]));
-    assert_eq!(folders.pubkeys, paths(&["pubkey/sunPub.pem"]));
     assert_eq!(
         folders.private_keys,
         paths(&["private/k.pem", "rsa/moonKey.pem", "ecdsa/e.pem", "pkcs8/p.pem"])
     );
-    let problems = load("", &[("/etc/swanctl/pkcs12/me.p12", "")]).unwrap_err();
-    assert!(
-        problems[0].text.starts_with("/etc/swanctl/pkcs12: PKCS #12 containers are not read"),
-        "{problems:?}"
-    );
+    assert_eq!(folders.containers, paths(&["pkcs12/me.p12"]));
+    let problems = load("", &[("/etc/swanctl/x509ac/a.pem", "")]).unwrap_err();
+    let why = "/etc/swanctl/x509ac: attribute certificates are not implemented";
+    assert!(problems[0].text.starts_with(why), "{problems:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::{
     PERFORMANCE, auth_round, child, connection, pool, radius, scheduler, schema::Rule, schema::Schema, secret,
 };
 use super::{ok, only, parse, wrong};
-use casemate_ike::config::{PacketLimits, RemoteMethod};
+use casemate_ike::config::{LocalMethod, PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
@@ -345,5 +345,33 @@ fn packet_limits_of_a_connection() {
     ] {
         let problem = only(&format!("connections {{ gw {{\n{keys}\n}} }}"));
         assert!(problem.contains(expected), "{keys}: {problem}");
+    }
+}
+
+/// A raw public key (RFC 7670) names no identity, so a second key or an open identity would let the owner of
+/// one key take the identity of another.
+#[test]
+fn one_public_key_belongs_to_one_identity() {
+    let conf = |remote: &str| {
+        format!(
+            "connections {{\n c {{\n local {{\n pubkeys = own.pem\n }}\n remote {{\n {remote}\n }}\n }}\n}}\n"
+        )
+    };
+    let config = ok(&conf("id = sun.test\n pubkeys = sun.pem"));
+    let [connection] = &config.connections[..] else { panic!() };
+    let own = LocalMethod::Certificate(vec!["/etc/swanctl/pubkey/own.pem".into()]);
+    assert_eq!((&connection.local.method, config.warnings.len()), (&own, 0));
+    assert_eq!(connection.remote.method, RemoteMethod::Certificate("c".into()));
+    assert_eq!(config.peer_conditions[0].pubkey, Some("/etc/swanctl/pubkey/sun.pem".into()));
+    for (remote, why) in [
+        ("pubkeys = sun.pem", "`id` with that of the peer was expected"),
+        ("id = *.test\n pubkeys = sun.pem", "`id` with that of the peer was expected"),
+        ("id = sun.test\n pubkeys = a.pem, b.pem", "one file was expected"),
+        ("id = sun.test\n pubkeys = a.pem\n certs = b.pem", "certificates or a public key were expected"),
+        ("id = sun.test\n pubkeys = a.pem\n cacerts = b.pem", "certificates or a public key were expected"),
+        ("id = sun.test\n pubkeys = a.pem\n auth = psk", "psk proves no certificate"),
+    ] {
+        let problem = only(&conf(remote));
+        assert!(problem.contains(why), "{remote}: {problem}");
     }
 }

@@ -134,8 +134,9 @@ fn read_one(
 /// Adds the files that the sections name by absolute paths to the objects. They are read now, as by charon.
 fn with_files(config: &Config, mut objects: Objects) -> Result<Objects, String> {
     let of_peers = config.peer_conditions.iter();
-    let of_peers = of_peers.flat_map(|conditions| conditions.certs.iter().chain(&conditions.cacerts));
-    let own = config.own_signatures.iter().flat_map(|own| &own.certs);
+    let of_peers = of_peers
+        .flat_map(|conditions| conditions.certs.iter().chain(&conditions.cacerts).chain(&conditions.pubkey));
+    let own = config.own_signatures.iter().flat_map(|own| own.certs.iter().chain(&own.pubkeys));
     let of_authorities = config.authorities.iter();
     let of_authorities = of_authorities.flat_map(|one| std::iter::once(&one.cacert).chain(&one.crls));
     for path in of_peers.chain(own).chain(of_authorities) {
@@ -246,7 +247,8 @@ fn unload_shared(
     unloaded(is_unloaded, &format!("shared key '{id}' not found"))
 }
 
-/// Loads a certificate of this host or a peer, or with the flag CA a trusted one, or a CRL.
+/// Loads a certificate of this host or a peer, or with the flag CA a trusted one, or a CRL. A public key is
+/// only checked: the connections that use one contain it.
 fn load_certificate(
     server: &mut ViciServer,
     message: &Section,
@@ -262,7 +264,8 @@ fn load_certificate(
             return Err("attribute certificates are not implemented".into());
         }
         ("X509_CRL", _) => CertificateUse::Crl,
-        _ => return Err(format!("type: {}: X509 or X509_CRL was expected", kind.escape_debug())),
+        ("PUBKEY", _) => return keyring::public_key_of(data).map(|_| success()),
+        _ => return Err(format!("type: {}: X509, X509_CRL or PUBKEY was expected", kind.escape_debug())),
     };
     match purpose {
         CertificateUse::EndEntity => check_certificate(data)?,
@@ -302,7 +305,7 @@ fn check_crl(bytes: &Bytes) -> Result<(), String> {
 fn load_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
     let data = message.value("data").ok_or("data: a value was expected")?;
     let providers = Providers(&server.providers);
-    let key = keyring::private_key_of(data)?;
+    let key = keyring::private_key_of(data, None, &providers)?;
     let key = providers.signing_key(&key).map_err(|error| error.to_string())?;
     let id = key_id(key.public_key(), &providers)?;
     server.loaded.private_keys.insert(id.clone(), Arc::new(data.clone()));

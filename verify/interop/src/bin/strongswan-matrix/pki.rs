@@ -14,6 +14,9 @@ use std::sync::Mutex;
 pub(crate) enum Credential {
     /// Certificate and private key of a side.
     Own(&'static str, Side),
+    /// PKCS #12 container, encrypted with [`PASSPHRASE`]: certificate and private key of a side, and the
+    /// certificate of an intermediate authority.
+    Container(&'static str, Side, &'static str),
     /// Private key of a side without its certificate.
     PrivateKey(&'static str, Side),
     /// Public key of a side without its certificate.
@@ -25,6 +28,9 @@ pub(crate) enum Credential {
     /// Certificate revocation list of the authority. It contains the certificates `revoked` of both sides.
     Crl(&'static str),
 }
+
+/// Passphrase of containers.
+pub(crate) const PASSPHRASE: &str = "a passphrase";
 
 struct Template {
     name: &'static str,
@@ -131,6 +137,11 @@ impl Pki {
                 copy(&self.directory.join(&file), &to.join("x509").join(&file))?;
                 copy(&self.key(&file), &to.join("private").join(&file))
             }
+            Credential::Container(name, side, intermediate) => {
+                self.make(name, Some(side))?;
+                self.make(intermediate, None)?;
+                self.export(&file_of(name, side), &format!("{intermediate}.pem"), &to.join("pkcs12"))
+            }
             Credential::PrivateKey(name, side) => {
                 self.make(name, Some(side))?;
                 let file = file_of(name, side);
@@ -150,6 +161,19 @@ impl Pki {
                 copy(&crl, &to.join("x509crl").join("crl.pem"))
             }
         }
+    }
+
+    /// Writes a container with OpenSSL, because `pki` cannot.
+    fn export(&self, certificate: &str, intermediate: &str, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).map_err(Error::context(folder.display()))?;
+        let mut command = Command::new("timeout");
+        command.args(["60", "openssl", "pkcs12", "-export", "-passout", &format!("pass:{PASSPHRASE}")]);
+        command.arg("-inkey").arg(self.key(certificate)).arg("-in").arg(self.directory.join(certificate));
+        command.arg("-certfile").arg(self.directory.join(intermediate));
+        command.arg("-out").arg(folder.join("own.p12")).stdin(Stdio::null());
+        let output = command.output().map_err(Error::context("openssl"))?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(()) } else { Err(Error::new(format!("openssl pkcs12: {stderr}"))) }
     }
 
     fn install_authority(&self, name: &str, to: &Path) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{Case, ensure, establish_and_talk};
 use crate::peer::Target;
 use crate::peer::{Family, Side};
-use crate::pki::{Credential, file_of};
+use crate::pki::{Credential, PASSPHRASE, file_of};
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
@@ -50,6 +50,13 @@ const OLD_SIGNATURES: &[Signature] = &[
     signature("old-ecdsa521", "ecdsa521", "ca-ecdsa", "pubkey", "ECDSA-521 signature"),
 ];
 
+/// Kinds of keys without certificates (RFC 7670).
+const RAW_KEYS: [(&str, &str); 3] = [
+    ("auth/raw-key-rsa", "rsa3072"),
+    ("auth/raw-key-ecdsa", "ecdsa384"),
+    ("auth/raw-key-ed25519", "ed25519"),
+];
+
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     cases.push(Case::new("auth/psk", Plan::new(initiator), establish_and_talk));
     for signature in SIGNATURES {
@@ -59,6 +66,11 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     for signature in OLD_SIGNATURES {
         cases.push(signed(initiator, signature, "signature_authentication", "no"));
     }
+    for (name, key) in RAW_KEYS {
+        let mut plan = Plan::new(initiator);
+        exchange_public_keys(&mut plan, key);
+        cases.push(Case::new(name, plan, establish_and_talk));
+    }
     let mut plan = certified(initiator, ["rsa2048", "rsa2048"], "ca-rsa");
     psk_and_certificate(&mut plan);
     cases.push(Case::new("auth/psk-and-certificate", plan, establish_and_talk));
@@ -67,6 +79,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         chain(initiator, "chain", "sub-ecdsa", "ca-ecdsa"),
         establish_and_talk,
     ));
+    cases.push(Case::new("auth/container", container(initiator), establish_and_talk));
     let mut plan = certified(initiator, ["ecdsa256"; 2], "ca-ecdsa");
     Side::BOTH.into_iter().for_each(|side| plan.credential(side, Credential::Crl("ca-ecdsa")));
     cases.push(Case::new("auth/not-revoked", plan, establish_and_talk));
@@ -131,6 +144,13 @@ fn refusals(cases: &mut Vec<Case>, initiator: Side, wrong_side: Side) {
     let mut plan = certified(initiator, ["rsa3072"; 2], "ca-rsa");
     plan.connection_of(wrong_side.other(), "remote.auth", "rsa-3072");
     push("chain-key", plan, "RSA-2048 signatures not acceptable");
+    // The public key that the other side has for this side belongs to another private key.
+    let mut plan = Plan::new(initiator);
+    exchange_public_keys(&mut plan, "ecdsa256");
+    plan.connection_of(wrong_side, "local.pubkeys", &file_of("ecdsa384", wrong_side));
+    plan.credential(wrong_side, Credential::PublicKey("ecdsa384", wrong_side));
+    plan.credential(wrong_side, Credential::PrivateKey("ecdsa384", wrong_side));
+    push("raw-key", plan, "signature validation failed, looking for another key");
     // The intermediate certificate is neither sent nor configured.
     let plan = certified(initiator, certificates(wrong_side, "chain", "ecdsa256"), "ca-ecdsa");
     push("chain-with-a-gap", plan, "no issuer certificate found");
@@ -189,6 +209,23 @@ pub(super) fn chain(
 ) -> Plan {
     let mut plan = certified(initiator, [name; 2], authority);
     Side::BOTH.into_iter().for_each(|side| plan.credential(side, Credential::Intermediate(intermediate)));
+    plan
+}
+
+/// The key of the left side and its chain are in a PKCS #12 container.
+fn container(initiator: Side) -> Plan {
+    let mut plan = Plan::new(initiator);
+    for side in Side::BOTH {
+        plan.without(side, "secrets.ike-t");
+        plan.connection_of(side, "local.auth", "pubkey");
+        plan.connection_of(side, "remote.auth", "pubkey");
+        plan.credential(side, Credential::Authority("ca-ecdsa"));
+    }
+    plan.on(Side::Left, "secrets.pkcs12-own.file", "own.p12");
+    plan.on(Side::Left, "secrets.pkcs12-own.secret", &format!("\"{PASSPHRASE}\""));
+    plan.credential(Side::Left, Credential::Container("chain", Side::Left, "sub-ecdsa"));
+    plan.connection_of(Side::Right, "local.certs", &file_of("ecdsa256", Side::Right));
+    plan.credential(Side::Right, Credential::Own("ecdsa256", Side::Right));
     plan
 }
 

@@ -1,0 +1,85 @@
+//! The private keys of this host, each with its certificate or for itself, and the choice among them.
+
+use casemate::peer_name;
+use casemate_crypto::SigningKey;
+use casemate_ike::config::{Connection, Identity, LocalMethod};
+use casemate_ike::{AuthorityHash, OwnKey};
+use casemate_pki::LocalCert;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A certificate with its private key, and its file.
+pub(super) struct OwnCert {
+    pub(super) path: PathBuf,
+    pub(super) cert: LocalCert,
+    /// Hashes of the CAs above it.
+    pub(super) authorities: Vec<AuthorityHash>,
+}
+
+/// A private key without a certificate (RFC 7670), and the file with its public key.
+pub(super) struct OwnRawKey {
+    pub(super) path: PathBuf,
+    pub(super) key: Box<dyn SigningKey>,
+}
+
+/// All private keys.
+#[derive(Default)]
+pub(super) struct OwnKeys {
+    pub(super) certs: Vec<Arc<OwnCert>>,
+    pub(super) raw: Vec<OwnRawKey>,
+}
+
+impl OwnKeys {
+    /// Selects a certificate among those with the paths `names`, or without paths among those that contain
+    /// the identity: one below a CA that the peer requested, or else the first.
+    pub(super) fn select(
+        &self,
+        names: &[impl AsRef<Path>],
+        id: Option<&Identity>,
+        wanted: &[AuthorityHash],
+    ) -> Option<&Arc<OwnCert>> {
+        let suits = |own: &&Arc<OwnCert>| match names.is_empty() {
+            true => id.is_none_or(|id| own.contains_identity(id)),
+            false => is_named(names, &own.path),
+        };
+        let is_wanted =
+            |own: &&Arc<OwnCert>| own.authorities.iter().any(|authority| wanted.contains(authority));
+        let suiting = || self.certs.iter().filter(suits);
+        suiting().find(is_wanted).or_else(|| suiting().next())
+    }
+
+    /// Selects the key for the AUTH payload of a connection: that of a certificate which the connection
+    /// names, or else of a public key which it names. A connection that names neither uses any certificate
+    /// with its identity.
+    pub(super) fn find(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        let LocalMethod::Certificate(names) = &connection.local.method else { return None };
+        let cert = self.select(names, connection.local.id.as_ref(), wanted);
+        let raw = || self.raw.iter().find(|own| is_named(names, &own.path));
+        cert.map(|own| own.own_key()).or_else(|| raw().map(OwnRawKey::own_key))
+    }
+}
+
+/// Whether a connection names the file.
+pub(super) fn is_named(names: &[impl AsRef<Path>], path: &Path) -> bool {
+    names.iter().any(|name| path.as_os_str() == name.as_ref().as_os_str())
+}
+
+impl OwnCert {
+    pub(super) fn contains_identity(&self, id: &Identity) -> bool {
+        peer_name(id).is_some_and(|name| self.cert.has_name(&name))
+    }
+
+    fn own_key(&self) -> OwnKey<'_> {
+        OwnKey {
+            key: self.cert.key(),
+            chain: self.cert.chain().collect(),
+            subject: Some(Identity::Dn(self.cert.subject().to_vec())),
+        }
+    }
+}
+
+impl OwnRawKey {
+    fn own_key(&self) -> OwnKey<'_> {
+        OwnKey { key: &*self.key, chain: Vec::new(), subject: None }
+    }
+}
