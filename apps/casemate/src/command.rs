@@ -5,7 +5,7 @@
 
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId};
+use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -58,8 +58,13 @@ impl PendingCommand {
         Ok(Self::Up { connection, children: missing, ike })
     }
 
-    /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic.
+    /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic. A name such as
+    /// `gw[3]` or an EAP identity selects IKE SAs of one peer.
     pub fn terminate(name: &str, endpoint: &mut Endpoint, context: &mut Context<'_>) -> Result<Self, String> {
+        let of_peer = ike_sas_of_peer(name, endpoint);
+        if !of_peer.is_empty() {
+            return Ok(Self::close(of_peer, Vec::new(), endpoint, context));
+        }
         let is_cancelled = endpoint.cancel(name, context);
         let named = endpoint.sas_by_name(name);
         if !is_cancelled && named.ikes.is_empty() && named.children.is_empty() {
@@ -177,4 +182,21 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
     of_connection
         .flat_map(|sa| sa.children)
         .any(|known| known.child.name == child.name && known.state == ChildState::Installed)
+}
+
+/// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty if a
+/// connection or child has the name.
+fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
+    let has_name = |connection: &Arc<Connection>| {
+        connection.name == name || connection.children.iter().any(|child| child.name == name)
+    };
+    if endpoint.ike().connections().iter().any(has_name) {
+        return Vec::new();
+    }
+    let is_meant = |sa: &IkeStatus| {
+        sa.state == IkeState::Established
+            && (format!("{}[{}]", sa.connection.name, sa.id) == name
+                || sa.eap_identity.as_deref() == Some(name.as_bytes()))
+    };
+    endpoint.ike().status().filter(is_meant).map(|sa| sa.id).collect()
 }

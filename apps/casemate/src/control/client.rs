@@ -22,6 +22,8 @@ Examples:
   casemate rekey gw --ike         rekey an IKE SA
   casemate terminate net          close a Child SA
   casemate terminate gw           close an IKE SA and all its Child SAs
+  casemate terminate 'users[3]'   close one IKE SA of a connection, as the log names it
+  casemate terminate carol        close the IKE SAs of a user, by the EAP identity
 
 The commands go to the instance that runs in this network namespace.";
 
