@@ -256,17 +256,11 @@ impl Sad {
         }
     }
 
-    /// Changes the addresses of an SA. The destination of an inbound SA stays, because the index contains it.
+    /// Changes the addresses and the encapsulation of an SA. Returns `false` if there is no such SA, it cannot
+    /// have this path, or another SA has its SPI at the new destination.
     pub(crate) fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
         match id.direction {
-            Direction::Inbound => {
-                let sa = self.inbound.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
-                let Some(before) = sa.map(|sa| core::mem::replace(&mut sa.src, path.src)) else {
-                    return false;
-                };
-                self.peers.remove(&self.peer_key(before, id.slot));
-                self.peers.insert(self.peer_key(path.src, id.slot))
-            }
+            Direction::Inbound => self.move_inbound(id, path),
             Direction::Outbound => {
                 if self.outbound.get(id.slot, id.generation).is_none() {
                     return false;
@@ -277,6 +271,28 @@ impl Sad {
                 moved
             }
         }
+    }
+
+    fn move_inbound(&mut self, id: SaId, path: SaPath) -> bool {
+        let Some(sa) = self.inbound.get(id.slot, id.generation) else { return false };
+        let (before, old_key) = (sa.src, sa.lookup_key());
+        let lookup_key = SaLookupKey::new(sa.spi.get(), sa.protocol, path.dst);
+        if self.find_inbound(&lookup_key).is_some_and(|entry| entry.slot != id.slot) {
+            return false;
+        }
+        let Some(sa) = self.inbound.get_mut(id.slot, id.generation) else { return false };
+        if !sa.move_to(path) {
+            return false;
+        }
+        let entry = IndexEntry { lookup_key, slot: id.slot, format: sa.format };
+        let keyed = &self.hash;
+        let found = self.inbound_index.find_entry(keyed.of(&old_key), |entry| entry.slot == id.slot);
+        if let Some(found) = found.or_report("an inbound SA is in the index") {
+            found.remove();
+        }
+        self.inbound_index.insert_unique(keyed.of(&lookup_key), entry, |entry| keyed.of(&entry.lookup_key));
+        self.peers.remove(&self.peer_key(before, id.slot));
+        self.peers.insert(self.peer_key(path.src, id.slot))
     }
 
     pub(crate) fn last_used(&self, id: SaId) -> Option<Instant> {

@@ -289,11 +289,12 @@ impl Children {
         ended.into_iter().for_each(|sa| self.remove_inbound(sa, sas.datapath, sas.spis));
     }
 
-    /// Moves Child SAs to the new path of their peer.
+    /// Moves Child SAs to a new path of their IKE SA.
     pub(crate) fn move_to_path(
         &mut self,
         children: &[ChildId],
         path: Path,
+        udp_encap: bool,
         datapath: &mut Datapath,
         routes: &dyn Routes,
     ) {
@@ -302,7 +303,8 @@ impl Children {
         for id in children {
             let Some(child) = installed.get_mut(*id) else { continue };
             let path = |src: SocketAddr, dst: SocketAddr| {
-                let encap = Some(UdpEncap { src_port: src.port(), dst_port: dst.port() });
+                let ports = UdpEncap { src_port: src.port(), dst_port: dst.port() };
+                let encap = Some(ports).filter(|_| udp_encap);
                 SaPath { src: src.ip(), dst: dst.ip(), encap }
             };
             let outward = path(local, remote);
@@ -323,7 +325,8 @@ impl Children {
                 (first_addr(&group.remote), core::mem::replace(&mut group.peer, remote.ip()));
             by_peer.remove(&peer_key(first, before), group_value(child.group));
             by_peer.insert(&peer_key(first, group.peer), group_value(child.group));
-            group.host = group.host.map(|host| host.with_port(remote.port()));
+            let encap_port = Some(remote.port()).filter(|_| udp_encap);
+            group.host = group.host.map(|_| encap_port.into());
         }
     }
 

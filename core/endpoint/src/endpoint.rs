@@ -39,10 +39,12 @@ pub struct Endpoint {
     messages: MessageCounters,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
-    /// When traps next update their local addresses.
+    /// When traps and IKE SAs next follow the addresses of this host.
     next_addr_check: Option<Instant>,
-    /// When traps last updated their local addresses; `None` forces an update.
+    /// When they last did; `None` forces an update.
     last_addr_update: Option<Instant>,
+    /// When they last did, whatever the reason.
+    addrs_followed_at: Option<Instant>,
 }
 
 impl Endpoint {
@@ -64,6 +66,7 @@ impl Endpoint {
             lost_events: 0,
             next_addr_check: None,
             last_addr_update: None,
+            addrs_followed_at: None,
         }
     }
 
@@ -116,6 +119,7 @@ impl Endpoint {
         self.named_peers.configure(&connections, context.routes);
         self.children.configure_counters(&connections);
         let removed = self.ike.configure(connections, pools);
+        self.schedule_addr_check(context);
         for ike in removed.ikes {
             self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
         }
@@ -189,7 +193,7 @@ impl Endpoint {
     /// [`next_timeout`](Self::next_timeout).
     pub fn handle_timeouts(&mut self, context: &mut Context<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, context.now);
-        self.update_trap_addrs(context);
+        self.follow_addrs(context);
         if self.traps.end_pauses(context.now) {
             self.datapath.flush_flow_cache();
         }
@@ -317,8 +321,9 @@ impl Endpoint {
                     ike.has_or_requests(connection, child)
                 });
             }
-            Event::PathChanged { children, path, .. } => {
-                self.children.move_to_path(children, *path, &mut self.datapath, context.routes);
+            Event::PathChanged { children, path, udp_encap, .. } => {
+                let Self { children: installed, datapath, .. } = self;
+                installed.move_to_path(children, *path, *udp_encap, datapath, context.routes);
             }
             Event::PathMtu { children, .. } => children.iter().for_each(|child| self.set_probed_mtu(*child)),
             Event::IkeUp { .. }

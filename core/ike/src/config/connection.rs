@@ -47,6 +47,9 @@ pub struct Connection {
     pub vips: Vec<IpAddr>,
     /// Names of the pools for the virtual addresses that the peer requests.
     pub pools: Vec<String>,
+    /// Whether the SAs may move to other addresses, if the peer supports that (MOBIKE, RFC 4555).
+    #[cfg(feature = "mobike")]
+    pub mobike: bool,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -108,6 +111,8 @@ impl Connection {
             shunts: Vec::new(),
             vips: Vec::new(),
             pools: Vec::new(),
+            #[cfg(feature = "mobike")]
+            mobike: true,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
@@ -149,6 +154,15 @@ impl Connection {
             local: SocketAddr::new(local, self.local_port),
             remote: SocketAddr::new(remote, self.remote_port),
         })
+    }
+
+    /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never do.
+    pub const fn may_move(&self) -> bool {
+        #[cfg(feature = "mobike")]
+        let may_move = self.mobike;
+        #[cfg(not(feature = "mobike"))]
+        let may_move = false;
+        may_move
     }
 
     /// Whether another sequence of requests follows after `sequences` without a response.

@@ -36,6 +36,9 @@ pub(crate) struct SaContents {
     /// Configuration that the peer assigned to this host.
     pub(crate) assigned: AssignedConfig,
     pub(crate) children: Vec<ChildSa>,
+    /// MOBIKE, if both sides support it.
+    #[cfg(feature = "mobike")]
+    pub(crate) mobike: Option<crate::mobike::Mobike>,
     /// Search for the path MTU.
     pub(crate) path_search: PathSearch,
     /// Queued tasks.
@@ -201,10 +204,13 @@ impl Established {
     ) -> State {
         self.note_received(common, meta.path, step);
         let done = request.and_then(|request| match request.exchange {
+            // Packets would go to an address at which the peer may not be.
+            #[cfg(feature = "mobike")]
+            ExchangeType::CREATE_CHILD_SA if self.is_unverified() => Err(StateFault::Busy.into()),
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }
-            ExchangeType::INFORMATIONAL => self.on_informational(common, &request.content, step),
+            ExchangeType::INFORMATIONAL => self.on_informational(common, &request, step),
             _ => Err(StateFault::WrongExchange.into()),
         });
         match done {
@@ -238,6 +244,8 @@ impl Established {
             return State::Established(self);
         }
         let answered = self.channel.window.response_received();
+        #[cfg(feature = "mobike")]
+        self.move_to_answering_path(common, meta.path, step);
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
                 return self.close_or_hand_over(
@@ -264,6 +272,18 @@ impl Established {
                     prober.start(&mut self, request, sent_at, common, step);
                 }
             }
+            #[cfg(feature = "mobike")]
+            Some(Pending::UpdateAddresses { path, cookie }) => {
+                if let Ok(content) = &response {
+                    self.on_update_response(common, path, cookie, content, step);
+                }
+            }
+            #[cfg(feature = "mobike")]
+            Some(Pending::CheckRoute { path, cookie }) => {
+                if let Ok(content) = &response {
+                    self.on_route_check_response(common, path, cookie, content, step);
+                }
+            }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -282,12 +302,16 @@ impl Established {
         self.traffic.note_message(now);
         self.timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
         // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
-        // behind a NAT itself does not follow.
+        // behind a NAT itself does not follow, and with MOBIKE no host does (RFC 4555 section 3.8).
+        #[cfg(feature = "mobike")]
+        if self.mobike().is_some() {
+            return;
+        }
         let NatStatus { local, remote, .. } = self.contents.nat;
         if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();
-            step.event(Event::PathChanged { ike: common.id, children, path });
+            step.event(Event::PathChanged { ike: common.id, children, path, udp_encap: true });
             self.peer_addr_changed(before, path.remote.ip(), step);
         }
     }
@@ -342,6 +366,12 @@ impl Established {
                 step.effect(Effect::Reauthenticated(origin));
                 Ok(None)
             }
+            #[cfg(feature = "mobike")]
+            Task::UpdateAddresses => self.request_update(common, step),
+            #[cfg(feature = "mobike")]
+            Task::CheckRoute => self.request_route_check(common, step),
+            #[cfg(feature = "mobike")]
+            Task::Liveness if self.updates_to_check_liveness() => self.request_update(common, step),
             Task::Liveness => {
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)

@@ -73,6 +73,8 @@ pub(super) struct Accepted {
     peer: PeerAuthenticated,
     dynamic_addrs: DynamicAddrs,
     first_child: FirstChild,
+    #[cfg(feature = "mobike")]
+    mobike: Option<crate::mobike::Mobike>,
 }
 
 /// Result for the first Child SA.
@@ -173,11 +175,26 @@ impl HalfOpen {
         if let FirstChild::Rejected(fault) = first_child {
             step.sa_fault(fault.into(), path, common);
         }
+        #[cfg(feature = "mobike")]
+        let mobike = {
+            if common.connection.mobike && crate::mobike::has_passed_prohibited_nat(content, path) {
+                return Err(StateFault::UnexpectedNat.into());
+            }
+            let has_nat_traversal = self.init.peer.nat_traversal;
+            let (connection, nat) = (&common.connection, self.init.nat);
+            crate::mobike::Mobike::negotiated(connection, content, nat, has_nat_traversal, Role::Responder)
+        };
+        #[cfg(feature = "mobike")]
+        let (connection, routes) = (common.connection.clone(), step.context.routes);
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             write_proof(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
+            #[cfg(feature = "mobike")]
+            if let Some(mobike) = &mobike {
+                crate::mobike::write_support(&connection, path, mobike.has_nat_traversal, routes, out)?;
+            }
             leased.write(out)?;
             match &first_child {
                 FirstChild::Accepted(response) => response.write(None, out),
@@ -194,7 +211,13 @@ impl HalfOpen {
             }
             return Err(StateFault::Provider.into());
         }
-        Ok(Accepted { peer, dynamic_addrs, first_child })
+        Ok(Accepted {
+            peer,
+            dynamic_addrs,
+            first_child,
+            #[cfg(feature = "mobike")]
+            mobike,
+        })
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former
@@ -333,7 +356,13 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         let Self { channel, init, .. } = *self;
-        let Accepted { peer, dynamic_addrs, first_child } = accepted;
+        let Accepted {
+            peer,
+            dynamic_addrs,
+            first_child,
+            #[cfg(feature = "mobike")]
+            mobike,
+        } = accepted;
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
         let mut children = Vec::with_capacity(1);
         if let FirstChild::Accepted(response) = first_child {
@@ -356,6 +385,8 @@ impl HalfOpen {
             peer: Arc::new(peer),
             nat: init.nat,
             dynamic_addrs,
+            #[cfg(feature = "mobike")]
+            mobike,
             leased,
             assigned,
             children,

@@ -8,6 +8,10 @@
 //! end of another SA) is an [`Effect`](crate::engine::effects::Effect), which the engine runs after the
 //! transition.
 
+#[cfg(feature = "mobike")]
+mod address_update;
+#[cfg(feature = "mobike")]
+mod addresses;
 mod auth_finished;
 mod auth_sent;
 mod config_payload;
