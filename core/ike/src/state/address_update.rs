@@ -211,9 +211,10 @@ fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Pa
 /// one of the IP version.
 fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>) -> Option<IpAddr> {
     let (patterns, routes) = (&common.connection.local_addrs, step.context.routes);
-    let source = routes.source_for(remote)?;
+    let is_same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
+    let source = routes.source_for(remote).filter(is_same_version)?;
     if patterns.iter().any(|pattern| pattern.matches(source, routes)) {
         return Some(source);
     }
-    mobike::configured_addrs(patterns, routes).find(|addr| addr.is_ipv4() == remote.is_ipv4())
+    mobike::configured_addrs(patterns, routes).find(is_same_version)
 }

@@ -128,14 +128,17 @@ pub(super) fn add_nat(cases: &mut Vec<Case>, initiator: Side) {
     }));
     let mut plan = behind(initiator);
     plan.connection_of(initiator, "dpd_delay", "1s");
-    cases.push(Case::new("nat/mapping-changes", plan, |testbed| {
-        translate(testbed, &PORTS)?;
-        testbed.establish()?;
-        testbed.traffic(Family::V4)?;
-        translate(testbed, &OTHER_PORTS)?;
-        testbed.wait_until(FOLLOW_LIMIT, |testbed| expect_seen_at(testbed, &OTHER_PORTS))?;
-        testbed.traffic(Family::V4)
-    }));
+    cases.push(Case::new("nat/mapping-changes", plan, expect_mapping_is_followed));
+}
+
+/// Sets up an SA from behind a NAT, changes its mapping, and sends traffic once the responder has followed.
+pub(super) fn expect_mapping_is_followed(testbed: &mut Testbed) -> Result<String> {
+    translate(testbed, &PORTS)?;
+    testbed.establish()?;
+    testbed.traffic(Family::V4)?;
+    translate(testbed, &OTHER_PORTS)?;
+    testbed.wait_until(FOLLOW_LIMIT, |testbed| expect_seen_at(testbed, &OTHER_PORTS))?;
+    testbed.traffic(Family::V4)
 }
 
 /// Plan in which the responder does not know the address of the initiator.

@@ -7,6 +7,7 @@ mod devices;
 mod eap;
 mod hosts;
 mod kernel;
+mod mobike;
 mod negotiation;
 mod rekey;
 mod select;
@@ -94,6 +95,7 @@ pub(crate) fn all() -> Vec<Case> {
             eap::add,
             hosts::add,
             kernel::add,
+            mobike::add,
             addresses::add_nat,
             negotiation::add,
             negotiation::add_algorithms,
