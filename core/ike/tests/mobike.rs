@@ -24,6 +24,7 @@ fn single(text: &str) -> AddrPattern {
 /// Connections of a client with any address and of its gateway.
 fn roaming() -> [Connection; 2] {
     let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    (left.mobike, right.mobike) = (true, true);
     (left.local_addrs, right.remote_addrs) = (vec![AddrPattern::Any], vec![AddrPattern::Any]);
     [left, right]
 }

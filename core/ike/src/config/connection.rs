@@ -93,8 +93,8 @@ impl Connection {
         !self.children.is_empty() || self.shunts.is_empty()
     }
 
-    /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs, and
-    /// otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
+    /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs,
+    /// without MOBIKE, and otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
     ///
     /// The IKE SA is rekeyed every four hours.
     pub fn new(name: &str, local: LocalAuth, remote: RemoteAuth) -> Self {
@@ -112,7 +112,7 @@ impl Connection {
             vips: Vec::new(),
             pools: Vec::new(),
             #[cfg(feature = "mobike")]
-            mobike: true,
+            mobike: false,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
