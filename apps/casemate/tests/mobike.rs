@@ -1,5 +1,5 @@
-//! `casemate run` on a host that moves (MOBIKE, RFC 4555): to another address, from IPv4 to IPv6, and behind a
-//! NAT. A flow of echo requests through the tunnel runs on, and its longest interruption is measured.
+//! `casemate run` on a host that moves (MOBIKE, RFC 4555): to another address, from IPv4 to IPv6, and behind
+//! a NAT. A flow of echo requests through the tunnel runs on, and its longest interruption is measured.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

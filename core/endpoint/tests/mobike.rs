@@ -1,5 +1,5 @@
-//! A host moves from IPv4 to IPv6 (MOBIKE, RFC 4555), and its SAs in the data path move with it: keys, sequence
-//! numbers, replay windows and counters stay.
+//! A host moves from IPv4 to IPv6 (MOBIKE, RFC 4555), and its SAs in the data path move with it: keys,
+//! sequence numbers, replay windows and counters stay.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;

@@ -5,8 +5,10 @@
 
 use crate::config::{AddrPattern, Connection, Encapsulation, HostAddrs, Lookup};
 use crate::nat::NatStatus;
+use crate::state::{InitExchange, SaCommon};
 use crate::transport::Content;
-use crate::{Path, Role, Routes};
+use crate::{Path, Role, Routes, StateFault};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
 use core::net::IpAddr;
@@ -46,18 +48,20 @@ impl Mobike {
         nat: NatStatus,
         has_nat_traversal: bool,
         role: Role,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         let is_supported = connection.mobike && content.has_notify(NotifyType::MOBIKE_SUPPORTED);
         let demands_encap = connection.encapsulation == Encapsulation::Always || nat.forced;
-        is_supported.then(|| Self {
-            decides: role == Role::Initiator,
-            peer_addrs: announced_addrs(content).unwrap_or_default(),
-            has_nat_traversal,
-            forces_encap: has_nat_traversal && demands_encap,
-            is_unverified: false,
-            tried: Vec::new(),
-            refused: Vec::new(),
-            nat_refusals: 0,
+        is_supported.then(|| {
+            Box::new(Self {
+                decides: role == Role::Initiator,
+                peer_addrs: announced_addrs(content).unwrap_or_default(),
+                has_nat_traversal,
+                forces_encap: has_nat_traversal && demands_encap,
+                is_unverified: false,
+                tried: Vec::new(),
+                refused: Vec::new(),
+                nat_refusals: 0,
+            })
         })
     }
 
@@ -65,6 +69,20 @@ impl Mobike {
     pub(crate) const fn forces_encap(&self) -> bool {
         self.forces_encap
     }
+}
+
+/// Evaluates the first IKE_AUTH request, which arrived on `path`. Fails if it has passed a prohibited NAT.
+pub(crate) fn accept(
+    common: &SaCommon,
+    request: &Content<'_>,
+    path: Path,
+    init: &InitExchange,
+) -> Result<Option<Box<Mobike>>, StateFault> {
+    let connection = &common.connection;
+    if connection.mobike && has_passed_prohibited_nat(request, path) {
+        return Err(StateFault::UnexpectedNat);
+    }
+    Ok(Mobike::negotiated(connection, request, init.nat, init.peer.nat_traversal, Role::Responder))
 }
 
 /// Writes what IKE_AUTH says of MOBIKE (RFC 4555 sections 3.2 and 3.4).

@@ -172,8 +172,8 @@ impl SystemState {
         [self.address_monitor.as_fd(), self.route_monitor.as_fd(), self.guard_monitor.as_fd()]
     }
 
-    /// Reads the changes. Returns whether the addresses or routes have changed. [`reconcile`](Self::reconcile)
-    /// checks the guard.
+    /// Reads the changes. Returns whether the addresses or routes have changed.
+    /// [`reconcile`](Self::reconcile) checks the guard.
     pub(crate) fn read_system_changes(&mut self) -> bool {
         let changed = self.address_monitor.has_changed();
         (self.is_stale, self.addresses_changed) =

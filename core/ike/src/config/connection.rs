@@ -94,7 +94,8 @@ impl Connection {
     }
 
     /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs,
-    /// without MOBIKE, and otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
+    /// without MOBIKE, and otherwise with the defaults of `swanctl.conf`. Change the fields that should
+    /// differ.
     ///
     /// The IKE SA is rekeyed every four hours.
     pub fn new(name: &str, local: LocalAuth, remote: RemoteAuth) -> Self {
@@ -156,7 +157,8 @@ impl Connection {
         })
     }
 
-    /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never do.
+    /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never
+    /// do.
     pub const fn may_move(&self) -> bool {
         #[cfg(feature = "mobike")]
         let may_move = self.mobike;

@@ -55,13 +55,18 @@ impl IkeSa {
 }
 
 impl Established {
-    pub(super) const fn mobike(&self) -> Option<&Mobike> {
-        self.contents.mobike.as_ref()
+    pub(super) fn mobike(&self) -> Option<&Mobike> {
+        self.contents.mobike.as_deref()
     }
 
     /// Whether the peer has not proved yet that it receives at its new address.
     pub(super) fn is_unverified(&self) -> bool {
         self.mobike().is_some_and(|mobike| mobike.is_unverified)
+    }
+
+    /// Whether the peer has chosen an address and not proved yet that it receives there.
+    pub(super) fn awaits_route_check(&self) -> bool {
+        self.mobike().is_some_and(|mobike| mobike.is_unverified && !mobike.decides)
     }
 
     /// Decides what an INFORMATIONAL request that arrived on `path` changes.

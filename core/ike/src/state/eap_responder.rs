@@ -1,9 +1,10 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
 use super::config_payload::LeasedConfig;
-use super::half_open::{Authentic, Progress, check_childless};
+use super::half_open::{Authentic, Progress};
 use super::init_response::authorities;
 use super::select_connection::by_identity;
+use super::select_connection::check_childless;
 use crate::auth::eap::{self, Parties, eap_context};
 use crate::auth::{LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};

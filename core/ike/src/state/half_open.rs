@@ -4,14 +4,14 @@ use super::config_payload::LeasedConfig;
 #[cfg(feature = "eap")]
 use super::eap_responder::EapResponder;
 use super::init_response::{InitExchange, authorities};
-use super::select_connection::by_identity;
+use super::select_connection::{by_identity, check_childless, is_childless};
 use crate::address_pool::LeaseRequest;
 use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{
     ChildOwner, ChildPolicy, ChildRejected, ChildResponse, DynamicAddrs, KeymatSource, NewChild, install,
     respond,
 };
-use crate::config::{Childless, Connection, Identity, Unique};
+use crate::config::{Connection, Identity, Unique};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
 use crate::diagnosis::RefusedInitiator;
@@ -74,7 +74,7 @@ pub(super) struct Accepted {
     dynamic_addrs: DynamicAddrs,
     first_child: FirstChild,
     #[cfg(feature = "mobike")]
-    mobike: Option<crate::mobike::Mobike>,
+    mobike: Option<Box<crate::mobike::Mobike>>,
 }
 
 /// Result for the first Child SA.
@@ -176,14 +176,7 @@ impl HalfOpen {
             step.sa_fault(fault.into(), path, common);
         }
         #[cfg(feature = "mobike")]
-        let mobike = {
-            if common.connection.mobike && crate::mobike::has_passed_prohibited_nat(content, path) {
-                return Err(StateFault::UnexpectedNat.into());
-            }
-            let has_nat_traversal = self.init.peer.nat_traversal;
-            let (connection, nat) = (&common.connection, self.init.nat);
-            crate::mobike::Mobike::negotiated(connection, content, nat, has_nat_traversal, Role::Responder)
-        };
+        let mobike = crate::mobike::accept(common, content, path, &self.init)?;
         #[cfg(feature = "mobike")]
         let (connection, routes) = (common.connection.clone(), step.context.routes);
         self.channel.peer_token = PeerToken::from_message(content);
@@ -394,18 +387,6 @@ impl HalfOpen {
             tasks: VecDeque::new(),
         };
         State::Established(Box::new(Established::new(common, channel, contents, step)))
-    }
-}
-
-/// Whether the request is for an IKE SA without a Child SA (RFC 6023 section 3).
-const fn is_childless(content: &Content<'_>) -> bool {
-    content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none()
-}
-
-pub(super) fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
-    match (connection.childless, is_childless(content)) {
-        (Childless::Never, true) | (Childless::Force, false) => Err(StateFault::ChildlessRefused),
-        _ => Ok(()),
     }
 }
 

@@ -29,6 +29,7 @@ mod informational;
 mod init_response;
 mod init_sent;
 mod path_probe;
+mod peer_address;
 mod queries;
 mod rekey;
 mod retry;
@@ -52,6 +53,8 @@ pub(crate) use auth_sent::AuthSent;
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
+#[cfg(feature = "mobike")]
+pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};

@@ -1,5 +1,5 @@
-//! Messages of MOBIKE (RFC 4555) from a peer that has the keys: wrong and missing cookies, prohibited NATs, and
-//! updates by the side that does not decide.
+//! Messages of MOBIKE (RFC 4555) from a peer that has the keys: wrong and missing cookies, prohibited NATs,
+//! and updates by the side that does not decide.
 
 use crate::forge::{Attack, Raw, give_on, notifies};
 use crate::pair::{LEFT, Pair, RIGHT, connection};

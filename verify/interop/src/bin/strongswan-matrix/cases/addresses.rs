@@ -128,13 +128,20 @@ pub(super) fn add_nat(cases: &mut Vec<Case>, initiator: Side) {
     }));
     let mut plan = behind(initiator);
     plan.connection_of(initiator, "dpd_delay", "1s");
-    cases.push(Case::new("nat/mapping-changes", plan, expect_mapping_is_followed));
+    cases.push(Case::new("nat/mapping-changes", plan, |testbed| {
+        establish_behind_nat(testbed)?;
+        change_mapping(testbed)
+    }));
 }
 
-/// Sets up an SA from behind a NAT, changes its mapping, and sends traffic once the responder has followed.
-pub(super) fn expect_mapping_is_followed(testbed: &mut Testbed) -> Result<String> {
+/// Sets up an SA from behind a NAT.
+pub(super) fn establish_behind_nat(testbed: &mut Testbed) -> Result<()> {
     translate(testbed, &PORTS)?;
-    testbed.establish()?;
+    testbed.establish()
+}
+
+/// Changes the mapping of the NAT, and sends traffic once the responder has followed.
+pub(super) fn change_mapping(testbed: &mut Testbed) -> Result<String> {
     testbed.traffic(Family::V4)?;
     translate(testbed, &OTHER_PORTS)?;
     testbed.wait_until(FOLLOW_LIMIT, |testbed| expect_seen_at(testbed, &OTHER_PORTS))?;

@@ -1,7 +1,7 @@
 //! Cases for MOBIKE (RFC 4555): the initiator gets another address, only an IPv6 address remains, a NAT
 //! changes its mapping, and the IKE SA is rekeyed after a move.
 
-use super::addresses::{behind, expect_mapping_is_followed};
+use super::addresses::{behind, change_mapping, establish_behind_nat};
 use super::{Case, RunsOn, ensure, rekey};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CONNECTION, Plan};
@@ -46,7 +46,16 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     });
     let mut mapped = plan(initiator);
     mapped.connection_of(initiator, "dpd_delay", "1s");
-    push("mapping-changes", mapped, expect_mapping_is_followed);
+    push("mapping-changes", mapped, |testbed| {
+        establish_behind_nat(testbed)?;
+        if testbed.initiator() == Side::Right {
+            // strongSwan compares the mapping with that of its first liveness check.
+            testbed.wait_until(MOVE_LIMIT, |testbed| {
+                ensure(testbed.strongswan_logged("N(NATD_D_IP) ]"), "strongSwan has checked no mapping")
+            })?;
+        }
+        change_mapping(testbed)
+    });
 }
 
 /// Plan with MOBIKE in which the initiator may have any address.
@@ -60,10 +69,10 @@ fn plan(initiator: Side) -> Plan {
 /// Gives the initiator another address instead of its present one. Waits until the responder follows.
 fn move_to_other_address(testbed: &mut Testbed) -> Result<()> {
     let side = testbed.initiator();
-    let [old, new, router] = [side.wire(Family::V4), side.moved(), side.router(Family::V4)];
-    testbed.path.end(side).configure(&format!(
-        "addr del {old}/24 dev wire\naddr add {new}/24 dev wire\nroute add default via {router}\n"
-    ))?;
+    let [old, new] = [side.wire(Family::V4), side.moved()];
+    // With equal lengths of the prefixes, the old address would take the new one with it.
+    let lines = format!("addr add {new}/25 dev wire\naddr del {old}/24 dev wire\n");
+    testbed.path.end(side).configure(&lines)?;
     expect_seen_at(testbed, &new)
 }
 
