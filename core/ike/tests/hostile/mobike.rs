@@ -7,6 +7,10 @@ use casemate_ike::config::AddrPattern;
 use casemate_ike::{Event, Path};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 
+type Notifies = Vec<(NotifyType, Vec<u8>)>;
+/// Message ID and payloads of a request of the gateway.
+type Check = (u32, Vec<Raw>);
+
 const COOKIE: &[u8] = &[7; 16];
 
 fn path(local: &str, remote: &str) -> Path {
@@ -25,11 +29,7 @@ fn attack() -> Attack {
 impl Attack {
     /// Sends a request from this address. Returns the notifications of the response, and the request that the
     /// gateway sends then.
-    fn ask_from(
-        &mut self,
-        addr: &str,
-        inside: &[Raw],
-    ) -> (Vec<(NotifyType, Vec<u8>)>, Option<(u32, Vec<Raw>)>) {
+    fn ask_from(&mut self, addr: &str, inside: &[Raw]) -> (Notifies, Option<Check>) {
         let header = self.forger.header(ExchangeType::INFORMATIONAL, self.next, false);
         let message = self.forger.seal(&header, inside);
         self.next += 1;
