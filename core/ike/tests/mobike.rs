@@ -283,6 +283,7 @@ fn a_request_of_the_peer_reaches_the_new_address() {
     readdress(&mut pair, MOVED);
     pair.run();
     pair.check_children(1);
+    assert_ne!(pair.right.children()[0].id, child, "the Child SA was rekeyed without a timeout");
     assert_eq!(ike_path(&pair), [path(MOVED, RIGHT), path(RIGHT, MOVED)]);
 }
 
