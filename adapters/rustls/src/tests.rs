@@ -124,6 +124,7 @@ fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
             AuthenticatorStep::Request(packet) => (packet, None),
             AuthenticatorStep::Succeeded(packet, done) => (packet, Some(Ok(done))),
             AuthenticatorStep::Failed(packet, fault) => (packet, Some(Err(fault))),
+            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
         };
         requests += 1;
         let response = match (peer.receive(&packet.as_payload(), &mut peer_context), done) {

@@ -58,7 +58,8 @@ impl PendingCommand {
         Ok(Self::Up { connection, children: missing, ike })
     }
 
-    /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic. A name such as
+    /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic. A name such
+    /// as
     /// `gw[3]` or an EAP identity selects IKE SAs of one peer.
     pub fn terminate(name: &str, endpoint: &mut Endpoint, context: &mut Context<'_>) -> Result<Self, String> {
         let of_peer = ike_sas_of_peer(name, endpoint);
@@ -184,8 +185,8 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
         .any(|known| known.child.name == child.name && known.state == ChildState::Installed)
 }
 
-/// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty if a
-/// connection or child has the name.
+/// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty
+/// if a connection or child has the name.
 fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
     let has_name = |connection: &Arc<Connection>| {
         connection.name == name || connection.children.iter().any(|child| child.name == name)

@@ -167,7 +167,7 @@ fn each_attempt_uses_the_current_address() {
         server.is_elsewhere.store(elsewhere, Ordering::Relaxed);
         initiates(&net.left);
         let status = net.left.status();
-        assert_eq!(status["ike_sas"][0]["remote"], format!("{addr}:500"), "{status}");
+        assert_eq!(status["ike_sas"][0]["remote"], format!("{addr}:4500"), "{status}");
         assert!(net.left.pings(Side::Right.inner(true), 100));
         assert!(net.left.casemate(&["terminate", "t"]).status.success());
         thread::sleep(Duration::from_millis(2_100));

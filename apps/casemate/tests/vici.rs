@@ -219,8 +219,8 @@ fn refusals_have_the_words_of_the_file() {
         ("x25519\n}", "rot13\n}", "connections.home.children.net.esp_proposals: `aes128gcm16-rot13`: "),
         (
             "mobike = no",
-            "mobike = yes",
-            "connections.home.mobike: `yes`: MOBIKE is not implemented; only no is accepted",
+            "mediation = yes",
+            "connections.home.mediation: `yes`: mediation is not implemented; only no is accepted",
         ),
         ("10.1.0.0/16", "10.1.0.0/33", "connections.home.children.net.local_ts: "),
         ("mobike = no", "pools = nowhere", "connections.home.pools: `nowhere`: there is no such pool"),

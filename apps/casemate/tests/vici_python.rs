@@ -75,7 +75,7 @@ thread.join(20)
 assert not thread.is_alive(), seen
 
 for name, request, words in [
-    ("load_conn", {"home": {"mobike": "yes"}}, "connections.home.mobike: `yes`: MOBIKE is not implemented"),
+    ("load_conn", {"home": {"mediation": "yes"}}, "connections.home.mediation: `yes`: mediation is not"),
     ("load_shared", {"type": "EAP", "data": "x"}, "EAP is not implemented"),
     ("unload_conn", {"name": "other"}, "connection 'other' not found for unloading"),
     ("load_key", {"type": "any", "data": "no key"}, "PEM"),

@@ -15,7 +15,7 @@ pub struct SaPath {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Ports of UDP encapsulation. [`Datapath::move_sa`] cannot turn encapsulation on or off.
+    /// Ports of UDP encapsulation; `None` without it.
     pub encap: Option<UdpEncap>,
 }
 
@@ -135,11 +135,19 @@ impl Datapath {
         self.sad.remove(id)
     }
 
-    /// Changes the addresses or ports of an SA after its peer has moved (RFC 7296 section 2.23). Counters and
-    /// replay window stay. Returns `false` if the SA does not exist or cannot have this path.
+    /// Changes the addresses, the ports or the encapsulation of an SA after one of the hosts has moved (RFC
+    /// 7296 section 2.23, RFC 4555 section 3.5). Counters and replay window stay. Returns `false` if the SA
+    /// does not exist or cannot have this path.
     pub fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
+        let port = path.encap.map(|encap| encap.dst_port).filter(|_| id.direction() == Direction::Inbound);
+        let new_port = port.filter(|port| !self.encap_ports.contains(port));
+        if new_port.is_some() && self.encap_ports.is_full() {
+            return false;
+        }
         self.forget_flows();
-        self.sad.move_sa(id, path)
+        let is_moved = self.sad.move_sa(id, path);
+        self.encap_ports.extend(new_port.filter(|_| is_moved));
+        is_moved
     }
 
     fn check(&self, params: &SaParams) -> Result<(), AddSaError> {

@@ -36,11 +36,10 @@ impl Encapsulation {
             .map_err(|MixedVersions| AddSaError::MixedVersions)?;
         let align = if params.src.is_ipv4() { params.ah_align } else { Align::Eight };
         let overhead = Overhead::new(params, &keys.key, outer.len(), align);
-        let udp = if params.encap.is_some() { udp::HEADER_LEN } else { 0 };
         Ok(Self {
             outer,
             encap: params.encap,
-            esp_at: outer.len().saturating_add(udp),
+            esp_at: outer.len().saturating_add(udp_len(params.encap)),
             spi: params.spi,
             align,
             overhead,
@@ -59,17 +58,29 @@ impl Encapsulation {
         self.encap.is_some() && self.outer.choice().ttl == ttl && self.overhead.tfc_pad_to == 0
     }
 
-    /// Changes the addresses. Returns `false` if they do not fit the SA: headers of another IP version have
-    /// another length.
+    /// Changes the addresses and the encapsulation in UDP. Returns `false` if they do not fit the SA: AH is
+    /// never encapsulated, and its header has another length over IPv6.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
         let SaPath { src, dst, encap } = path;
-        let Ok(outer) = self.outer.with_addrs(src, dst) else { return false };
-        let fits = outer.len() == self.outer.len() && encap.is_some() == self.encap.is_some();
-        if fits {
-            (self.outer, self.encap) = (outer, encap);
+        let protocol = match (self.outer.protocol(), encap) {
+            (ah::PROTOCOL, _) => ah::PROTOCOL,
+            (_, None) => proto::ESP,
+            (_, Some(_)) => proto::UDP,
+        };
+        let Ok(outer) = self.outer.with_addrs(src, dst, protocol) else { return false };
+        if protocol == ah::PROTOCOL && (encap.is_some() || outer.len() != self.outer.len()) {
+            return false;
         }
-        fits
+        self.overhead = self.overhead.moved(outer.len(), udp_len(self.encap), udp_len(encap));
+        self.esp_at = outer.len().saturating_add(udp_len(encap));
+        (self.outer, self.encap) = (outer, encap);
+        true
     }
+}
+
+/// Length of the UDP header, if there is one.
+const fn udp_len(encap: Option<UdpEncap>) -> usize {
+    if encap.is_some() { udp::HEADER_LEN } else { 0 }
 }
 
 /// A value for the upper half of counter IVs that differs from SA to SA.
@@ -110,7 +121,6 @@ pub(crate) struct Overhead {
 impl Overhead {
     /// `header` is the length of an IP header between the SA's addresses.
     pub(crate) fn new(params: &SaParams, key: &ProtocolKey, header: usize, align: Align) -> Self {
-        let udp = if params.encap.is_some() { udp::HEADER_LEN } else { 0 };
         let AroundPayload { fixed, trailer, align_mask: mask } = match key {
             ProtocolKey::Esp(key) => key.sizes.around_payload(),
             ProtocolKey::Ah(key) => AroundPayload { fixed: key.header_len(align), trailer: 0, align_mask: 0 },
@@ -119,10 +129,21 @@ impl Overhead {
         let tfc_pad_to = usize::from(params.tfc_pad_to);
         // An upper bound for packets that are not compressed.
         let rohc_icv = params.rohc.as_ref().map_or(0, RohcParams::icv_len);
-        let fixed_len = udp.saturating_add(fixed).saturating_add(rohc_icv);
+        let fixed_len = udp_len(params.encap).saturating_add(fixed).saturating_add(rohc_icv);
+        Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, max_growth: 0 }.with_max_growth()
+    }
+
+    fn with_max_growth(self) -> Self {
+        let Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, .. } = self;
         let parts = [if is_transport { 0 } else { header }, fixed_len, trailer, mask, tfc_pad_to];
-        let max_growth = parts.into_iter().fold(0, usize::saturating_add);
-        Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, max_growth }
+        Self { max_growth: parts.into_iter().fold(0, usize::saturating_add), ..self }
+    }
+
+    /// The same with an IP header of `header` bytes, and with UDP headers of `after` instead of `before`
+    /// bytes.
+    fn moved(self, header: usize, before: usize, after: usize) -> Self {
+        let fixed_len = self.fixed_len.saturating_sub(before).saturating_add(after);
+        Self { header, fixed_len, ..self }.with_max_growth()
     }
 
     /// Length after protection of a packet of `len` bytes without IP options and extension headers.

@@ -91,6 +91,12 @@ impl PathMtu {
         (self.link, self.probed, self.learned) = (None, None, None);
     }
 
+    /// Forgets what belongs to a path, for a path of the other or the same IP version.
+    pub(crate) const fn move_to(&mut self, is_v4: bool) {
+        self.reset();
+        self.floor = if is_v4 { V4_MIN_MTU } else { V6_MIN_MTU };
+    }
+
     /// Learns that the path MTU is `mtu`. Returns whether the value changed.
     ///
     /// A value above the current one is ignored: such a message never raises the estimate (RFC 8201 section

@@ -143,6 +143,24 @@ impl SaIn {
         })
     }
 
+    /// Changes the addresses and the encapsulation in UDP. Returns `false` if they do not fit the SA: AH is
+    /// never encapsulated, and both addresses have one IP version.
+    pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
+        let format = match (self.format, path.encap) {
+            (PacketFormat::Ah, None) => PacketFormat::Ah,
+            (PacketFormat::Ah, Some(_)) => return false,
+            (PacketFormat::Esp(sizes) | PacketFormat::EspInUdp(sizes), Some(_)) => {
+                PacketFormat::EspInUdp(sizes)
+            }
+            (PacketFormat::Esp(sizes) | PacketFormat::EspInUdp(sizes), None) => PacketFormat::Esp(sizes),
+        };
+        let fits = path.src.is_ipv4() == path.dst.is_ipv4();
+        if fits {
+            (self.src, self.dst, self.format) = (path.src, path.dst, format);
+        }
+        fits
+    }
+
     /// The key of this SA in the inbound index.
     pub(crate) fn lookup_key(&self) -> SaLookupKey {
         SaLookupKey::new(self.spi.get(), self.protocol, self.dst)
@@ -242,7 +260,7 @@ impl SaOut {
         let moved = self.encapsulation.move_to(path);
         if moved && self.path() != (AddrPair { src: path.src, dst: path.dst }) {
             (self.src, self.dst) = (path.src, path.dst);
-            self.path_mtu.reset();
+            self.path_mtu.move_to(path.src.is_ipv4());
         }
         moved
     }

@@ -4,9 +4,9 @@
 //! and SPI. An outbound packet has the slot from the flow cache. A [`SaId`] contains the generation of the
 //! slot, so the ID of a removed SA never refers to a later SA in the same slot.
 
+mod changes;
 mod outbound;
 
-use crate::SaPath;
 use crate::sa::{AddrPair, PacketFormat, SaIn, SaOut};
 use crate::slab::{Full, Slab, SlotKey};
 use crate::spd::{KeyedHash, Template};
@@ -230,53 +230,6 @@ impl Sad {
         let hash = self.hash.of(&addr);
         let slots = self.peers.range([hash, 0, 0]..=[hash, u64::MAX, 0]);
         slots.into_iter().any(|[_, slot, _]| self.inbound.slot(*slot as u32).is_some_and(|sa| sa.src == addr))
-    }
-
-    /// Removes the SA; `false` if it does not exist.
-    pub(crate) fn remove(&mut self, id: SaId) -> bool {
-        match id.direction {
-            Direction::Outbound => {
-                if self.outbound.get(id.slot, id.generation).is_none() {
-                    return false;
-                }
-                self.index_outbound(id.slot, OutboundIndex::remove);
-                self.outbound.remove(id.slot, id.generation).is_some()
-            }
-            Direction::Inbound => {
-                let Some(sa) = self.inbound.remove(id.slot, id.generation) else { return false };
-                self.peers.remove(&self.peer_key(sa.src, id.slot));
-                let found = self
-                    .inbound_index
-                    .find_entry(self.hash.of(&sa.lookup_key()), |entry| entry.slot == id.slot);
-                if let Some(entry) = found.or_report("an inbound SA is in the index") {
-                    entry.remove();
-                }
-                true
-            }
-        }
-    }
-
-    /// Changes the addresses of an SA. The destination of an inbound SA stays, because the index contains it.
-    pub(crate) fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
-        match id.direction {
-            Direction::Inbound => {
-                let sa = self.inbound.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
-                let Some(before) = sa.map(|sa| core::mem::replace(&mut sa.src, path.src)) else {
-                    return false;
-                };
-                self.peers.remove(&self.peer_key(before, id.slot));
-                self.peers.insert(self.peer_key(path.src, id.slot))
-            }
-            Direction::Outbound => {
-                if self.outbound.get(id.slot, id.generation).is_none() {
-                    return false;
-                }
-                self.index_outbound(id.slot, OutboundIndex::remove);
-                let moved = self.outbound.slot_mut(id.slot).is_some_and(|sa| sa.move_to(path));
-                self.index_outbound(id.slot, OutboundIndex::insert);
-                moved
-            }
-        }
     }
 
     pub(crate) fn last_used(&self, id: SaId) -> Option<Instant> {

@@ -121,9 +121,9 @@ impl OuterTemplate {
         Ok(Self { addrs, choice, tos_copied, tos_set, protocol })
     }
 
-    /// The same header with other addresses.
-    pub(crate) fn with_addrs(&self, src: IpAddr, dst: IpAddr) -> Result<Self, MixedVersions> {
-        Self::new(src, dst, self.choice, self.protocol)
+    /// The same header with other addresses and another protocol of the payload.
+    pub(crate) fn with_addrs(&self, src: IpAddr, dst: IpAddr, protocol: u8) -> Result<Self, MixedVersions> {
+        Self::new(src, dst, self.choice, protocol)
     }
 
     /// Protocol of the payload.

@@ -5,6 +5,7 @@
 mod counters;
 mod group;
 mod lingering;
+mod moving;
 
 use crate::Notice;
 use crate::host::SpiTable;
@@ -12,15 +13,15 @@ use crate::policy::SpdWriter;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
+use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
 use casemate_ike::config::{ChildConfig, Connection, PacketLimits};
-use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, Path, Routes, TrafficSelector};
+use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap};
-use casemate_sa::{Instant, SaParams, Spi, UdpEncap};
+use casemate_sa::{Instant, SaParams, Spi};
 use casemate_wire::invariant::OrBroken;
-use core::net::{IpAddr, SocketAddr};
-use group::{ChildGroup, HAS_GROUP, first_addr, group_value, peer_key};
+use group::{ChildGroup, HAS_GROUP, first_addr, peer_key};
 use lingering::{InboundSa, Lingering};
+use moving::set_link_mtu;
 
 #[cfg(feature = "child-counters")]
 pub use counters::ChildCounters;
@@ -289,44 +290,6 @@ impl Children {
         ended.into_iter().for_each(|sa| self.remove_inbound(sa, sas.datapath, sas.spis));
     }
 
-    /// Moves Child SAs to the new path of their peer.
-    pub(crate) fn move_to_path(
-        &mut self,
-        children: &[ChildId],
-        path: Path,
-        datapath: &mut Datapath,
-        routes: &dyn Routes,
-    ) {
-        let (local, remote) = (path.local, path.remote);
-        let Self { installed, groups, by_peer, .. } = self;
-        for id in children {
-            let Some(child) = installed.get_mut(*id) else { continue };
-            let path = |src: SocketAddr, dst: SocketAddr| {
-                let encap = Some(UdpEncap { src_port: src.port(), dst_port: dst.port() });
-                SaPath { src: src.ip(), dst: dst.ip(), encap }
-            };
-            let outward = path(local, remote);
-            match &mut child.outbound {
-                OutboundSa::Active(id) => {
-                    datapath.move_sa(*id, outward);
-                    set_link_mtu(datapath, *id, remote.ip(), routes);
-                }
-                OutboundSa::Pending(sa) => {
-                    (sa.src, sa.dst, sa.encap) = (outward.src, outward.dst, outward.encap)
-                }
-                OutboundSa::Removed => {}
-            }
-            datapath.move_sa(child.inbound, path(remote, local));
-            // Later Child SAs for the same traffic look for the group at the new address of the peer.
-            let Some(group) = groups.get_mut(child.group).or_report(HAS_GROUP) else { continue };
-            let (first, before) =
-                (first_addr(&group.remote), core::mem::replace(&mut group.peer, remote.ip()));
-            by_peer.remove(&peer_key(first, before), group_value(child.group));
-            by_peer.insert(&peer_key(first, group.peer), group_value(child.group));
-            group.host = group.host.map(|host| host.with_port(remote.port()));
-        }
-    }
-
     /// When [`Self::expire`] is to be called.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.lingering.next_timeout()
@@ -373,13 +336,6 @@ impl Children {
             OutboundSa::Pending(_) | OutboundSa::Removed => None,
         };
         Some(ChildSas { inbound: child.inbound, outbound })
-    }
-}
-
-/// Sets the MTU of the link towards the peer of an outbound SA.
-fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes) {
-    if let Some(mtu) = routes.link_mtu(peer) {
-        datapath.set_sa_link_mtu(id, mtu);
     }
 }
 

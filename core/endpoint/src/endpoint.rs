@@ -1,6 +1,7 @@
 //! The [`Endpoint`]: data path and IKE, connected.
 
 mod close_action;
+mod commands;
 mod queries;
 mod trap_routes;
 mod unknown_spi;
@@ -18,8 +19,7 @@ use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
-    ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
-    StateFault, Transmit,
+    ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSettings, Path, StateFault, Transmit,
 };
 use casemate_sa::Instant;
 
@@ -39,10 +39,12 @@ pub struct Endpoint {
     messages: MessageCounters,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
-    /// When traps next update their local addresses.
+    /// When traps and IKE SAs next follow the addresses of this host.
     next_addr_check: Option<Instant>,
-    /// When traps last updated their local addresses; `None` forces an update.
+    /// When they last did; `None` forces an update.
     last_addr_update: Option<Instant>,
+    /// When they last did, whatever the reason.
+    addrs_followed_at: Option<Instant>,
 }
 
 impl Endpoint {
@@ -64,6 +66,7 @@ impl Endpoint {
             lost_events: 0,
             next_addr_check: None,
             last_addr_update: None,
+            addrs_followed_at: None,
         }
     }
 
@@ -116,6 +119,7 @@ impl Endpoint {
         self.named_peers.configure(&connections, context.routes);
         self.children.configure_counters(&connections);
         let removed = self.ike.configure(connections, pools);
+        self.schedule_addr_check(context);
         for ike in removed.ikes {
             self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
         }
@@ -136,58 +140,6 @@ impl Endpoint {
         self.handle_timeouts(context);
     }
 
-    /// Initiates a Child SA, or without a child an IKE SA. Ends the pauses of its traps.
-    pub fn initiate(
-        &mut self,
-        connection: &Arc<Connection>,
-        child: Option<&Arc<ChildConfig>>,
-        context: &mut Context<'_>,
-    ) -> Result<(), InitiateError> {
-        if self.traps.resume(&connection.name, child.map(|child| &*child.name)) {
-            self.datapath.flush_flow_cache();
-        }
-        let result = self.with_ike(|ike, host| ike.initiate(connection, child, None, host, context));
-        self.handle_timeouts(context);
-        result
-    }
-
-    /// Closes an IKE SA and its Child SAs; `false` if it does not exist.
-    pub fn terminate(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
-        let done = self.with_ike(|engine, host| engine.terminate(ike, DownReason::Local, host, context));
-        self.handle_timeouts(context);
-        done
-    }
-
-    /// Continues EAP with the peer of a half-open IKE SA after the server of its authenticator has answered;
-    /// `false` if the IKE SA does not exist.
-    #[cfg(feature = "eap")]
-    pub fn continue_eap(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
-        let done = self.with_ike(|engine, host| engine.continue_eap(ike, host, context));
-        self.handle_timeouts(context);
-        done
-    }
-
-    /// Closes a Child SA; `false` if it does not exist.
-    pub fn terminate_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
-        let done = self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Local, host, context));
-        self.handle_timeouts(context);
-        done
-    }
-
-    /// Rekeys an IKE SA; `false` if it does not exist.
-    pub fn rekey(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
-        let done = self.with_ike(|engine, host| engine.rekey(ike, host, context));
-        self.handle_timeouts(context);
-        done
-    }
-
-    /// Rekeys a Child SA; `false` if it does not exist.
-    pub fn rekey_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
-        let done = self.with_ike(|ike, host| ike.rekey_child(child, host, context));
-        self.handle_timeouts(context);
-        done
-    }
-
     /// When [`handle_timeouts`](Self::handle_timeouts) must be called at the latest.
     pub fn next_timeout(&self) -> Option<Instant> {
         let traps = self.next_addr_check.into_iter().chain(self.traps.next_timeout());
@@ -198,7 +150,7 @@ impl Endpoint {
     /// [`next_timeout`](Self::next_timeout).
     pub fn handle_timeouts(&mut self, context: &mut Context<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, context.now);
-        self.update_trap_addrs(context);
+        self.follow_addrs(context);
         if self.traps.end_pauses(context.now) {
             self.datapath.flush_flow_cache();
         }
@@ -326,8 +278,9 @@ impl Endpoint {
                     ike.has_or_requests(connection, child)
                 });
             }
-            Event::PathChanged { children, path, .. } => {
-                self.children.move_to_path(children, *path, &mut self.datapath, context.routes);
+            Event::PathChanged { children, path, udp_encap, .. } => {
+                let Self { children: installed, datapath, .. } = self;
+                installed.move_to_path(children, *path, *udp_encap, datapath, context.routes);
             }
             Event::PathMtu { children, .. } => children.iter().for_each(|child| self.set_probed_mtu(*child)),
             Event::IkeUp { .. }

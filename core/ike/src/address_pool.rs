@@ -93,8 +93,8 @@ impl AddressPools {
         })
     }
 
-    /// Leases the address that an AAA server has assigned to a peer; `None` if another peer has it. The server
-    /// decides, so a peer that begins again gets its address although its old IKE SA has it, too.
+    /// Leases the address that an AAA server has assigned to a peer; `None` if another peer has it. The
+    /// server decides, so a peer that begins again gets its address although its old IKE SA has it, too.
     #[cfg(feature = "eap")]
     pub(crate) fn lease_assigned(&mut self, addr: IpAddr, to: LeaseRequest<'_>) -> Option<IpAddr> {
         let known = self.leases.get(bits(addr)).filter(|lease| !lease.is_free());

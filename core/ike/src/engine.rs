@@ -170,8 +170,8 @@ impl Ike {
     }
 
     /// Continues EAP with the peer of a half-open IKE SA, after the authenticator of
-    /// [`Credentials::eap_authenticator`](crate::Credentials::eap_authenticator) was pending and its server has
-    /// answered. Returns whether the IKE SA exists.
+    /// [`Credentials::eap_authenticator`](crate::Credentials::eap_authenticator) was pending and its server
+    /// has answered. Returns whether the IKE SA exists.
     #[cfg(feature = "eap")]
     pub fn continue_eap(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
         self.update_sa(ike, host, context, IkeSa::continue_eap).is_found()
@@ -196,6 +196,27 @@ impl Ike {
     /// Rekeys an IKE SA. Returns whether it exists.
     pub fn rekey(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
         self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step)).is_found()
+    }
+
+    /// Reports that addresses or routes of this host have changed. SAs with MOBIKE move if their path is no
+    /// longer usable, or another source address is preferred now. Takes time in proportion to the number of
+    /// IKE SAs.
+    pub fn addresses_changed(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
+        #[cfg(feature = "mobike")]
+        {
+            let ids: Vec<IkeSaId> =
+                self.sas.values().filter(|sa| sa.decides_addresses()).map(|sa| sa.common.id).collect();
+            for id in ids {
+                self.update_sa(id, host, context, IkeSa::addresses_changed);
+            }
+        }
+        #[cfg(not(feature = "mobike"))]
+        let _ = (host, context);
+    }
+
+    /// Whether the SAs of a connection may move when the addresses of this host change.
+    pub fn may_move(&self) -> bool {
+        self.shared.connections.all().iter().any(|connection| connection.may_move())
     }
 
     fn queue_child_task(

@@ -234,7 +234,8 @@ pub enum Event {
         /// Addresses.
         addrs: Vec<IpAddr>,
     },
-    /// The peer's address or port has changed. UDP-encapsulated SAs of the Child SAs follow it.
+    /// An address or port of the peer or of this host has changed, or the encapsulation in UDP. The Child SAs
+    /// follow.
     PathChanged {
         /// IKE SA.
         ike: IkeSaId,
@@ -242,6 +243,8 @@ pub enum Event {
         children: Vec<ChildId>,
         /// New addresses and ports.
         path: Path,
+        /// Whether ESP of the Child SAs is encapsulated in UDP.
+        udp_encap: bool,
     },
     /// Probes have shown another path MTU than before, or a search has ended with another one.
     PathMtu {

@@ -135,6 +135,13 @@ state_faults! {
     NoAddress = "no-address", Notify(NotifyType::INTERNAL_ADDRESS_FAILURE), "RFC 7296 section 3.15.4";
     /// The Child SA to be rekeyed does not exist.
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
+    /// The connection does not accept the addresses to which the peer wants to move.
+    UnacceptableAddresses = "unacceptable-addresses", Notify(NotifyType::UNACCEPTABLE_ADDRESSES),
+        "RFC 4555 section 3.5";
+    /// The peer prohibits NATs, and one has changed the addresses of its message.
+    UnexpectedNat = "unexpected-nat", Notify(NotifyType::UNEXPECTED_NAT_DETECTED), "RFC 4555 section 3.9";
+    /// The response does not repeat our COOKIE2.
+    Cookie2 = "cookie2", FaultResponse::Silence, "RFC 4555 section 3.7";
     /// The request changes an SA that is being closed or replaced.
     Busy = "busy", BUSY, "RFC 7296 section 2.25";
     /// No SPI is available.

@@ -29,6 +29,8 @@ mod engine;
 mod event;
 mod fault;
 pub mod keymat;
+#[cfg(feature = "mobike")]
+mod mobike;
 mod nat;
 mod negotiate;
 mod path_mtu;

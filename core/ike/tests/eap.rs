@@ -470,7 +470,8 @@ fn the_server_assigns_an_address_if_the_connection_takes_it() {
     }
 }
 
-/// An attacker that guesses passwords goes away after the failure request. charon sends an INFORMATIONAL request.
+/// An attacker that guesses passwords goes away after the failure request. charon sends an INFORMATIONAL
+/// request.
 #[test]
 fn a_wrong_password_is_reported_before_the_peer_acknowledges_it() {
     let mut pair = pair(EapIdentity::Ike, |left, right| {

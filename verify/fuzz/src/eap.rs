@@ -90,8 +90,9 @@ impl Side<Peer> {
             PeerStep::Respond(packet) => Some((&packet).into()),
             PeerStep::Succeeded(done) => {
                 assert!(self.result.is_none(), "a second success");
-                assert_eq!(done.msk.is_some(), done.method.derives_keys());
-                self.result = Some((done.method, done.msk));
+                let method = done.method.expect("a local method has a name");
+                assert_eq!(done.msk.is_some(), method.derives_keys());
+                self.result = Some((method, done.msk));
                 None
             }
             PeerStep::Failed(_) => None,
@@ -105,10 +106,12 @@ impl Side<LocalAuthenticator> {
             AuthenticatorStep::Request(packet) | AuthenticatorStep::Failed(packet, _) => (&packet).into(),
             AuthenticatorStep::Succeeded(packet, done) => {
                 assert!(self.result.is_none(), "a second success");
-                assert_eq!(done.msk.is_some(), done.method.derives_keys());
-                self.result = Some((done.method, done.msk));
+                let method = done.method.expect("a local method has a name");
+                assert_eq!(done.msk.is_some(), method.derives_keys());
+                self.result = Some((method, done.msk));
                 (&packet).into()
             }
+            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
         }
     }
 

@@ -5,10 +5,9 @@ use crate::addresses::{self, HostKind, POOL};
 use crate::plan::{Layout, Plan, Protection, Setup, Topology, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection,
-    Encapsulation, EsnPolicy, EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal,
-    Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt,
-    StartAction,
+    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,
+    EspCombined, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth, LocalMethod,
+    RemoteAuth, RemoteMethod, RohcConfig, Shunt, StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};
@@ -100,32 +99,25 @@ fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
     let leases = setup.virtual_addrs != VirtualAddrs::No;
     let any = if setup.inner_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let children = setup.children - usize::from(variant.without_last);
+    let local = LocalAuth { id: Some(Identity::Fqdn(name(own))), method: local_method(setup) };
+    let remote =
+        RemoteAuth { id: IdPattern::Exact(Identity::Fqdn(name(peer))), method: remote_method(setup) };
     Connection {
-        name: format!("to{peer}"),
         local_addrs: single(addresses::own(setup, own)),
         remote_addrs,
-        local_port: 500,
-        remote_port: 500,
         proposals: vec![ike_proposal(setup, own)],
-        local: LocalAuth { id: Some(Identity::Fqdn(name(own))), method: local_method(setup) },
-        remote: RemoteAuth { id: IdPattern::Exact(Identity::Fqdn(name(peer))), method: remote_method(setup) },
         children: (0..children).map(|index| Arc::new(child(plan, ends, index, variant))).collect(),
         shunts: if setup.shunts { shunts(setup, ends) } else { vec![] },
         vips: if leases && own > 0 { vec![any] } else { vec![] },
         pools: if leases && is_gateway { vec![POOL.into()] } else { vec![] },
-        encapsulation: Encapsulation::IfNat,
         // A node that kept its state has to detect that its peer lost its own.
         dpd_delay: setup.liveness.then(|| Duration::from_secs(10 + u64::from(variant.ike % 3))),
-        fragmentation: Fragmentation::Yes,
-        path_mtu_probes: false,
         childless: setup.childless.of(own),
         keying_tries: 0,
         unique: setup.unique,
         lifespan: lifespan(setup.ike_life, variant.ike),
         reauth: setup.reauth_of(own),
-        send_cert: SendCert::IfAsked,
-        send_certreq: true,
-        packet_limits: PacketLimits::default(),
+        ..Connection::new(&format!("to{peer}"), local, remote)
     }
 }
 

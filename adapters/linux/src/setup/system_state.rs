@@ -38,6 +38,8 @@ pub struct SystemState {
     netlink: Netlink,
     guard_monitor: GuardMonitor,
     address_monitor: NetworkMonitor,
+    /// Routes, from which source addresses follow.
+    route_monitor: NetworkMonitor,
     tun: u32,
     numbers: RoutingNumbers,
     desired: DesiredState,
@@ -89,6 +91,7 @@ impl SystemState {
             netlink,
             guard_monitor: GuardMonitor::open(desired.guard.table())?,
             address_monitor: NetworkMonitor::addresses()?,
+            route_monitor: NetworkMonitor::routes()?,
             tun: tun.index(),
             numbers,
             desired,
@@ -164,18 +167,18 @@ impl SystemState {
         self.desired.routes.addresses()
     }
 
-    /// Readable when another program has changed the system: the addresses, or the guard.
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.address_monitor.as_fd(), self.guard_monitor.as_fd()]
+    /// Readable when the system has changed: the addresses, the routes, or the guard.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.address_monitor.as_fd(), self.route_monitor.as_fd(), self.guard_monitor.as_fd()]
     }
 
-    /// Reads the changes of other programs. Returns whether the addresses have changed.
+    /// Reads the changes. Returns whether the addresses or routes have changed.
     /// [`reconcile`](Self::reconcile) checks the guard.
     pub(crate) fn read_system_changes(&mut self) -> bool {
         let changed = self.address_monitor.has_changed();
         (self.is_stale, self.addresses_changed) =
             (self.is_stale || changed, self.addresses_changed || changed);
-        changed
+        self.route_monitor.has_changed() || changed
     }
 
     /// The monitor of the guard.

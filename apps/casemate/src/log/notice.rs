@@ -180,7 +180,8 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             (Level::Info, ike_sa(ike), path_mtu(path.remote.ip(), *mtu, *link), Vec::new())
         }
         Event::PathChanged { ike, path, .. } => {
-            (Level::Info, ike_sa(ike), format!("the peer is now at {}", path.remote), Vec::new())
+            let text = format!("the peer is now at {}, this host at {}", path.remote, path.local);
+            (Level::Info, ike_sa(ike), text, Vec::new())
         }
         Event::Fault { fault, path, connection, explanation } => {
             let subject = connection.as_ref().map(|connection| Subject::connection(&connection.name));

@@ -1,22 +1,113 @@
 //! RADIUS: peers are authenticated and sessions recorded by AAA servers.
 //!
 //! [`service`] runs the client of casemate-radius on a thread of its own, because packets of servers are
-//! parsed there; [`link`] leads to it. [`relay`] is the authenticator of an IKE SA that passes EAP packets
-//! on, [`sessions`] has the sessions that servers have accepted.
+//! parsed there; [`RadiusLink`] leads to it. [`relay`] is the authenticator of an IKE SA that passes EAP
+//! packets on, [`sessions`] has the sessions that servers have accepted.
 
-mod link;
 mod relay;
 mod service;
 mod sessions;
 
-pub(crate) use link::{RadiusLink, Report};
 pub(crate) use relay::RelayAuthenticator;
 pub(crate) use service::RadiusService;
 pub(crate) use sessions::Sessions;
 
+use crate::control::signal;
+use casemate_ike::IkeSaId;
+use casemate_radius::{AccessRequest, AccessResponse, AccountingRequest, Dynamic, ErrorCause, ServerId};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Name of a host for Called-Station-Id and Calling-Station-Id, in the notation of strongSwan.
 pub(crate) fn host_id(addr: SocketAddr, with_port: bool) -> String {
     if with_port { format!("{}[{}]", addr.ip(), addr.port()) } else { addr.ip().to_string() }
+}
+
+/// What the event loop asks the thread to do.
+enum Order {
+    Access {
+        request: Box<AccessRequest>,
+        server: Option<ServerId>,
+        ike: IkeSaId,
+        reply: Sender<AccessAnswer>,
+    },
+    Record(Box<AccountingRequest>),
+    Respond {
+        to: SocketAddr,
+        request: Box<Dynamic>,
+        result: Result<(), ErrorCause>,
+    },
+    /// Another thread follows, which alone gets requests of servers.
+    Retire,
+    /// Ends the thread once accounting is answered.
+    End,
+}
+
+/// Answer to an Access-Request.
+pub(crate) enum AccessAnswer {
+    Response(ServerId, Box<AccessResponse>),
+    NoServer,
+}
+
+/// What the event loop has to do.
+pub(crate) enum Report {
+    /// A server has answered for this half-open IKE SA, or none will.
+    Answered(IkeSaId),
+    /// The peer of this IKE SA is accepted.
+    Accepted(IkeSaId, Box<AccessResponse>),
+    /// A server requests the end of sessions.
+    Dynamic(SocketAddr, Box<Dynamic>),
+    /// A line for the log.
+    Problem(String),
+}
+
+/// Access to the thread for authenticators and sessions. The thread ends when there is none any more.
+#[derive(Clone)]
+pub(crate) struct RadiusLink {
+    orders: Sender<Order>,
+    waker: Arc<UnixStream>,
+    reports: Sender<Report>,
+    ids_have_port: bool,
+}
+
+impl RadiusLink {
+    /// `waker` wakes the thread, `reports` leads to the event loop.
+    fn new(orders: Sender<Order>, waker: UnixStream, reports: Sender<Report>, ids_have_port: bool) -> Self {
+        Self { orders, waker: Arc::new(waker), reports, ids_have_port }
+    }
+
+    /// Sends an Access-Request. The answer arrives on the returned channel, and a report says when.
+    fn authenticate(
+        &self,
+        request: AccessRequest,
+        server: Option<ServerId>,
+        ike: IkeSaId,
+    ) -> Receiver<AccessAnswer> {
+        let (reply, answer) = channel();
+        // A thread that has panicked drops the channel, which counts as no answer.
+        self.order(Order::Access { request: Box::new(request), server, ike, reply });
+        answer
+    }
+
+    /// Sends an Accounting-Request.
+    fn account(&self, request: AccountingRequest) {
+        self.order(Order::Record(Box::new(request)));
+    }
+
+    /// Responds to a request of a server.
+    fn respond(&self, to: SocketAddr, request: Box<Dynamic>, result: Result<(), ErrorCause>) {
+        self.order(Order::Respond { to, request, result });
+    }
+
+    /// Tells the event loop what it has to note.
+    fn report(&self, report: Report) {
+        let _ = self.reports.send(report);
+    }
+
+    fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+        signal(&self.waker);
+    }
 }

@@ -1,7 +1,7 @@
 //! An authenticator that passes EAP packets on to a RADIUS server (RFC 3579).
 
 use super::host_id;
-use super::link::{AccessAnswer, RadiusLink, Report};
+use super::{AccessAnswer, RadiusLink, Report};
 use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS,
 };

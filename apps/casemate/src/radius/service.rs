@@ -1,6 +1,6 @@
 //! The thread of the RADIUS client. Orders and reports go through channels, datagrams through sockets.
 
-use super::link::{AccessAnswer, Order, RadiusLink, Report};
+use super::{AccessAnswer, Order, RadiusLink, Report};
 use crate::control::{Waker, signal};
 use crate::swanctl::{DynamicAuthorization, RadiusConfig};
 use casemate_ike::IkeSaId;

@@ -1,8 +1,8 @@
 //! The sessions that RADIUS servers have accepted: accounting, their longest duration, and their end at the
 //! request of a server.
 
+use super::RadiusLink;
 use super::host_id;
-use super::link::RadiusLink;
 use crate::swanctl::{Accounting, RadiusConfig};
 use casemate::Notice;
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, Path};

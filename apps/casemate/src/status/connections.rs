@@ -24,8 +24,8 @@ pub(crate) enum ConnectionState {
     Waiting,
     /// A packet of the blocked traffic starts the next attempt.
     Trapped,
-    /// Only the peer can start it, because the connection has no single remote address, or EAP authenticates the
-    /// peer.
+    /// Only the peer can start it, because the connection has no single remote address, or EAP authenticates
+    /// the peer.
     Passive,
     /// Nothing starts it.
     Down,

@@ -2,6 +2,7 @@
 //! SPIs and reqids.
 
 use super::*;
+use crate::SaPath;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, EspSuite, KeyError, MacAlg, MacKey, Provider,
     Providers, SecretBytes,

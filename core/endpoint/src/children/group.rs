@@ -48,14 +48,6 @@ impl TransportHost {
         let encap_port = outbound.encap.map(|encap| encap.dst_port);
         (outbound.mode == Mode::Transport).then(|| encap_port.into())
     }
-
-    /// Returns this host with the new port of its NAT.
-    pub(super) const fn with_port(self, port: u16) -> Self {
-        match self {
-            Self::Itself => Self::Itself,
-            Self::Encapsulated(_) => Self::Encapsulated(port),
-        }
-    }
 }
 
 /// First address of the remote traffic. With many Child SAs, few share it.
@@ -187,11 +179,11 @@ fn are_configured(negotiated: &[TrafficSelector], configured: &[TrafficSelectorT
     negotiated.iter().all(|one| configured.iter().any(|known| is(one, known)))
 }
 
-/// Adds the policies of a group. The SPI may change, and with a NAT the peer's addresses too, so the
+/// Adds the policies of a group. The SPI may change, and with a NAT or MOBIKE the addresses too, so the
 /// templates then match the reqid only.
 fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<PolicySet, InsertError> {
     let (protocol, mode) = (up.inbound.transform.protocol(), up.inbound.mode);
-    let moves = up.inbound.encap.is_some() || mode == Mode::Transport;
+    let moves = up.inbound.encap.is_some() || mode == Mode::Transport || up.connection.may_move();
     let template = |sa: &SaParams| Template {
         protocol,
         mode,

@@ -1,5 +1,5 @@
-//! Installation of traps, and updates of their local addresses: a `dynamic` local selector is the source
-//! address towards the peer.
+//! Installation of traps, and changes of the addresses of this host: a `dynamic` local selector is the source
+//! address towards the peer, and IKE SAs with MOBIKE move.
 
 use super::Endpoint;
 use crate::policy::SpdWriter;
@@ -18,11 +18,13 @@ use core::time::Duration;
 const ADDR_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of unconditional address updates, because a host may miss notifications.
 const ADDR_UPDATE_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest pause after an update that a report caused. A router may change many routes in a second.
+const ADDR_FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 impl Endpoint {
     /// Reports that addresses or routes of the host have changed. The next call of
-    /// [`handle_timeouts`](Self::handle_timeouts) updates the traps. Without this report they are updated
-    /// within a second of [`Routes::may_have_changed`].
+    /// [`handle_timeouts`](Self::handle_timeouts) updates the traps and moves the SAs. Without this report it
+    /// happens within a second of [`Routes::may_have_changed`].
     pub fn routes_changed(&mut self) {
         self.next_addr_check = self.next_addr_check.map(|_| casemate_sa::Instant::ZERO);
         self.last_addr_update = None;
@@ -37,8 +39,8 @@ impl Endpoint {
         self.handle_timeouts(context);
     }
 
-    /// Updates the traps if it is time.
-    pub(super) fn update_trap_addrs(&mut self, context: &Context<'_>) {
+    /// Updates the traps and moves the SAs if it is time.
+    pub(super) fn follow_addrs(&mut self, context: &mut Context<'_>) {
         if self.next_addr_check.is_none_or(|at| at > context.now) {
             return;
         }
@@ -49,12 +51,29 @@ impl Endpoint {
         if is_recent && !has_changed {
             return;
         }
+        if self.last_addr_update.is_none()
+            && let Some(at) = self.addrs_followed_at.map(|at| at.after(ADDR_FOLLOW_PAUSE))
+            && at > context.now
+        {
+            self.next_addr_check = Some(at);
+            return;
+        }
+        self.addrs_followed_at = Some(context.now);
         let Self { traps, datapath, notices, .. } = self;
         let failures = traps.update_addrs(&mut SpdWriter { datapath, notices }, context.routes);
         // A rejected trap is tried again the next time.
         self.last_addr_update = failures.is_empty().then_some(context.now);
         for (TrapSpec { connection, child, .. }, error) in failures {
             self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
+        }
+        self.with_ike(|ike, host| ike.addresses_changed(host, context));
+    }
+
+    /// Begins the checks if an SA may have to move.
+    pub(super) fn schedule_addr_check(&mut self, context: &Context<'_>) {
+        if self.ike.may_move() {
+            let at = context.now.after(ADDR_CHECK_INTERVAL);
+            self.next_addr_check = Some(self.next_addr_check.unwrap_or(at));
         }
     }
 

@@ -51,3 +51,12 @@ impl Routes for NoRoutes {
         None
     }
 }
+
+/// One source address on every route; `None` without routes.
+pub(crate) struct OneSource(pub(crate) Option<IpAddr>);
+
+impl Routes for OneSource {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        self.0
+    }
+}

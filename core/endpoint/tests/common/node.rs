@@ -1,7 +1,7 @@
 //! Two connected endpoints in virtual time.
 #![allow(clippy::panic, reason = "a test may fail")]
 
-use super::{NoRoutes, OWN, PEER, only, send};
+use super::{OWN, OneSource, PEER, only, send};
 use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
@@ -10,6 +10,7 @@ use casemate_ike::{IkeSettings, Path, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Limits};
 use casemate_test_support::TestRng;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Node {
     pub(crate) now: Instant,
     /// The pre-shared key.
     pub(crate) secret: &'static [u8],
+    /// The source address on every route.
+    pub(crate) source: Option<IpAddr>,
     rng: TestRng,
 }
 
@@ -42,7 +45,8 @@ impl Node {
         let endpoint = Endpoint::new(datapath, settings);
         let is_peer = connection.local_addrs == only(PEER);
         let rng = TestRng::new(if is_peer { 2 } else { 1 });
-        let mut node = Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", rng };
+        let mut node =
+            Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", source: None, rng };
         node.configure(vec![connection]);
         node
     }
@@ -60,7 +64,7 @@ impl Node {
             rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(self.secret)),
-            routes: &NoRoutes,
+            routes: &OneSource(self.source),
         };
         act(&mut self.endpoint, &mut context)
     }

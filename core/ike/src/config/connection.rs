@@ -13,7 +13,8 @@ use casemate_sa::AddrRange;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-/// Name in [`Connection::pools`] of the addresses that an AAA server assigns, as in strongSwan. No pool has it.
+/// Name in [`Connection::pools`] of the addresses that an AAA server assigns, as in strongSwan. No pool has
+/// it.
 pub const SERVER_POOL: &str = "radius";
 
 /// UDP port of IKE (RFC 7296 section 2).
@@ -51,6 +52,9 @@ pub struct Connection {
     /// Names of the pools for the virtual addresses that the peer requests. [`SERVER_POOL`] stands for those
     /// that an AAA server has assigned.
     pub pools: Vec<String>,
+    /// Whether the SAs may move to other addresses, if the peer supports that (MOBIKE, RFC 4555).
+    #[cfg(feature = "mobike")]
+    pub mobike: bool,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -94,8 +98,9 @@ impl Connection {
         !self.children.is_empty() || self.shunts.is_empty()
     }
 
-    /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs, and
-    /// otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
+    /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs,
+    /// without MOBIKE, and otherwise with the defaults of `swanctl.conf`. Change the fields that should
+    /// differ.
     ///
     /// The IKE SA is rekeyed every four hours.
     pub fn new(name: &str, local: LocalAuth, remote: RemoteAuth) -> Self {
@@ -112,6 +117,8 @@ impl Connection {
             shunts: Vec::new(),
             vips: Vec::new(),
             pools: Vec::new(),
+            #[cfg(feature = "mobike")]
+            mobike: false,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
@@ -165,6 +172,16 @@ impl Connection {
     pub const fn is_started_by_peer(&self) -> bool {
         matches!(self.remote.method, RemoteMethod::Eap(_))
             && !matches!(self.local.method, LocalMethod::Eap(_))
+    }
+
+    /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never
+    /// do.
+    pub const fn may_move(&self) -> bool {
+        #[cfg(feature = "mobike")]
+        let may_move = self.mobike;
+        #[cfg(not(feature = "mobike"))]
+        let may_move = false;
+        may_move
     }
 
     /// Whether another sequence of requests follows after `sequences` without a response.

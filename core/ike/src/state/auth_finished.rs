@@ -103,6 +103,14 @@ impl AuthSent {
             peer,
             nat: init.nat,
             dynamic_addrs,
+            #[cfg(feature = "mobike")]
+            mobike: crate::mobike::Mobike::negotiated(
+                &common.connection,
+                content,
+                init.nat,
+                init.peer.nat_traversal,
+                Role::Initiator,
+            ),
             leased,
             assigned,
             children,

@@ -104,6 +104,8 @@ impl AuthSent {
         let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
         let vips = config_payload::addrs_to_request(&connection.vips, known);
         let token = step.crash_token(common.spis());
+        #[cfg(feature = "mobike")]
+        let (path, routes) = (common.path, step.context.routes);
         let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
@@ -120,6 +122,8 @@ impl AuthSent {
                 out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;
             }
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
+            #[cfg(feature = "mobike")]
+            crate::mobike::write_support(&connection, path, init.peer.nat_traversal, routes, out)?;
             config_payload::write_request(&vips, out)?;
             first_child.as_ref().map_or(Ok(()), |first_child| first_child.write(None, out))
         });

@@ -1,9 +1,11 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
+use super::auth_accepted::Authentic;
 use super::config_payload::LeasedConfig;
-use super::half_open::{Authentic, Progress, check_childless};
+use super::half_open::Progress;
 use super::init_response::authorities;
 use super::select_connection::by_identity;
+use super::select_connection::check_childless;
 use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::{EapSession, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};

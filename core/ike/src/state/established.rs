@@ -13,12 +13,12 @@ use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
 use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, Path, PeerFault, StateFault};
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_sa::{Instant, Mode};
+use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, FaultResponse, NotifyType};
 use core::net::IpAddr;
 use core::time::Duration;
@@ -36,6 +36,9 @@ pub(crate) struct SaContents {
     /// Configuration that the peer assigned to this host.
     pub(crate) assigned: AssignedConfig,
     pub(crate) children: Vec<ChildSa>,
+    /// MOBIKE, if both sides support it.
+    #[cfg(feature = "mobike")]
+    pub(crate) mobike: Option<Box<crate::mobike::Mobike>>,
     /// Search for the path MTU.
     pub(crate) path_search: PathSearch,
     /// Queued tasks.
@@ -201,10 +204,13 @@ impl Established {
     ) -> State {
         self.note_received(common, meta.path, step);
         let done = request.and_then(|request| match request.exchange {
+            // Packets would go to an address at which the peer may not be.
+            #[cfg(feature = "mobike")]
+            ExchangeType::CREATE_CHILD_SA if self.awaits_route_check() => Err(StateFault::Busy.into()),
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }
-            ExchangeType::INFORMATIONAL => self.on_informational(common, &request.content, step),
+            ExchangeType::INFORMATIONAL => self.on_informational(common, &request, step),
             _ => Err(StateFault::WrongExchange.into()),
         });
         match done {
@@ -238,6 +244,8 @@ impl Established {
             return State::Established(self);
         }
         let answered = self.channel.window.response_received();
+        #[cfg(feature = "mobike")]
+        self.move_to_answering_path(common, meta.path, step);
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
                 return self.close_or_hand_over(
@@ -264,6 +272,18 @@ impl Established {
                     prober.start(&mut self, request, sent_at, common, step);
                 }
             }
+            #[cfg(feature = "mobike")]
+            Some(Pending::UpdateAddresses { path, cookie }) => {
+                if let Ok(content) = &response {
+                    self.on_update_response(common, path, cookie, content, step);
+                }
+            }
+            #[cfg(feature = "mobike")]
+            Some(Pending::CheckRoute { path, cookie }) => {
+                if let Ok(content) = &response {
+                    self.on_route_check_response(common, path, cookie, content, step);
+                }
+            }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -274,22 +294,6 @@ impl Established {
     fn is_fatal(&self, response: &IncomingMessage<'_>) -> bool {
         let is_ending = matches!(self.pending, Some(Pending::DeleteIke(_)));
         !is_ending && response.content.has_notify(NotifyType::INVALID_SYNTAX)
-    }
-
-    /// Handles the arrival of an authentic message.
-    fn note_received(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
-        let now = step.context.now;
-        self.traffic.note_message(now);
-        self.timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
-        // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
-        // behind a NAT itself does not follow.
-        let NatStatus { local, remote, .. } = self.contents.nat;
-        if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
-            let before = core::mem::replace(&mut common.path, path).remote.ip();
-            let children = self.children().iter().map(|child| child.id).collect();
-            step.event(Event::PathChanged { ike: common.id, children, path });
-            self.peer_addr_changed(before, path.remote.ip(), step);
-        }
     }
 
     /// Starts queued tasks until a request is outstanding.
@@ -342,6 +346,12 @@ impl Established {
                 step.effect(Effect::Reauthenticated(origin));
                 Ok(None)
             }
+            #[cfg(feature = "mobike")]
+            Task::UpdateAddresses => self.request_update(common, step),
+            #[cfg(feature = "mobike")]
+            Task::CheckRoute => self.request_route_check(common, step),
+            #[cfg(feature = "mobike")]
+            Task::Liveness if self.updates_to_check_liveness() => self.request_update(common, step),
             Task::Liveness => {
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
@@ -364,33 +374,5 @@ impl Established {
     pub(super) fn busy_retry_at(step: &mut Step<'_, '_>) -> Instant {
         let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
         step.context.now.after(wait)
-    }
-}
-
-impl Established {
-    /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
-    /// traffic selector, so Child SAs in transport mode are rekeyed.
-    pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {
-        if before == now {
-            return;
-        }
-        self.path_probe = PathProbe::None;
-        self.contents.path_search.restart(step.context.now);
-        self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
-        self.contents
-            .dynamic_addrs
-            .remote
-            .iter_mut()
-            .filter(|end| **end == before)
-            .for_each(|end| *end = now);
-        let is_bound =
-            |child: &&ChildSa| child.stage == Stage::Installed && child.agreed.mode == Mode::Transport;
-        let bound: Vec<ChildId> = self.children().iter().filter(is_bound).map(|child| child.id).collect();
-        // The peer may move often while a request is outstanding, so the queue holds each Child SA once.
-        for id in bound {
-            if !self.tasks.iter().any(|task| matches!(task, Task::RekeyChild(queued) if *queued == id)) {
-                self.tasks.push_back(Task::RekeyChild(id));
-            }
-        }
     }
 }

@@ -66,6 +66,10 @@ impl Established {
     pub(crate) fn adopt_contents(&mut self, common: &mut SaCommon, contents: SaContents, path: Path) {
         common.path = path;
         self.provisional = None;
+        #[cfg(feature = "mobike")]
+        {
+            (self.contents.mobike, self.contents.nat) = (contents.mobike, contents.nat);
+        }
         let SaContents { leased, assigned, children, path_search, tasks, .. } = contents;
         self.contents.leased.extend(leased);
         self.contents.assigned = assigned;
@@ -97,6 +101,8 @@ impl SaContents {
             peer: self.peer.clone(),
             nat: self.nat,
             dynamic_addrs: self.dynamic_addrs.clone(),
+            #[cfg(feature = "mobike")]
+            mobike: self.mobike.clone(),
             leased: Vec::new(),
             assigned: AssignedConfig::default(),
             children: Vec::new(),

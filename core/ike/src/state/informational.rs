@@ -6,7 +6,7 @@ use super::tasks::Pending;
 use crate::child_sa::{ChildSa, ChildSpi, Stage};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
-use crate::state::{Established, SaCommon, Task};
+use crate::state::{Established, IncomingMessage, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, PeerFault, StateFault};
 use alloc::vec::Vec;
@@ -50,10 +50,11 @@ impl Established {
     /// Responds to a request. Returns the reason if the IKE SA has ended.
     pub(super) fn on_informational(
         &mut self,
-        common: &SaCommon,
-        content: &Content<'_>,
+        common: &mut SaCommon,
+        request: &IncomingMessage<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<DownReason>, PeerFault> {
+        let content = &request.content;
         let deletes_ike = content.deletes.iter().any(|delete| delete.protocol() == ProtocolId::IKE);
         let failed = content.has_notify(NotifyType::AUTHENTICATION_FAILED);
         if deletes_ike || failed {
@@ -76,15 +77,21 @@ impl Established {
         }
         #[cfg(feature = "eap")]
         self.limit_authentication(content, step);
+        #[cfg(feature = "mobike")]
+        let answer = self.answer_mobike(common, content, request.path, step)?;
         let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);
         // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.
         let named = deleted.iter().filter(|child| child.stage != Stage::Closing);
         let spis: Vec<_> = named.map(|child| child.inbound_spi).collect();
-        let sent = self
-            .channel
-            .send_response(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&spis, out));
+        let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, step, &|out| {
+            #[cfg(feature = "mobike")]
+            answer.write(out)?;
+            write_deletes(&spis, out)
+        });
         sent.map_err(|_| StateFault::Provider)?;
+        #[cfg(feature = "mobike")]
+        self.apply_mobike(common, answer, request.path, step);
         for DeletedChild { id, stage, .. } in deleted {
             // The peer may know before this host which of two simultaneous exchanges made the redundant Child
             // SA.

@@ -45,6 +45,9 @@ pub(crate) struct PeerFeatures {
     pub(crate) hashes: Vec<u16>,
     pub(crate) fragments: bool,
     pub(crate) childless: bool,
+    /// Whether the peer detects NATs.
+    #[cfg(feature = "mobike")]
+    pub(crate) nat_traversal: bool,
     /// Certification authorities that the peer trusts.
     pub(crate) authorities: Vec<AuthorityHash>,
 }
@@ -55,6 +58,9 @@ impl PeerFeatures {
             hashes: announced_hashes(content),
             fragments: content.has_notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
             childless: content.has_notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED),
+            #[cfg(feature = "mobike")]
+            nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
+                && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
             authorities: authorities(content),
         }
     }

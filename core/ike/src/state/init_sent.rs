@@ -6,7 +6,7 @@ use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
 use crate::context::{Retransmitted, Step};
 use crate::keymat::{Nonces, SaKeys};
-use crate::nat::{NatDetection, NatStatus, PREFERS_UDP, detect};
+use crate::nat::{NatDetection, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
 use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
 use crate::transport::{
@@ -226,7 +226,7 @@ impl InitSent {
             }
             None => match self.accept(common, header, bytes, path, content, step) {
                 Ok((channel, init)) => {
-                    switch_to_natt_port(common, init.nat, step);
+                    switch_to_natt_port(common, &init, step);
                     return AuthSent::begin(common, channel, init, self.child_requests, self.sequences, step);
                 }
                 Err(fault) => Err(fault),
@@ -355,10 +355,14 @@ impl InitSent {
     }
 }
 
-/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23).
-fn switch_to_natt_port(common: &mut SaCommon, nat: NatStatus, step: &Step<'_, '_>) {
+/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23), or if a later path may have one (RFC 4555
+/// section 3.3).
+fn switch_to_natt_port(common: &mut SaCommon, init: &InitExchange, step: &Step<'_, '_>) {
     let port = step.shared.settings.natt_port;
-    if nat.any() && common.path.local.port() != port {
+    let switches = init.nat.any();
+    #[cfg(feature = "mobike")]
+    let switches = switches || common.connection.mobike && init.peer.nat_traversal;
+    if switches && common.path.local.port() != port {
         common.path.local.set_port(port);
         common.path.remote.set_port(port);
     }

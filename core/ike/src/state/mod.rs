@@ -8,9 +8,12 @@
 //! end of another SA) is an [`Effect`](crate::engine::effects::Effect), which the engine runs after the
 //! transition.
 
+#[cfg(feature = "mobike")]
+mod address_update;
+#[cfg(feature = "mobike")]
+mod addresses;
+mod auth_accepted;
 mod auth_finished;
-#[cfg(feature = "eap")]
-mod auth_lifetime;
 mod auth_sent;
 mod config_payload;
 mod create_child;
@@ -27,6 +30,7 @@ mod informational;
 mod init_response;
 mod init_sent;
 mod path_probe;
+mod peer_address;
 mod queries;
 mod rekey;
 mod retry;
@@ -50,6 +54,8 @@ pub(crate) use auth_sent::AuthSent;
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
+#[cfg(feature = "mobike")]
+pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};

@@ -6,6 +6,8 @@
 use super::rekey::PendingRekey;
 use super::timers::Timer;
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
+#[cfg(feature = "eap")]
+use crate::config::Lookup;
 use crate::config::{ChildConfig, Lifespan};
 use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
@@ -25,6 +27,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: u8 = 5;
 /// Lifetime after which an SA counts as stable. An SA that ends sooner may end soon again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
+/// Shortest lifetime that is respected. A peer that announces less does not make this host start without
+/// pause.
+#[cfg(feature = "eap")]
+const SHORTEST_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Time of the next attempt after `attempts` consecutive ones. Each pause is twice as long as the one before.
 /// A random part of up to its length is added, so that two peers rarely start together.
@@ -55,6 +61,21 @@ pub(super) fn reauth_at(common: &SaCommon, step: &mut Step<'_, '_>) -> Option<In
         Role::Responder => tenth.min(over).checked_div(2).unwrap_or_default(),
     };
     Some(step.context.now.after(time.saturating_sub(early).saturating_add(later)))
+}
+
+/// Data of AUTH_LIFETIME (RFC 4478) for the peer: seconds until it must have reauthenticated. `None` if this
+/// host does not demand it, or can start the new IKE SA itself.
+#[cfg(feature = "eap")]
+pub(super) fn announced_lifetime(common: &SaCommon, step: &Step<'_, '_>) -> Option<[u8; 4]> {
+    let time = common.connection.reauth?;
+    // The IKE SA is closed up to a tenth earlier than configured.
+    let least = time.saturating_sub(time.checked_div(10).unwrap_or_default());
+    match common.connection.path(Lookup::Cached, step.context.routes) {
+        Err(error) if error.is_final() => {
+            Some(u32::try_from(least.as_secs()).unwrap_or(u32::MAX).to_be_bytes())
+        }
+        _ => None,
+    }
 }
 
 /// Reason for the end of an SA, and which side closed it.
@@ -91,6 +112,22 @@ impl EndCause {
 }
 
 impl Established {
+    /// Reauthenticates before the end of the lifetime that a message of the peer announces: in the second
+    /// tenth before it, at a random time.
+    #[cfg(feature = "eap")]
+    pub(super) fn limit_authentication(&mut self, content: &Content<'_>, step: &mut Step<'_, '_>) {
+        let announced = content
+            .notify(casemate_wire::ike::NotifyType::AUTH_LIFETIME)
+            .and_then(|notify| notify.data.as_array());
+        let Some(announced) = announced else { return };
+        let lifetime = Duration::from_secs(u32::from_be_bytes(*announced).into()).max(SHORTEST_LIFETIME);
+        let tenth = lifetime.checked_div(10).unwrap_or_default();
+        let early = tenth.saturating_add(random_below(step.context.rng, tenth));
+        let at = step.context.now.after(lifetime.saturating_sub(early));
+        let before = self.timers.get(Timer::Reauthenticate);
+        self.timers.set(Timer::Reauthenticate, Some(before.map_or(at, |before| before.min(at))));
+    }
+
     /// Restarts a Child SA that ended, if its configuration asks for that and no other Child SA has replaced
     /// it.
     pub(super) fn restart_child(&mut self, ended: &ChildSa, end: EndCause, step: &mut Step<'_, '_>) {

@@ -11,7 +11,8 @@ use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern
 use crate::context::Step;
 use crate::engine::connection_table::ConnectionTable;
 use crate::negotiate::IkeSuite;
-use crate::{AuthorityHash, Path, Routes};
+use crate::transport::Content;
+use crate::{AuthorityHash, Path, Routes, StateFault};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -143,4 +144,17 @@ pub(crate) fn by_identity(
     found.sort_unstable_by_key(|(rank, _)| *rank);
     found.dedup_by_key(|(rank, _)| *rank);
     found.into_iter().take(MAX_CANDIDATES).map(|(_, connection)| connection.clone()).collect()
+}
+
+/// Whether the request is for an IKE SA without a Child SA (RFC 6023 section 3).
+pub(super) const fn is_childless(content: &Content<'_>) -> bool {
+    content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none()
+}
+
+/// Checks the request against the policy of the connection.
+pub(super) fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
+    match (connection.childless, is_childless(content)) {
+        (Childless::Never, true) | (Childless::Force, false) => Err(StateFault::ChildlessRefused),
+        _ => Ok(()),
+    }
 }

@@ -3,7 +3,11 @@
 
 use super::create_child::PendingChild;
 use super::rekey::PendingRekey;
+#[cfg(feature = "mobike")]
+use crate::Path;
 use crate::child_sa::ChildRequest;
+#[cfg(feature = "mobike")]
+use crate::mobike::Cookie2;
 use crate::state::Established;
 use crate::{ChildId, DownReason, IkeSaId};
 use alloc::boxed::Box;
@@ -32,6 +36,12 @@ pub(crate) enum Task {
     ProbePath,
     /// Send our token for this IKE SA to the peer (RFC 6290 section 4.3).
     SendCrashToken,
+    /// Tell the peer that the SAs have moved to other addresses (RFC 4555 section 3.5).
+    #[cfg(feature = "mobike")]
+    UpdateAddresses,
+    /// Check that the peer receives at its new address (RFC 4555 section 3.7).
+    #[cfg(feature = "mobike")]
+    CheckRoute,
 }
 
 impl Task {
@@ -71,6 +81,18 @@ pub(crate) enum Pending {
     DeleteIke(DownReason),
     Liveness,
     SendCrashToken,
+    #[cfg(feature = "mobike")]
+    UpdateAddresses {
+        /// Where the request was sent first.
+        path: Path,
+        cookie: Cookie2,
+    },
+    #[cfg(feature = "mobike")]
+    CheckRoute {
+        /// Where the request was sent first.
+        path: Path,
+        cookie: Cookie2,
+    },
     /// The request that a path MTU probe will repeat.
     PathProbe {
         sent_at: Instant,
@@ -82,6 +104,8 @@ impl Pending {
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
+            #[cfg(feature = "mobike")]
+            Self::UpdateAddresses { .. } | Self::CheckRoute { .. } => ExchangeType::INFORMATIONAL,
             Self::DeleteChild { .. }
             | Self::DeleteIke(_)
             | Self::Liveness

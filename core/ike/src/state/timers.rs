@@ -133,6 +133,8 @@ impl Established {
                         let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
                         return self.close_or_hand_over(common, reason, step);
                     }
+                    #[cfg(feature = "mobike")]
+                    self.try_other_paths(common, step);
                     self.replace_if_forgotten(common, step);
                 }
                 Timer::Expire => {

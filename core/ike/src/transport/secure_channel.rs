@@ -223,6 +223,14 @@ impl SecureChannel {
         let _ = self.send_response(common, exchange, step, &|out| out.notify(&Notify::new(kind, data)));
     }
 
+    /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn resend(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let (now, retransmission) = (step.context.now, step.shared.settings.retransmission);
+        let datagrams = self.window.resend(now, &retransmission, step.context.rng).to_vec();
+        step.send(common.path, &datagrams);
+    }
+
     /// Retransmits the outstanding request if that is due.
     pub(crate) fn retransmit(
         &mut self,

@@ -137,6 +137,26 @@ impl Window {
         self.responses.clear();
     }
 
+    /// The datagrams of the outstanding request.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn outstanding_datagrams(&self) -> &[Vec<u8>] {
+        self.outstanding.as_ref().map_or(&[], |request| &request.datagrams)
+    }
+
+    /// Begins the retransmission of the outstanding request again, on another path. Returns its datagrams.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn resend(
+        &mut self,
+        now: Instant,
+        retransmission: &Retransmission,
+        rng: &mut dyn Rng,
+    ) -> &[Vec<u8>] {
+        if let Some(request) = &mut self.outstanding {
+            (request.tries, request.due) = (0, now.after(retransmission.wait(0, rng)));
+        }
+        self.outstanding_datagrams()
+    }
+
     /// Notes that the response has arrived. Returns the request.
     pub(crate) fn response_received(&mut self) -> Option<AnsweredRequest> {
         self.responses.clear();

@@ -16,6 +16,8 @@ mod first_request;
 mod first_response;
 mod forge;
 mod fragments;
+#[cfg(feature = "mobike")]
+mod mobike;
 mod nat_transport;
 #[path = "../pair/mod.rs"]
 mod pair;

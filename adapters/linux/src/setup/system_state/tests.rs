@@ -115,7 +115,7 @@ impl Host {
     /// Waits until the kernel reports a change of addresses, which may take a moment.
     fn wait_for_address_change(&mut self) {
         let mut ready = [false];
-        let [addresses, _] = self.state.descriptors();
+        let [addresses, _, _] = self.state.descriptors();
         crate::sys::poll_readable(&[addresses], &mut ready, Duration::from_secs(5)).unwrap();
         assert_eq!(ready, [true], "no message about a change of addresses");
         assert!(self.state.read_system_changes());
@@ -381,7 +381,7 @@ fn a_removed_filter_is_reinstalled_with_the_next_change() {
 
 /// Makes the receive buffer of the guard monitor so small that a few messages overflow it.
 fn lose_messages(host: &Host) {
-    let [_, watch] = host.state.descriptors();
+    let [_, _, watch] = host.state.descriptors();
     crate::sys::set_option(watch, libc::SOL_SOCKET, libc::SO_RCVBUF, 0).unwrap();
 }
 

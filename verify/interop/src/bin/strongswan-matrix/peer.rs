@@ -148,6 +148,11 @@ impl Side {
         self.link(family, 2)
     }
 
+    /// Returns another IPv4 address of the side on the wire, to which it may move.
+    pub(crate) fn moved(self) -> String {
+        self.link(Family::V4, 77)
+    }
+
     /// Returns the address of the router towards the side.
     pub(crate) fn router(self, family: Family) -> String {
         self.link(family, 1)

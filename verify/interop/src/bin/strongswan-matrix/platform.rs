@@ -44,6 +44,11 @@ pub(crate) trait Platform {
     /// Disconnects devices that must outlive the router.
     fn disconnect(&self, router: &Netns);
 
+    /// Runs lines of `ip -batch`, if the platform is a namespace.
+    fn configure(&self, _lines: &str) -> Result<()> {
+        Err(Error::new("the addresses of this platform do not change"))
+    }
+
     /// Runs `probe ARGUMENTS` to its end, or an equivalent.
     fn probe(&self, arguments: &[&str]) -> Result<Output>;
 
@@ -147,6 +152,10 @@ impl Platform for NamespacePlatform {
     }
 
     fn disconnect(&self, _: &Netns) {}
+
+    fn configure(&self, lines: &str) -> Result<()> {
+        self.netns.ip(lines)
+    }
 
     fn probe(&self, arguments: &[&str]) -> Result<Output> {
         run(&self.netns, RUN_LIMIT, &self.probe, arguments)

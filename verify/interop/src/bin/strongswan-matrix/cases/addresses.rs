@@ -129,13 +129,23 @@ pub(super) fn add_nat(cases: &mut Vec<Case>, initiator: Side) {
     let mut plan = behind(initiator);
     plan.connection_of(initiator, "dpd_delay", "1s");
     cases.push(Case::new("nat/mapping-changes", plan, |testbed| {
-        translate(testbed, &PORTS)?;
-        testbed.establish()?;
-        testbed.traffic(Family::V4)?;
-        translate(testbed, &OTHER_PORTS)?;
-        testbed.wait_until(FOLLOW_LIMIT, |testbed| expect_seen_at(testbed, &OTHER_PORTS))?;
-        testbed.traffic(Family::V4)
+        establish_behind_nat(testbed)?;
+        change_mapping(testbed)
     }));
+}
+
+/// Sets up an SA from behind a NAT.
+pub(super) fn establish_behind_nat(testbed: &mut Testbed) -> Result<()> {
+    translate(testbed, &PORTS)?;
+    testbed.establish()
+}
+
+/// Changes the mapping of the NAT, and sends traffic once the responder has followed.
+pub(super) fn change_mapping(testbed: &mut Testbed) -> Result<String> {
+    testbed.traffic(Family::V4)?;
+    translate(testbed, &OTHER_PORTS)?;
+    testbed.wait_until(FOLLOW_LIMIT, |testbed| expect_seen_at(testbed, &OTHER_PORTS))?;
+    testbed.traffic(Family::V4)
 }
 
 /// Plan in which the responder does not know the address of the initiator.

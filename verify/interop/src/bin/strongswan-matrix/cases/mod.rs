@@ -8,6 +8,7 @@ mod eap;
 mod eap_tls;
 mod hosts;
 mod kernel;
+mod mobike;
 mod negotiation;
 mod rekey;
 mod select;
@@ -96,6 +97,7 @@ pub(crate) fn all() -> Vec<Case> {
             eap_tls::add,
             hosts::add,
             kernel::add,
+            mobike::add,
             addresses::add_nat,
             negotiation::add,
             negotiation::add_algorithms,

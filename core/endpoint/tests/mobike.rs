@@ -1,0 +1,105 @@
+//! A host moves from IPv4 to IPv6 (MOBIKE, RFC 4555), and its SAs in the data path move with it: keys,
+//! sequence numbers, replay windows and counters stay.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod common;
+
+use casemate_datapath::{Direction, DropReason};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection};
+use casemate_sa::{AddrRange, Spi};
+use common::node::{Node, connection, exchange_messages};
+use common::packets::{protect, receive};
+use common::{OWN, PEER};
+use std::net::IpAddr;
+
+const MOVED: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
+const PEER_V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2];
+
+/// A client with any address, and its gateway with an address of each IP version.
+fn established() -> [Node; 2] {
+    let v6 = AddrPattern::Range(AddrRange::single(PEER_V6.into()));
+    let mut client = connection(OWN, PEER, ChildConfig::new("all"));
+    let mut gateway = connection(PEER, OWN, ChildConfig::new("all"));
+    client.local_addrs = vec![AddrPattern::Any];
+    client.remote_addrs.push(v6.clone());
+    gateway.local_addrs.push(v6);
+    gateway.remote_addrs = vec![AddrPattern::Any];
+    let node = |connection| Node::new(Connection { mobike: true, ..connection });
+    let mut nodes = [node(client), node(gateway)];
+    nodes[1].reseed(7);
+    nodes[0].source = Some(OWN.into());
+    nodes[0].act(|endpoint, context| {
+        let connection = endpoint.ike().connections()[0].clone();
+        endpoint.initiate(&connection, connection.children.first(), context).unwrap();
+    });
+    exchange_messages(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
+    nodes
+}
+
+/// SPI, packets and bytes of each SA.
+fn counters(node: &Node) -> Vec<(Spi, u64, u64)> {
+    node.endpoint.datapath().sas().map(|sa| (sa.spi, sa.meter.packets, sa.meter.bytes)).collect()
+}
+
+fn addrs(node: &Node, direction: Direction) -> (IpAddr, IpAddr) {
+    let sa = node.endpoint.datapath().sas().find(|sa| sa.id.direction() == direction).unwrap();
+    (sa.src, sa.dst)
+}
+
+/// The sequence number in an ESP packet behind a header of this length.
+fn sequence(packet: &[u8], header: usize) -> u32 {
+    u32::from_be_bytes(packet[header + 4..header + 8].try_into().unwrap())
+}
+
+#[test]
+fn sas_move_to_the_other_ip_version_and_keep_their_state() {
+    let mut nodes = established();
+    let [client, gateway] = &mut nodes;
+    let early: Vec<Vec<u8>> = (0..3).map(|_| protect(client, OWN, PEER)).collect();
+    early[..2].iter().for_each(|packet| assert_eq!(receive(gateway, packet), None));
+    let back = protect(gateway, PEER, OWN);
+    assert_eq!(receive(client, &back), None);
+    let before = nodes.each_ref().map(counters);
+
+    nodes[0].source = Some(MOVED.into());
+    nodes[0].endpoint.routes_changed();
+    exchange_messages(&mut nodes);
+    assert_eq!(nodes.each_ref().map(counters), before);
+    let (here, there) = (IpAddr::from(MOVED), IpAddr::from(PEER_V6));
+    for (node, out) in nodes.iter().zip([(here, there), (there, here)]) {
+        assert_eq!(addrs(node, Direction::Outbound), out);
+        assert_eq!(addrs(node, Direction::Inbound), (out.1, out.0));
+    }
+
+    let [client, gateway] = &mut nodes;
+    let late = protect(client, OWN, PEER);
+    assert_eq!((late[0] >> 4, sequence(&late, 40)), (6, sequence(&early[2], 20) + 1));
+    assert_eq!(receive(gateway, &late), None);
+    assert_eq!(receive(gateway, &late), Some(DropReason::Replay), "the replay window stays");
+    // A packet that was on its way to the former address has no SA there.
+    assert_eq!(receive(gateway, &early[2]), Some(DropReason::NoSa));
+    let back = protect(gateway, PEER, OWN);
+    assert_eq!((back[0] >> 4, receive(client, &back)), (6, None));
+}
+
+/// Without MOBIKE nothing moves.
+#[test]
+fn sas_stay_without_mobike() {
+    let mut nodes = established();
+    nodes[0].act(|endpoint, context| {
+        let connection = (*endpoint.ike().connections()[0]).clone();
+        let connection = Connection { mobike: false, ..connection };
+        endpoint.configure(vec![connection.into()], &[], context).unwrap();
+    });
+    exchange_messages(&mut nodes);
+    nodes[0].act(|endpoint, context| {
+        let connection = endpoint.ike().connections()[0].clone();
+        endpoint.initiate(&connection, connection.children.first(), context).unwrap();
+    });
+    exchange_messages(&mut nodes);
+    nodes[0].source = Some(MOVED.into());
+    nodes[0].endpoint.routes_changed();
+    exchange_messages(&mut nodes);
+    assert_eq!(addrs(&nodes[0], Direction::Outbound), (OWN.into(), PEER.into()));
+}

@@ -1,0 +1,235 @@
+//! MOBIKE in an established IKE SA: what both roles share (RFC 4555 sections 3.5 to 3.9).
+
+use super::established::Phase;
+use super::tasks::Pending;
+use crate::context::Step;
+use crate::mobike::{self, Cookie2, Mobike};
+use crate::nat::{NatDetection, NatStatus, detect};
+use crate::state::{Established, IkeSa, SaCommon, State, Task};
+use crate::transport::Content;
+use crate::{Event, Path, StateFault};
+use alloc::vec::Vec;
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
+
+/// What the response to an INFORMATIONAL request says of MOBIKE, and what it changes.
+#[derive(Default)]
+pub(super) struct MobikeAnswer {
+    cookie: Option<Vec<u8>>,
+    detection: Option<NatDetection>,
+    refusal: Option<StateFault>,
+    update: Option<AddressUpdate>,
+}
+
+/// An accepted UPDATE_SA_ADDRESSES.
+struct AddressUpdate {
+    path: Path,
+    nat: Option<NatStatus>,
+}
+
+impl MobikeAnswer {
+    pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        match self.refusal {
+            Some(StateFault::UnexpectedNat) => {
+                out.notify(&Notify::new(NotifyType::UNEXPECTED_NAT_DETECTED, &[]))?;
+            }
+            Some(_) => out.notify(&Notify::new(NotifyType::UNACCEPTABLE_ADDRESSES, &[]))?,
+            None => self.detection.iter().try_for_each(|detection| detection.write(out))?,
+        }
+        self.cookie.iter().try_for_each(|cookie| out.notify(&Notify::new(NotifyType::COOKIE2, cookie)))
+    }
+}
+
+impl IkeSa {
+    /// Handles a change of the addresses or routes of this host.
+    pub(crate) fn addresses_changed(mut self, step: &mut Step<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.addresses_changed(&mut self.common, step);
+        }
+        self.start_next_task(step)
+    }
+
+    /// Whether this host decides which addresses the SAs use.
+    pub(crate) fn decides_addresses(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.mobike().is_some_and(|mobike| mobike.decides))
+    }
+}
+
+impl Established {
+    pub(super) fn mobike(&self) -> Option<&Mobike> {
+        self.contents.mobike.as_deref()
+    }
+
+    /// Whether the peer has not proved yet that it receives at its new address.
+    pub(super) fn is_unverified(&self) -> bool {
+        self.mobike().is_some_and(|mobike| mobike.is_unverified)
+    }
+
+    /// Whether the peer has chosen an address and not proved yet that it receives there.
+    pub(super) fn awaits_route_check(&self) -> bool {
+        self.mobike().is_some_and(|mobike| mobike.is_unverified && !mobike.decides)
+    }
+
+    /// Decides what an INFORMATIONAL request that arrived on `path` changes.
+    pub(super) fn answer_mobike(
+        &mut self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        path: Path,
+        step: &Step<'_, '_>,
+    ) -> Result<MobikeAnswer, StateFault> {
+        let mut answer =
+            MobikeAnswer { cookie: mobike::cookie2(content).map(Vec::from), ..MobikeAnswer::default() };
+        let is_open = self.phase == Phase::Open;
+        let Some(mobike) = self.contents.mobike.as_mut().filter(|_| is_open) else { return Ok(answer) };
+        let announced = mobike::announced_addrs(content);
+        let updates = content.has_notify(NotifyType::UPDATE_SA_ADDRESSES) && !mobike.decides;
+        if (updates || announced.is_some()) && mobike::has_passed_prohibited_nat(content, path) {
+            answer.refusal = Some(StateFault::UnexpectedNat);
+            return Ok(answer);
+        }
+        let accepts = |patterns: &[crate::config::AddrPattern], addr| {
+            patterns.iter().any(|pattern| pattern.matches(addr, step.context.routes))
+        };
+        let connection = &common.connection;
+        if updates
+            && !(accepts(&connection.remote_addrs, path.remote.ip())
+                && accepts(&connection.local_addrs, path.local.ip()))
+        {
+            answer.refusal = Some(StateFault::UnacceptableAddresses);
+            return Ok(answer);
+        }
+        if let Some(addrs) = announced {
+            mobike.peer_addrs = addrs;
+        }
+        let (spis, providers) = (common.spis(), step.context.providers);
+        let nat = detect(content, spis, path, providers)?;
+        if nat.is_some() {
+            answer.detection = Some(NatDetection::new(spis, path, mobike.forces_encap(), providers)?);
+        }
+        answer.update = updates.then_some(AddressUpdate { path, nat });
+        Ok(answer)
+    }
+
+    /// Applies what was decided, after the response was sent.
+    pub(super) fn apply_mobike(
+        &mut self,
+        common: &mut SaCommon,
+        answer: MobikeAnswer,
+        path: Path,
+        step: &mut Step<'_, '_>,
+    ) {
+        if let Some(fault) = answer.refusal {
+            step.sa_fault(fault.into(), path, common);
+        }
+        let Some(AddressUpdate { path, nat }) = answer.update else { return };
+        let nat_before = self.contents.nat;
+        self.set_nat(nat);
+        let before = core::mem::replace(&mut common.path, path);
+        if before == path {
+            if nat_before != self.contents.nat && !self.is_unverified() {
+                self.move_children(common, step);
+            }
+            return;
+        }
+        self.channel.resend(common, step);
+        let Some(mobike) = &mut self.contents.mobike else { return };
+        if before.remote.ip() != path.remote.ip() {
+            mobike.is_unverified = true;
+            self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
+            self.queue_first(Task::CheckRoute);
+        }
+        if !self.is_unverified() {
+            self.move_children(common, step);
+        }
+    }
+
+    /// Applies the result of NAT detection; `None` if the peer detects no NATs.
+    pub(super) fn set_nat(&mut self, detected: Option<NatStatus>) {
+        let Some(mut nat) = detected else { return };
+        if self.mobike().is_some_and(Mobike::forces_encap) {
+            nat.force_local();
+        }
+        self.contents.nat = nat;
+    }
+
+    /// Moves the Child SAs to the path of the IKE SA.
+    pub(super) fn move_children(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        step.event(Event::PathChanged {
+            ike: common.id,
+            children: self.children().iter().map(|child| child.id).collect(),
+            path: common.path,
+            udp_encap: self.contents.nat.any(),
+        });
+    }
+
+    /// Queues a task before the others, once.
+    pub(super) fn queue_first(&mut self, task: Task) {
+        let is_same = |queued: &Task| core::mem::discriminant(queued) == core::mem::discriminant(&task);
+        if !self.tasks.iter().any(is_same) {
+            self.tasks.push_front(task);
+        }
+    }
+
+    /// A new COOKIE2.
+    pub(super) fn new_cookie2(step: &mut Step<'_, '_>) -> Cookie2 {
+        let mut cookie = [0; 16];
+        step.context.rng.secret(&mut cookie);
+        Cookie2(cookie)
+    }
+
+    /// Asks the peer to prove that it receives at its new address (RFC 4555 section 3.7).
+    pub(super) fn request_route_check(
+        &mut self,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        if !self.is_unverified() {
+            return Ok(None);
+        }
+        let cookie = Self::new_cookie2(step);
+        let sent =
+            self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| cookie.write(out));
+        sent.map_err(|_| StateFault::Provider)?;
+        Ok(Some(Pending::CheckRoute { path: common.path, cookie }))
+    }
+
+    /// Handles the response to a return routability check.
+    pub(super) fn on_route_check_response(
+        &mut self,
+        common: &SaCommon,
+        sent_on: Path,
+        cookie: Cookie2,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) {
+        if !self.check_cookie2(cookie, content, common, step) {
+            return;
+        }
+        if sent_on != common.path {
+            // The request was sent on two paths, and the response does not tell on which one it arrived.
+            self.queue_first(Task::CheckRoute);
+            return;
+        }
+        if let Some(mobike) = &mut self.contents.mobike {
+            mobike.is_unverified = false;
+        }
+        self.move_children(common, step);
+    }
+
+    /// Whether the response repeats our COOKIE2. If not, the IKE SA is closed.
+    pub(super) fn check_cookie2(
+        &mut self,
+        cookie: Cookie2,
+        content: &Content<'_>,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> bool {
+        let is_repeated = cookie.is_repeated_by(content);
+        if !is_repeated {
+            let fault = StateFault::Cookie2.into();
+            step.sa_fault(fault, common.path, common);
+            self.tasks.push_front(Task::DeleteIke(crate::DownReason::Fault(fault)));
+        }
+        is_repeated
+    }
+}
