@@ -50,11 +50,16 @@ fn left_behind(host: &Host) -> Leftovers {
 
 /// The error output of a start that must fail.
 fn fails(host: &Host, args: &[&str]) -> String {
+    fails_with(1, host, args)
+}
+
+/// The error output of a start that must fail with this exit status.
+fn fails_with(status: i32, host: &Host, args: &[&str]) -> String {
     let file = host.file("conf");
     let mut all = vec!["run", "--config", file.to_str().unwrap()];
     all.extend(args);
     let output = host.casemate(&all);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(status));
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -172,7 +177,7 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     std::fs::write(host.file("conf"), conf("trap")).unwrap();
     let before = left_behind(host);
     for name in ["a-name-that-is-too-long", "a/b", ""] {
-        let stderr = fails(host, &["--tun", name]);
+        let stderr = fails_with(2, host, &["--tun", name]);
         assert!(!stderr.contains(BLOCKED), "{stderr}");
         assert_eq!(left_behind(host), before, "{name}");
     }

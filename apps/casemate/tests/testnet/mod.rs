@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +102,19 @@ pub(crate) struct TestNet {
     scratch: TempDir,
 }
 
+/// Removes the files of runs in an older network namespace with the number of this one. The kernel uses
+/// numbers again, and a killed run leaves files.
+fn forget_former_namespace() -> io::Result<()> {
+    let number = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    let files = fs::read_dir("/run/casemate").into_iter().flatten().flatten();
+    for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("net{number}-")))
+    {
+        // Another test may have removed it.
+        let _ = fs::remove_file(file.path());
+    }
+    Ok(())
+}
+
 impl TestNet {
     /// Builds the hosts. Notes the skipped test and returns `None` if network namespaces are not
     /// permitted.
@@ -126,6 +140,7 @@ impl TestNet {
         let (left, right) = (host(Side::Left)?, host(Side::Right)?);
         left.run(|| Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd()))?;
         for host in [&left, &right] {
+            host.run(forget_former_namespace).unwrap();
             host.run(|| {
                 let mut netlink = Netlink::open()?;
                 let (lo, wire) = (netlink.link("lo")?.index, netlink.link(WIRE)?.index);

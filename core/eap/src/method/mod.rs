@@ -108,7 +108,7 @@ impl Method {
     pub const WITH_PASSWORD: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
-    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2];
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls];
 
     /// EAP type.
     pub const fn id(self) -> u8 {
