@@ -33,7 +33,7 @@ impl EapContext<'_> {
 /// Secrets of EAP identities. Calls keep no state.
 pub trait EapCredentials {
     /// Algorithms of MSCHAPv2 and MD5-Challenge; `None` on hosts that do not have them. These methods then
-    /// fail with [`EapFault::Unsupported`](crate::EapFault::Unsupported).
+    /// fail with [`EapFault::Unsupported`].
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms>;
 
     /// Password of an EAP identity: our own as the peer, the other side's as the authenticator. MSCHAPv2
@@ -47,7 +47,7 @@ pub trait EapCredentials {
     }
 
     /// Begins a TLS session for this conversation. Fails with
-    /// [`EapFault::Unsupported`](crate::EapFault::Unsupported) on hosts without TLS.
+    /// [`EapFault::Unsupported`] on hosts without TLS.
     fn tls(&self, _role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
         Err(EapFault::Unsupported)
     }

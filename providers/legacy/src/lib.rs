@@ -7,7 +7,7 @@
 //! accident: no core crate depends on this crate, `adapters/lwip` depends on it with a feature that is off by
 //! default, and a program must add [`LEGACY`] to its `Providers` explicitly. The algorithms for passwords are
 //! no part of `Providers`: [`Legacy`] has them as
-//! [`PasswordAlgorithms`](casemate_crypto::PasswordAlgorithms).
+//! [`PasswordAlgorithms`].
 //!
 //! `no_std`, no unsafe code in this crate; keys are wiped on drop.
 #![no_std]

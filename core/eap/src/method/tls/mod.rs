@@ -1,7 +1,7 @@
 //! EAP-TLS (RFC 5216 with TLS 1.2, RFC 9190 with TLS 1.3), and what EAP-TTLS shares with it.
 //!
 //! Both sides prove their identities with certificates. TLS itself is behind
-//! [`TlsSession`](crate::TlsSession). Sessions are not resumed.
+//! [`TlsSession`]. Sessions are not resumed.
 
 mod framing;
 mod peer;
