@@ -535,7 +535,7 @@ fn long_names_and_passwords() {
     }
 }
 
-/// Requests without end, each of which the peer may answer.
+/// Requests without end; the peer may answer each one.
 #[test]
 fn a_conversation_without_end() {
     for data in [&[TYPE_IDENTITY][..], &[TYPE_NOTIFICATION], &[13]] {

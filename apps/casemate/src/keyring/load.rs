@@ -15,8 +15,9 @@ use zeroize::Zeroizing;
 /// Maximum size of a certificate or key file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-pub(super) const NO_PASSPHRASE: &str = "it is encrypted: a section of `secrets` that begins with the name of the folder, with \
-    this `file` and the passphrase as its `secret`, was expected";
+pub(super) const NO_PASSPHRASE: &str = "it is encrypted: a section of `secrets` that begins with the name \
+     of the folder, with this `file` and the passphrase as its \
+     `secret`, was expected";
 
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! A message is what one side sends before it waits for the other: one or more TLS records. The type data of
 //! an EAP packet has one byte of flags, the length of the whole message if the flag L is set, and a fragment.
-//! The other bits are ignored: they are reserved, or the version of EAP-TTLS, of which 0 is the only one.
+//! The other bits are ignored: they are reserved, or the version of EAP-TTLS, which is 0.
 
 use crate::EapFault;
 use crate::packet::{TypeData, type_data};

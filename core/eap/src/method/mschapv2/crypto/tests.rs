@@ -75,8 +75,8 @@ fn nt_response_of_another_implementation() {
     assert_eq!(hex(&*derived.unwrap().nt_response), "47563111AF9B8A8414899DD62A0CB0966DAB42E592E0013F");
 }
 
-/// The RFC has the key that the authenticator sends with (SendStartKey128). The other one is in the tests of
-/// Android's IKE library; both, in this order, are the MSK there.
+/// The RFC has the key that the authenticator sends with (SendStartKey128). The key for receiving is in the
+/// tests of Android's IKE library; both, in this order, are the MSK there.
 #[test]
 fn master_session_key_of_rfc_3079_section_3_5_3() {
     let msk = derived(b"User").msk;
