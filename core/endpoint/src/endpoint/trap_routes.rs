@@ -18,7 +18,7 @@ use core::time::Duration;
 const ADDR_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of unconditional address updates, because a host may miss notifications.
 const ADDR_UPDATE_INTERVAL: Duration = Duration::from_secs(30);
-/// Shortest pause after an update that a report caused. A router may change many routes in a second.
+/// Shortest time between two moves of SAs. A router may change many routes in a second.
 const ADDR_FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 impl Endpoint {
@@ -51,14 +51,6 @@ impl Endpoint {
         if is_recent && !has_changed {
             return;
         }
-        if self.last_addr_update.is_none()
-            && let Some(at) = self.addrs_followed_at.map(|at| at.after(ADDR_FOLLOW_PAUSE))
-            && at > context.now
-        {
-            self.next_addr_check = Some(at);
-            return;
-        }
-        self.addrs_followed_at = Some(context.now);
         let Self { traps, datapath, notices, .. } = self;
         let failures = traps.update_addrs(&mut SpdWriter { datapath, notices }, context.routes);
         // A rejected trap is tried again the next time.
@@ -66,7 +58,14 @@ impl Endpoint {
         for (TrapSpec { connection, child, .. }, error) in failures {
             self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
         }
-        self.with_ike(|ike, host| ike.addresses_changed(host, context));
+        // Traps are never late, because they keep packets from leaving in clear.
+        match self.addrs_followed_at.map(|at| at.after(ADDR_FOLLOW_PAUSE)).filter(|at| *at > context.now) {
+            Some(at) => (self.next_addr_check, self.last_addr_update) = (Some(at), None),
+            None => {
+                self.addrs_followed_at = Some(context.now);
+                self.with_ike(|ike, host| ike.addresses_changed(host, context));
+            }
+        }
     }
 
     /// Begins the checks if an SA may have to move.
