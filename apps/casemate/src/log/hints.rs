@@ -43,8 +43,8 @@ pub(super) fn ike_rekeying_refused(connection: &Connection, reason: DownReason) 
                 "offered by this host: proposals = {}",
                 wording::proposals(&wording::ike_proposals(connection))
             ),
-            "the peer accepted the first negotiation, and has other proposals or groups for rekeying: its log \
-             says which"
+            "the peer accepted the first negotiation, and has other proposals or groups for rekeying: \
+             its log says which"
                 .into(),
         ],
         _ => Vec::new(),

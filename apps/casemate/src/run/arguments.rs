@@ -47,8 +47,8 @@ pub struct RunArgs {
     /// Manual keys instead of IKE: states and policies as lines of ip-xfrm(8)
     #[arg(long, value_name = "FILE")]
     pub xfrm: Option<PathBuf>,
-    /// Save the keys of all SAs in this directory in Wireshark's formats. Anyone who has them can decrypt
-    /// all traffic.
+    /// Save the keys of all SAs in this directory in Wireshark's formats. They decrypt all
+    /// traffic.
     #[arg(long, value_name = "DIR", conflicts_with = "xfrm")]
     pub save_keys: Option<PathBuf>,
     /// File that keeps the sequence numbers of counter-mode SAs across restarts.

@@ -131,7 +131,10 @@ impl ConnectionStatus {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let error = |LastError { text, age, is_past }: &LastError| json!({"text": text, "seconds_ago": seconds(*age), "is_past": is_past});
+        let error = |LastError { text, age, is_past }: &LastError| {
+            let seconds_ago = seconds(*age);
+            json!({"text": text, "seconds_ago": seconds_ago, "is_past": is_past})
+        };
         json!({
             "name": self.name,
             "state": self.state.name(),

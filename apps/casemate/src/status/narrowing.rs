@@ -67,8 +67,8 @@ impl Narrowing {
     pub(crate) fn advice(&self) -> Vec<String> {
         let side = |NarrowedSide { configured, option_of_peer, .. }: &NarrowedSide| {
             format!(
-                "packets outside the negotiated selectors do not use this Child SA: if they should, {option_of_peer} \
-                 of the peer must contain {}",
+                "packets outside the negotiated selectors do not use this Child SA: if they should, \
+                 {option_of_peer} of the peer must contain {}",
                 wording::templates(configured)
             )
         };

@@ -182,6 +182,7 @@ impl Snapshot {
             })
         });
         let path_mtu = self.path_mtus.get(&sa.id).copied().map(path_mtu);
+        let manual_provider = self.identity.providers.get(&sa.id);
         json!({
             "direction": word(sa.id.direction()),
             "spi": sa.spi.to_string(),
@@ -190,7 +191,7 @@ impl Snapshot {
             "protocol": sa.protocol.to_string(),
             "mode": sa.mode.to_string(),
             "suite": negotiated.map_or(&sa.suite, |algorithms| &algorithms.suite),
-            "provider": negotiated.map(|algorithms| &algorithms.provider).or(self.identity.providers.get(&sa.id)),
+            "provider": negotiated.map(|algorithms| &algorithms.provider).or(manual_provider),
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,

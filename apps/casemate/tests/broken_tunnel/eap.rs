@@ -8,7 +8,7 @@ use std::time::Duration;
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The left host authenticates itself by EAP with this password.
-fn use_eap(left: &mut Conf, right: &mut Conf) {
+pub(crate) fn use_eap(left: &mut Conf, right: &mut Conf) {
     set(&mut left.local, "auth", "eap-mschapv2");
     set(&mut left.local, "eap_id", "carol");
     set(&mut right.remote, "auth", "eap-mschapv2");

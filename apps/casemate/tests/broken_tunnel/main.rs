@@ -58,3 +58,15 @@ fn an_error_is_past_when_the_connection_is_up() {
     tunnel.why_names(Side::Left, &["gw: up", "an earlier error is over: "]);
     assert!(!tunnel.why(Side::Left).contains("is the peer reachable"), "{}", tunnel.why(Side::Left));
 }
+
+#[test]
+fn a_user_is_disconnected_by_the_eap_identity() {
+    let tunnel = BrokenTunnel::start("a_user_is_disconnected_by_the_eap_identity", eap::use_eap);
+    let Some(tunnel) = tunnel else { return };
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    let terminate = |name| tunnel.net.right.casemate(&["terminate", name]).status.code();
+    assert_eq!(terminate("dave"), Some(1));
+    assert_eq!(tunnel.net.right.status()["ike_sas"][0]["eap_identity"], "carol");
+    assert_eq!(terminate("carol"), Some(0));
+    tunnel.net.right.wait_until(|status| status["ike_sas"] == serde_json::json!([]));
+}

@@ -88,3 +88,21 @@ fn passwords_have_their_own_section() {
     assert_eq!(kinds, [KeyPurpose::Eap, KeyPurpose::Ike]);
     assert!(config.warnings.is_empty(), "a password may be short: {:?}", config.warnings);
 }
+
+#[test]
+fn identities_without_proof_cause_warnings() {
+    let warnings = |text: &str| ok(text).warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let claimed = warnings(&responder("auth = eap\n eap_id = %any\n id = admin", "none"));
+    assert!(claimed.len() == 1 && claimed[0].contains("any user may claim remote.id"), "{claimed:?}");
+    for keys in
+        ["auth = eap\n eap_id = %any", "auth = eap\n id = admin", "auth = eap\n eap_id = admin\n id = admin"]
+    {
+        assert_eq!(warnings(&responder(keys, "none")), [""; 0], "{keys}");
+    }
+    let client = |id: &str| {
+        format!("connections {{ gw {{ local {{\n auth = eap\n }} remote {{\n auth = pubkey\n {id}\n }} }} }}")
+    };
+    let any = warnings(&client(""));
+    assert!(any.len() == 1 && any[0].contains("may ask for the password"), "{any:?}");
+    assert_eq!(warnings(&client("id = vpn.example.org")), [""; 0]);
+}
