@@ -147,7 +147,8 @@ impl Ike {
             return Err(StateFault::HalfOpenLimit);
         }
         let from_source = self.sas.half_open_from(quota_source(source));
-        if from_source >= settings.max_half_open_per_source {
+        let free = settings.max_half_open.saturating_sub(half_open);
+        if from_source >= settings.max_half_open_per_source.min(free.div_ceil(2)) {
             return Err(StateFault::SourceLimit);
         }
         if self.sas.current_count() >= settings.max_ike_sas {

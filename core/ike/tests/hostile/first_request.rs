@@ -1,13 +1,11 @@
 //! IKE_SA_INIT requests of unknown peers (RFC 7296 sections 1.2, 2.5, 2.6, 2.7 and 2.21.1).
 
 use crate::forge::{
-    Raw, altered, count, first_request, give_left, give_on, give_right, notifies, plain, read_plain, without,
+    Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
 };
-use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection};
-use casemate_ike::config::{AddrPattern, Connection};
-use casemate_ike::{DownReason, IkeSettings, Path};
+use crate::pair::Pair;
+use casemate_ike::Path;
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType, PayloadType, Version};
-use std::time::Duration;
 
 /// Sends a changed request to the right side and checks the fault counter. Returns the responses.
 fn try_request(alter: impl FnOnce(&mut Header, &mut Vec<Raw>), fault: &str) -> Vec<Vec<u8>> {
@@ -25,7 +23,7 @@ fn try_request(alter: impl FnOnce(&mut Header, &mut Vec<Raw>), fault: &str) -> V
 }
 
 /// The only notification of the only response.
-fn only_notify(answers: &[Vec<u8>]) -> (NotifyType, Vec<u8>) {
+pub(crate) fn only_notify(answers: &[Vec<u8>]) -> (NotifyType, Vec<u8>) {
     assert_eq!(answers.len(), 1);
     let (header, payloads) = read_plain(&answers[0]);
     assert!(header.flags.response && !header.flags.initiator && header.message_id == 0);
@@ -311,198 +309,4 @@ fn unknown_peers_without_connection_are_rejected() {
     let answers = give_on(&mut pair, &request, path);
     assert_eq!(only_notify(&answers).0, NotifyType::NO_PROPOSAL_CHOSEN);
     assert_eq!((count(&pair.right, "no-connection"), pair.right.ike.status().count()), (1, 0));
-}
-
-/// A right side with low limits, and requests with new SPIs.
-struct Flood {
-    pair: Pair,
-    header: Header,
-    payloads: Vec<Raw>,
-}
-
-impl Flood {
-    fn new(half_open: usize, cookie_threshold: usize) -> Self {
-        let settings = IkeSettings { max_half_open: half_open, cookie_threshold, ..IkeSettings::SERVER };
-        let mut pair = Pair::with_defaults();
-        pair.right = IkePeer::with(settings, RIGHT, 2, connection("right", "left"));
-        let (header, payloads) = read_plain(&first_request(&mut pair));
-        Self { pair, header, payloads }
-    }
-
-    fn message(&self, spi: u64, cookie: Option<&[u8]>) -> Vec<u8> {
-        let mut payloads = self.payloads.clone();
-        let cookie = cookie.map(|cookie| Raw::notify(NotifyType::COOKIE, cookie));
-        payloads.splice(0..0, cookie);
-        plain(&Header { spi_i: IkeSpi(spi), ..self.header }, &payloads)
-    }
-
-    fn ask(&mut self, spi: u64, cookie: Option<&[u8]>) -> Vec<Vec<u8>> {
-        let message = self.message(spi, cookie);
-        give_right(&mut self.pair, &message)
-    }
-
-    fn cookie(&mut self, spi: u64) -> Vec<u8> {
-        let (kind, cookie) = only_notify(&self.ask(spi, None));
-        assert_eq!(kind, NotifyType::COOKIE);
-        cookie
-    }
-
-    fn advance(&mut self, seconds: u64) {
-        self.pair.now = self.pair.now.after(Duration::from_secs(seconds));
-    }
-}
-
-#[test]
-fn a_flood_must_return_cookies_and_then_reaches_the_limit() {
-    let mut flood = Flood::new(4, 2);
-    assert_eq!([flood.ask(1, None).len(), flood.ask(2, None).len()], [1, 1]);
-    let cookie = flood.cookie(3);
-    assert!((1..=64).contains(&cookie.len()), "RFC 7296 section 2.6");
-    assert_eq!(count(&flood.pair.right, "cookie"), 1);
-    assert_eq!(flood.pair.right.ike.status().count(), 2);
-    assert_eq!(read_plain(&flood.ask(3, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
-    let other = flood.cookie(4);
-    assert_ne!(other, cookie);
-    assert_eq!(read_plain(&flood.ask(4, Some(&other))[0]).1[0].kind, PayloadType::SA);
-    assert!(flood.ask(5, None).is_empty(), "the limit is four");
-    assert_eq!(count(&flood.pair.right, "half-open-limit"), 1);
-    assert_eq!(flood.pair.right.ike.status().count(), 4);
-    // A repeated request is still answered.
-    assert_eq!(flood.ask(1, None).len(), 1);
-}
-
-/// Whatever the threshold is, hosts that do not receive at their source addresses must not fill the table.
-#[test]
-fn cookies_are_required_before_the_table_is_full() {
-    let mut flood = Flood::new(10, 1_000);
-    for spi in 1..=5 {
-        assert_eq!(read_plain(&flood.ask(spi, None)[0]).1[0].kind, PayloadType::SA);
-    }
-    (6..100).for_each(|spi| drop(flood.cookie(spi)));
-    let cookie = flood.cookie(100);
-    assert_eq!(read_plain(&flood.ask(100, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
-}
-
-#[test]
-fn cookies_of_other_requests_are_rejected() {
-    let mut flood = Flood::new(100, 0);
-    let cookie = flood.cookie(1);
-    let mut wrong = cookie.clone();
-    *wrong.last_mut().unwrap() ^= 1;
-    let again = |answers: Vec<Vec<u8>>| assert_eq!(only_notify(&answers).0, NotifyType::COOKIE);
-    again(flood.ask(1, Some(&wrong)));
-    again(flood.ask(1, Some(&cookie[..cookie.len() - 1])));
-    again(flood.ask(2, Some(&cookie)));
-    let (message, local) = (flood.message(1, Some(&cookie)), (flood.pair.right.addr, 500).into());
-    let elsewhere = Path { local, remote: (flood.pair.left.addr, 501).into() };
-    again(give_on(&mut flood.pair, &message, elsewhere));
-    // Another nonce.
-    let mut payloads = altered(&flood.payloads, PayloadType::NONCE, |nonce| nonce[0] ^= 1);
-    payloads.insert(0, Raw::notify(NotifyType::COOKIE, &cookie));
-    again(give_right(&mut flood.pair, &plain(&Header { spi_i: IkeSpi(1), ..flood.header }, &payloads)));
-    assert_eq!(flood.pair.right.ike.status().count(), 0);
-    assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
-}
-
-/// A host is flooded when the first request arrives, and not when its repetition arrives. The peer gets the
-/// request for a cookie first, so it sends a third request, which its proof covers.
-#[test]
-fn a_cookie_after_the_response_does_not_spoil_the_proof() {
-    let mut flood = Flood::new(4, 1);
-    assert_eq!(flood.ask(1, None).len(), 1);
-    let peer = flood.header.spi_i.0;
-    let wanted = flood.ask(peer, None);
-    assert_eq!(only_notify(&wanted).0, NotifyType::COOKIE);
-    flood.advance(31);
-    let now = flood.pair.now;
-    flood.pair.right.handle_timeouts(now);
-    let response = flood.ask(peer, None);
-    let with_cookie = give_left(&mut flood.pair, &wanted[0]);
-    assert!(flood.ask(peer, Some(&[5; 40])).is_empty(), "the cookie is wrong");
-    assert_eq!(give_right(&mut flood.pair, &with_cookie[0]), response);
-    assert!(flood.ask(peer, None).is_empty(), "a late repetition changes nothing");
-    let auth = give_left(&mut flood.pair, &response[0]);
-    let done = give_right(&mut flood.pair, &auth[0]);
-    give_left(&mut flood.pair, &done[0]);
-    flood.pair.check_children(1);
-}
-
-#[test]
-fn cookies_expire() {
-    let mut flood = Flood::new(100, 0);
-    let cookie = flood.cookie(1);
-    flood.advance(119);
-    assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
-    flood.advance(1);
-    assert_eq!(only_notify(&flood.ask(2, Some(&cookie))).0, NotifyType::COOKIE);
-    let mut flood = Flood::new(100, 0);
-    let cookie = flood.cookie(1);
-    flood.advance(120);
-    assert_eq!(only_notify(&flood.ask(1, Some(&cookie))).0, NotifyType::COOKIE);
-}
-
-#[test]
-fn half_open_ike_sas_expire() {
-    let mut flood = Flood::new(2, 100);
-    assert_eq!(flood.ask(1, None).len(), 1);
-    let cookie = flood.cookie(2);
-    assert_eq!([flood.ask(2, Some(&cookie)).len(), flood.ask(3, None).len()], [1, 0]);
-    flood.pair.left = IkePeer::new(LEFT, 1, connection("left", "right"));
-    flood.pair.advance(Duration::from_secs(29));
-    assert_eq!(flood.pair.right.ike.status().count(), 2);
-    flood.pair.advance(Duration::from_secs(1));
-    assert_eq!(flood.pair.right.down_reasons(), [DownReason::DeadPeer, DownReason::DeadPeer]);
-    assert_eq!(flood.pair.right.ike.next_timeout(), None);
-    assert_eq!(flood.ask(3, None).len(), 1, "a slot is free again");
-}
-
-/// A source with real addresses returns its cookies. It gets its quota of the table, and other peers are
-/// served.
-#[test]
-fn one_source_does_not_take_all_half_open_ike_sas() {
-    let sources = [
-        // An address, and addresses of one IPv6 prefix.
-        (["192.0.2.7:500", "192.0.2.7:501"], "192.0.2.8:500"),
-        (["[2001:db8::1]:500", "[2001:db8::ffff:0:2]:500"], "[2001:db8:0:1::1]:500"),
-    ];
-    for (greedy, other) in sources {
-        let settings =
-            IkeSettings { max_half_open: 100, max_half_open_per_source: 10, ..IkeSettings::SERVER };
-        let mut flood = Flood::new(100, 1_000);
-        let anywhere = Connection {
-            remote_addrs: vec![AddrPattern::Any],
-            local_addrs: vec![AddrPattern::Any],
-            ..connection("right", "left")
-        };
-        flood.pair.right = IkePeer::with(settings, RIGHT, 2, anywhere);
-        let local = (flood.pair.right.addr, 500).into();
-        let ask = |flood: &mut Flood, remote: &str, spi: u64| {
-            let path = Path { local, remote: remote.parse().unwrap() };
-            let message = flood.message(spi, None);
-            let answers = give_on(&mut flood.pair, &message, path);
-            let payloads = answers.first().map(|answer| read_plain(answer).1);
-            match payloads.as_ref().map(|payloads| notifies(payloads)) {
-                Some(notifies) if notifies.first().is_some_and(|(kind, _)| *kind == NotifyType::COOKIE) => {
-                    let message = flood.message(spi, Some(&notifies[0].1));
-                    (true, give_on(&mut flood.pair, &message, path).len())
-                }
-                _ => (false, answers.len()),
-            }
-        };
-        for spi in 1..=50 {
-            let (with_cookie, answers) = ask(&mut flood, greedy[usize::from(spi % 2 == 0)], spi);
-            // From half of its quota on it must return cookies, so that no other host uses up the quota.
-            let expected = if spi <= 10 { (spi > 5, 1) } else { (false, 0) };
-            assert_eq!((with_cookie, answers), expected, "{spi}");
-        }
-        let ike = &flood.pair.right.ike;
-        assert_eq!((ike.ike_sa_count(), ike.half_open_count()), (10, 10));
-        assert_eq!(count(&flood.pair.right, "source-limit"), 40);
-        assert_eq!(ask(&mut flood, other, 100), (false, 1), "another source");
-        // Ended IKE SAs free their slots.
-        flood.pair.now = flood.pair.now.after(Duration::from_secs(30));
-        flood.pair.right.handle_timeouts(flood.pair.now);
-        assert_eq!(flood.pair.right.ike.ike_sa_count(), 0);
-        assert_eq!(ask(&mut flood, greedy[0], 101), (false, 1));
-    }
 }

@@ -14,6 +14,7 @@ mod auth;
 mod create_child;
 mod first_request;
 mod first_response;
+mod floods;
 mod forge;
 mod fragments;
 #[cfg(feature = "mobike")]
