@@ -19,6 +19,7 @@ pub fn modern() -> Vec<&'static dyn Provider> {
         providers.push(&casemate_ring::RING);
     }
     providers.push(&casemate_aws_lc::AWS_LC);
+    providers.push(&casemate_rustcrypto::UNCOMMON);
     providers
 }
 

@@ -192,6 +192,8 @@ pub enum CipherAlg {
     AesCbc(AesBits),
     /// AES-CTR (RFC 3686).
     AesCtr(AesBits),
+    /// Camellia-CBC (RFC 5529), whose keys have the lengths of AES keys.
+    CamelliaCbc(AesBits),
     /// DES-CBC (RFC 2405). Broken; only for repeating published measurements and for old peers.
     DesCbc,
     /// 3DES-CBC (RFC 2451). Obsolete; only for repeating published measurements and for old peers.
@@ -203,7 +205,7 @@ impl CipherAlg {
     pub const fn key_len(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::AesCbc(bits) | Self::AesCtr(bits) => bits.bytes(),
+            Self::AesCbc(bits) | Self::AesCtr(bits) | Self::CamelliaCbc(bits) => bits.bytes(),
             Self::DesCbc => 8,
             Self::TripleDesCbc => 24,
         }
@@ -221,7 +223,7 @@ impl CipherAlg {
     pub const fn iv_len(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::AesCbc(_) => 16,
+            Self::AesCbc(_) | Self::CamelliaCbc(_) => 16,
             Self::AesCtr(_) | Self::DesCbc | Self::TripleDesCbc => 8,
         }
     }
@@ -230,7 +232,7 @@ impl CipherAlg {
     pub const fn block_len(self) -> usize {
         match self {
             Self::Null | Self::AesCtr(_) => 1,
-            Self::AesCbc(_) => 16,
+            Self::AesCbc(_) | Self::CamelliaCbc(_) => 16,
             Self::DesCbc | Self::TripleDesCbc => 8,
         }
     }
@@ -248,6 +250,7 @@ impl fmt::Display for CipherAlg {
             Self::Null => f.write_str("ENCR_NULL"),
             Self::AesCbc(bits) => write!(f, "ENCR_AES_CBC-{}", bits.bits()),
             Self::AesCtr(bits) => write!(f, "ENCR_AES_CTR-{}", bits.bits()),
+            Self::CamelliaCbc(bits) => write!(f, "ENCR_CAMELLIA_CBC-{}", bits.bits()),
             Self::DesCbc => f.write_str("ENCR_DES"),
             Self::TripleDesCbc => f.write_str("ENCR_3DES"),
         }

@@ -5,7 +5,7 @@ use casemate_crypto::{KexMethod, KeyError};
 use casemate_test_support::FixedRng;
 
 /// Maximum number of draws for one private value.
-const MAX_DRAWS: usize = 8;
+const MAX_DRAWS: usize = 64;
 
 #[test]
 fn a_random_source_without_valid_values_is_an_error() {

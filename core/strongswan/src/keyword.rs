@@ -35,6 +35,9 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
     if let Some(word) = fixed_keyword(text).or_else(|| aes_keyword(text)) {
         return Ok(word);
     }
+    if let Some(cipher) = camellia_keyword(text) {
+        return Ok(Keyword::Cipher(cipher));
+    }
     if let Some(cipher) = text.strip_suffix("iiv") {
         return implicit_iv(text, cipher);
     }
@@ -46,6 +49,9 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
                 "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was \
                  expected"
             )),
+            KexMethod::BrainpoolP256 | KexMethod::BrainpoolP384 if !cfg!(feature = "uncommon") => {
+                Err(not_implemented(text))
+            }
             kex => Ok(Keyword::Kex(kex)),
         };
     }
@@ -126,6 +132,17 @@ fn aes_keyword(text: &str) -> Option<Keyword> {
     }
 }
 
+/// `camellia` and a key length.
+fn camellia_keyword(text: &str) -> Option<CipherAlg> {
+    let bits = match text.strip_prefix("camellia").filter(|_| cfg!(feature = "uncommon"))? {
+        "" | "128" => AesBits::B128,
+        "192" => AesBits::B192,
+        "256" => AesBits::B256,
+        _ => return None,
+    };
+    Some(CipherAlg::CamelliaCbc(bits))
+}
+
 /// ICV length in bytes. Without a number the ICV has its full length.
 fn icv_len(text: &str) -> Option<usize> {
     match text {
@@ -189,9 +206,19 @@ mod tests {
     }
 
     #[test]
+    fn keywords_of_uncommon_algorithms() {
+        let camellia = Ok(Keyword::Cipher(CipherAlg::CamelliaCbc(AesBits::B256)));
+        let brainpool = Ok(Keyword::Kex(KexMethod::BrainpoolP384));
+        for (text, word) in [("camellia256", camellia), ("ecp384bp", brainpool)] {
+            let parsed = parse_keyword(text);
+            assert!(if cfg!(feature = "uncommon") { parsed == word } else { parsed.is_err() }, "{text}");
+        }
+    }
+
+    #[test]
     fn unimplemented_keywords_differ_from_unknown_ones() {
         for text in
-            ["modp768", "curve448", "x448", "camellia256", "prfmd5", "ecp256bp", "sha256_96", "mlkem768"]
+            ["modp768", "curve448", "x448", "camellia256ctr", "prfmd5", "ecp512bp", "sha256_96", "mlkem768"]
         {
             assert!(parse_keyword(text).unwrap_err().contains("not implemented"), "{text}");
         }

@@ -93,6 +93,7 @@ pub const fn family(suite: EspSuite) -> &'static str {
         EspSuite::Separate(CipherAlg::Null, _) => "NULL",
         EspSuite::Separate(CipherAlg::AesCbc(_), _) => "AES-CBC",
         EspSuite::Separate(CipherAlg::AesCtr(_), _) => "AES-CTR",
+        EspSuite::Separate(CipherAlg::CamelliaCbc(_), _) => "Camellia-CBC",
         EspSuite::Separate(CipherAlg::DesCbc | CipherAlg::TripleDesCbc, _) => "DES",
     }
 }
@@ -162,6 +163,7 @@ pub fn pair_keyword(cipher: CipherAlg, mac: MacAlg) -> String {
         CipherAlg::Null => "null".into(),
         CipherAlg::AesCbc(bits) => format!("aes{}", bits.bits()),
         CipherAlg::AesCtr(bits) => format!("aes{}ctr", bits.bits()),
+        CipherAlg::CamelliaCbc(bits) => format!("camellia{}", bits.bits()),
         CipherAlg::DesCbc => "des".into(),
         CipherAlg::TripleDesCbc => "3des".into(),
     };

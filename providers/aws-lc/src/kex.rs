@@ -16,7 +16,9 @@ pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn Kex
         KexMethod::EcpP384 => ecp(method, Curve::P384, rng),
         KexMethod::EcpP521 => ecp(method, Curve::P521, rng),
         KexMethod::X25519 => montgomery(rng),
-        KexMethod::Modp1024 | KexMethod::X448 => Err(KeyError::Unsupported),
+        KexMethod::Modp1024 | KexMethod::BrainpoolP256 | KexMethod::BrainpoolP384 | KexMethod::X448 => {
+            Err(KeyError::Unsupported)
+        }
     }
 }
 

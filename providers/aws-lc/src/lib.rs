@@ -46,7 +46,7 @@ impl Provider for AwsLc {
         let made = match alg {
             CipherAlg::AesCbc(bits) => ciphers::cbc(bits, key),
             CipherAlg::AesCtr(bits) => ciphers::ctr(bits, key),
-            CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => {
+            CipherAlg::Null | CipherAlg::CamelliaCbc(_) | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => {
                 return Err(KeyError::Unsupported);
             }
         };

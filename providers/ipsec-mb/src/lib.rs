@@ -174,7 +174,7 @@ fn aes(alg: CipherAlg) -> Option<(Mode, AesBits)> {
     match alg {
         CipherAlg::AesCbc(bits) => Some((Mode::Cbc, bits)),
         CipherAlg::AesCtr(bits) => Some((Mode::Ctr, bits)),
-        CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => None,
+        CipherAlg::Null | CipherAlg::CamelliaCbc(_) | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => None,
     }
 }
 

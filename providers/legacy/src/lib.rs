@@ -54,7 +54,7 @@ impl Provider for Legacy {
         match alg {
             CipherAlg::DesCbc => des_key(key),
             CipherAlg::TripleDesCbc => triple_des_key(key),
-            CipherAlg::Null | CipherAlg::AesCbc(_) | CipherAlg::AesCtr(_) => Err(KeyError::Unsupported),
+            _ => Err(KeyError::Unsupported),
         }
     }
 

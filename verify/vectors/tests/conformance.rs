@@ -4,7 +4,7 @@ use casemate_aws_lc::AWS_LC;
 use casemate_ipsec_mb::IPSEC_MB;
 use casemate_legacy::LEGACY;
 use casemate_ring::RING;
-use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_rustcrypto::{RUSTCRYPTO, UNCOMMON};
 use casemate_vectors::{
     DIFFERENTIAL, FULL_TAGS, FULL_TAGS_DIFFERENTIAL, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, MODERN,
     conformance, differential,
@@ -44,6 +44,16 @@ fn legacy_agrees_with_itself() {
         ("differential/etm", 18),
         ("differential/kex", 4),
     ]);
+}
+
+#[test]
+fn uncommon_conforms() {
+    conformance(&UNCOMMON).assert(casemate_vectors::UNCOMMON);
+}
+
+#[test]
+fn uncommon_agrees_with_itself() {
+    differential(&UNCOMMON, &UNCOMMON, 1).assert(&[("differential/cipher", 18), ("differential/kex", 8)]);
 }
 
 #[test]

@@ -126,6 +126,7 @@ fn esp_names(suite: EspSuite) -> Option<EspNames> {
                 CipherAlg::Null => "NULL",
                 CipherAlg::AesCbc(_) => "AES-CBC [RFC3602]",
                 CipherAlg::AesCtr(_) => "AES-CTR [RFC3686]",
+                CipherAlg::CamelliaCbc(_) => return None,
                 CipherAlg::DesCbc => "DES-CBC [RFC2405]",
                 CipherAlg::TripleDesCbc => "TripleDES-CBC [RFC2451]",
             };

@@ -28,6 +28,7 @@ impl Encryption {
             CipherAlg::Null => Self::new("NULL", None),
             CipherAlg::AesCbc(bits) => Self::new("AES_CBC", Some(bits)),
             CipherAlg::AesCtr(bits) => Self::new("AES_CTR", Some(bits)),
+            CipherAlg::CamelliaCbc(bits) => Self::new("CAMELLIA_CBC", Some(bits)),
             CipherAlg::DesCbc => Self::new("DES_CBC", None),
             CipherAlg::TripleDesCbc => Self::new("3DES_CBC", None),
         }
@@ -76,6 +77,8 @@ const fn key_exchange(method: KexMethod) -> &'static str {
         KexMethod::EcpP256 => "ECP_256",
         KexMethod::EcpP384 => "ECP_384",
         KexMethod::EcpP521 => "ECP_521",
+        KexMethod::BrainpoolP256 => "ECP_256_BP",
+        KexMethod::BrainpoolP384 => "ECP_384_BP",
         KexMethod::X25519 => "CURVE_25519",
         KexMethod::X448 => "CURVE_448",
     }

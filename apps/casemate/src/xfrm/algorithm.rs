@@ -38,11 +38,12 @@ pub(super) struct Keyed<A> {
 /// Takes the name and key after `enc`.
 pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<Keyed<CipherAlg>, LineProblem> {
     let name = cursor.value("a cipher")?;
-    let aes = |make: fn(AesBits) -> CipherAlg| AesBits::ALL.map(make).to_vec();
+    let sized = |make: fn(AesBits) -> CipherAlg| AesBits::ALL.map(make).to_vec();
     let choices = match name {
-        "cbc(aes)" | "aes" => aes(CipherAlg::AesCbc),
-        "rfc3686(ctr(aes))" => aes(CipherAlg::AesCtr),
+        "cbc(aes)" | "aes" => sized(CipherAlg::AesCbc),
+        "rfc3686(ctr(aes))" => sized(CipherAlg::AesCtr),
         "ecb(cipher_null)" | "cipher_null" => vec![CipherAlg::Null],
+        "cbc(camellia)" => sized(CipherAlg::CamelliaCbc),
         "cbc(des3_ede)" | "des3_ede" => vec![CipherAlg::TripleDesCbc],
         "cbc(des)" | "des" => vec![CipherAlg::DesCbc],
         _ => return Err(cursor.unexpected(CIPHERS)),
@@ -140,6 +141,7 @@ pub(super) const fn cipher_name(alg: CipherAlg) -> &'static str {
         CipherAlg::Null => "ecb(cipher_null)",
         CipherAlg::AesCbc(_) => "cbc(aes)",
         CipherAlg::AesCtr(_) => "rfc3686(ctr(aes))",
+        CipherAlg::CamelliaCbc(_) => "cbc(camellia)",
         CipherAlg::DesCbc => "cbc(des)",
         CipherAlg::TripleDesCbc => "cbc(des3_ede)",
     }

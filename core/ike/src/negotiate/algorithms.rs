@@ -225,6 +225,7 @@ pub(crate) const fn cipher(alg: CipherAlg) -> Algorithm {
         CipherAlg::Null => Algorithm::new(TransformType::ENCR, EncrId::NULL.0),
         CipherAlg::AesCbc(bits) => Algorithm::aes(EncrId::AES_CBC, bits),
         CipherAlg::AesCtr(bits) => Algorithm::aes(EncrId::AES_CTR, bits),
+        CipherAlg::CamelliaCbc(bits) => Algorithm::aes(EncrId::CAMELLIA_CBC, bits),
         CipherAlg::DesCbc => Algorithm::new(TransformType::ENCR, EncrId::DES.0),
         CipherAlg::TripleDesCbc => Algorithm::new(TransformType::ENCR, EncrId::TRIPLE_DES.0),
     }
@@ -270,8 +271,10 @@ pub(crate) fn all_aeads() -> impl Iterator<Item = AeadAlg> {
 
 /// Every cipher that has a transform ID.
 pub(crate) fn all_ciphers() -> impl Iterator<Item = CipherAlg> {
-    let aes = AesBits::ALL.into_iter().flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits)]);
-    aes.chain([CipherAlg::Null, CipherAlg::DesCbc, CipherAlg::TripleDesCbc])
+    let sized = AesBits::ALL
+        .into_iter()
+        .flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits), CipherAlg::CamelliaCbc(bits)]);
+    sized.chain([CipherAlg::Null, CipherAlg::DesCbc, CipherAlg::TripleDesCbc])
 }
 
 /// Every MAC that has a transform ID.

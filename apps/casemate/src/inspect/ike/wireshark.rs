@@ -122,7 +122,8 @@ fn cipher_name(cipher: CipherAlg) -> String {
         CipherAlg::AesCbc(bits) => format!("AES-CBC-{} [RFC3602]", bits.bits()),
         CipherAlg::AesCtr(bits) => format!("AES-CTR-{} [RFC5930]", bits.bits()),
         CipherAlg::TripleDesCbc => "3DES [RFC2451]".into(),
-        CipherAlg::DesCbc | CipherAlg::Null => cipher.to_string(),
+        // Wireshark has no name for these.
+        CipherAlg::CamelliaCbc(_) | CipherAlg::DesCbc | CipherAlg::Null => cipher.to_string(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cases of the matrix: the configuration of both sides and the expected result.
 
 mod addresses;
+mod algorithms;
 mod auth;
 mod classes;
 mod devices;
@@ -100,7 +101,7 @@ pub(crate) fn all() -> Vec<Case> {
             mobike::add,
             addresses::add_nat,
             negotiation::add,
-            negotiation::add_algorithms,
+            algorithms::add,
             rekey::add,
             select::add,
         ] {
