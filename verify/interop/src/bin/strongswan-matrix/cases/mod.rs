@@ -11,6 +11,7 @@ mod kernel;
 mod mobike;
 mod negotiation;
 mod rekey;
+mod rounds;
 mod select;
 
 use crate::options::matches;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<Case> {
             negotiation::add,
             negotiation::add_algorithms,
             rekey::add,
+            rounds::add,
             select::add,
         ] {
             add(&mut cases, initiator);
