@@ -8,7 +8,7 @@ use crate::providers;
 use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment};
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
-use casemate_ike::config::{Connection, Pool, RemoteMethod};
+use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};
 use casemate_linux::{Performance, Scheduling, sandbox};
 use std::fs::Metadata;
 use std::io;
@@ -144,9 +144,10 @@ impl ConfigSource {
 /// Checks that there is a server if a connection needs one. Clients of vici load connections without the
 /// section of the servers, so this is known only for the whole configuration.
 fn check_servers(config: &Config) -> Result<(), Failure> {
-    let needs_server = |connection: &&Arc<Connection>| match &connection.remote.method {
-        RemoteMethod::Eap(remote) => remote.is_relayed(),
-        _ => false,
+    let is_relayed =
+        |auth: &RemoteAuth| matches!(&auth.method, RemoteMethod::Eap(remote) if remote.is_relayed());
+    let needs_server = |connection: &&Arc<Connection>| {
+        is_relayed(&connection.remote) || connection.further_rounds.remote.iter().any(is_relayed)
     };
     match config.connections.iter().find(needs_server) {
         Some(connection) if config.radius.is_none() => Err(Failure::bad_input(format!(
@@ -162,7 +163,7 @@ impl LoadedConfig {
     /// Without warnings and without a record of files.
     fn new(config: Config, keyring: Keyring) -> Self {
         Self {
-            connections: config.connections,
+            connections: keyring.with_key_ids(config.connections),
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,

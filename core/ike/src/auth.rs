@@ -5,12 +5,16 @@ pub(crate) mod credentials;
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+#[cfg(feature = "eap")]
+pub(crate) mod rounds;
 mod signature;
 
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
 use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
+#[cfg(feature = "eap")]
+use crate::status::ProvenRound;
 use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
@@ -31,6 +35,8 @@ pub(crate) struct PeerAuthenticated {
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
     assigned_addrs: Vec<IpAddr>,
+    #[cfg(feature = "eap")]
+    earlier_rounds: Vec<ProvenRound>,
 }
 
 impl PeerAuthenticated {
@@ -167,6 +173,8 @@ pub(crate) fn verify(
         eap_identity: None,
         #[cfg(feature = "eap")]
         assigned_addrs: Vec::new(),
+        #[cfg(feature = "eap")]
+        earlier_rounds: Vec::new(),
     })
 }
 

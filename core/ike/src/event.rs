@@ -152,6 +152,9 @@ pub enum Event {
         /// EAP identity that the peer has proved, if it used EAP.
         #[cfg(feature = "eap")]
         eap_identity: Option<Vec<u8>>,
+        /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
+        #[cfg(feature = "eap")]
+        earlier_rounds: Vec<crate::ProvenRound>,
         /// Addresses and ports.
         path: Path,
     },

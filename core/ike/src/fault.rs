@@ -119,6 +119,8 @@ state_faults! {
     AuthMismatch = "auth-mismatch", FAILED, "RFC 7296 section 2.15";
     /// EAP has failed.
     EapFailed = "eap-failed", FAILED, "RFC 7296 section 2.16";
+    /// The peer has more or fewer rounds of authentication than the connection, or does not support several.
+    AuthRounds = "auth-rounds", FAILED, "RFC 4739 section 2.1";
     /// The certificate is not trusted for the identity.
     Certificate = "certificate", FAILED, "RFC 7296 section 3.6, RFC 4301 section 4.4.3.2";
     /// The signature algorithm is not allowed.

@@ -53,6 +53,8 @@ pub use nat::NatStatus;
 pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
+#[cfg(feature = "eap")]
+pub use status::ProvenRound;
 pub use status::{
     ChildId, ChildState, ChildStatus, IkeSaId, IkeSaState, IkeSpis, IkeState, IkeStatus, InitiateError,
     UnconfiguredSas,

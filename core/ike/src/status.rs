@@ -203,6 +203,16 @@ pub struct ChildStatus {
     pub state: ChildState,
 }
 
+/// What a peer proved in one of several rounds of authentication (RFC 4739).
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProvenRound {
+    /// Identity of the peer's ID payload.
+    pub peer: Identity,
+    /// EAP identity, if the peer used EAP.
+    pub eap_identity: Option<Vec<u8>>,
+}
+
 /// Status of an IKE SA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IkeStatus {
@@ -223,6 +233,9 @@ pub struct IkeStatus {
     /// EAP identity that the peer has proved, if it used EAP.
     #[cfg(feature = "eap")]
     pub eap_identity: Option<Vec<u8>>,
+    /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
+    #[cfg(feature = "eap")]
+    pub earlier_rounds: Vec<ProvenRound>,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

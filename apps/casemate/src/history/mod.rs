@@ -316,6 +316,7 @@ mod tests {
             connection: gw.clone(),
             peer: Identity::Fqdn("right".into()),
             eap_identity: None,
+            earlier_rounds: Vec::new(),
             path: path(),
         };
         note(&mut history, up);
@@ -366,6 +367,7 @@ mod tests {
                 connection: gw,
                 peer: Identity::Fqdn("right".into()),
                 eap_identity: None,
+                earlier_rounds: Vec::new(),
                 path: path(),
             },
         );

@@ -3,6 +3,7 @@
 use super::encrypted::Container;
 use super::load::{KeyFileReader, NO_PASSPHRASE, private_key_of};
 use super::own::{OwnCert, OwnKeys, OwnRawKey};
+use super::raw_keys::key_id;
 use super::{ListedFile, ListedKind};
 use crate::swanctl::{Config, Passphrase};
 use casemate_crypto::{KeyLimits, PrivateKey, Providers, SigningKey};
@@ -79,7 +80,10 @@ impl KeyFileReader<'_> {
             let Some(public) = self.public_key(path) else { continue };
             let signing = keys.iter().filter_map(|(file, key)| self.signing_key(file, key, providers));
             match { signing }.find(|key| *key.public_key() == public) {
-                Some(key) => own.push(OwnRawKey { path: path.clone(), key }),
+                Some(key) => {
+                    let id = key_id(key.public_key(), providers);
+                    own.push(OwnRawKey { path: path.clone(), key, id });
+                }
                 None if config.allows_missing_keys => {}
                 None => self.wrong(path, NO_PRIVATE_KEY),
             }

@@ -1,6 +1,7 @@
 //! Loads certificate and key files.
 
 use super::encrypted::EncryptedKey;
+use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapPasswords, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
@@ -40,6 +41,13 @@ struct DerOfFile<'p> {
     der: Vec<u8>,
 }
 
+/// What the verifiers of all connections share.
+struct Trusted<'t> {
+    cas: &'t [Vec<u8>],
+    crls: &'t [DerOfFile<'t>],
+    known_keys: &'t KnownKeys,
+}
+
 /// Reads files and collects errors.
 pub(super) struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
@@ -61,10 +69,10 @@ pub(super) fn load(
     let crls: Vec<DerOfFile<'_>> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
-    let verifiers = config
-        .peer_conditions
-        .iter()
-        .map(|conditions| Arc::new(reader.verify(conditions, &cas, &crls, &list)));
+    let known_keys = raw_keys::read_known(&reader, &folders.public_keys, &list);
+    let trusted = Trusted { cas: &cas, crls: &crls, known_keys: &known_keys };
+    let verifiers =
+        config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
     let (own, mut listed) = reader.own(config, &cas, &list);
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
@@ -135,11 +143,14 @@ impl KeyFileReader<'_> {
     fn verify(
         &self,
         conditions: &PeerConditions,
-        cas: &[Vec<u8>],
-        crls: &[DerOfFile<'_>],
+        trusted: &Trusted<'_>,
         providers: &Providers<'_>,
     ) -> PeerVerifier {
+        let Trusted { cas, crls, known_keys } = *trusted;
         let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
+        let raw_key = raw_key.map(|key| RawKey::new(key, providers));
+        let accepts_known = raw_keys::accepts_known_keys(conditions);
+        let known_keys = if accepts_known { known_keys.clone() } else { KnownKeys::default() };
         let mut store = TrustStore::new(StoreLimits::default());
         let named: Vec<DerOfFile<'_>> = conditions
             .cacerts
@@ -168,7 +179,7 @@ impl KeyFileReader<'_> {
             Some(_) => Vec::new(),
             None => store.certificate_authorities(providers).as_chunks().0.to_vec(),
         };
-        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key }
+        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key, known_keys }
     }
 
     pub(super) fn public_key(&self, path: &Path) -> Option<PublicKey> {

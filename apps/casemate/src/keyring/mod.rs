@@ -7,13 +7,14 @@ mod encrypted;
 mod join;
 mod load;
 mod own;
+mod raw_keys;
 mod shared_keys;
 mod tls;
 mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
-use crate::swanctl::{Config, Environment, OwnSignature};
+use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity};
@@ -115,7 +116,16 @@ impl Keyring {
     }
 
     fn verifier(&self, connection: &Connection) -> Option<&Arc<PeerVerifier>> {
-        self.verifiers.iter().find(|verifier| verifier.conditions().connection == connection.name)
+        let (name, round) = (&connection.name, connection.round().remote);
+        let is_meant =
+            |conditions: &PeerConditions| conditions.connection == *name && conditions.round == round;
+        self.verifiers.iter().find(|verifier| is_meant(verifier.conditions()))
+    }
+
+    /// The rules for our side of a connection in its current round.
+    fn own_rules(&self, connection: &Connection) -> Option<&OwnSignature> {
+        let (name, round) = (&connection.name, connection.round().local);
+        self.own_rules.iter().find(|rules| rules.connection == *name && rules.round == round)
     }
 }
 
@@ -183,7 +193,7 @@ impl Credentials for Keyring {
     }
 
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg] {
-        let rules = self.own_rules.iter().find(|rules| rules.connection == connection.name);
+        let rules = self.own_rules(connection);
         rules.map_or(&[], |rules| &rules.signatures.ike)
     }
 

@@ -20,6 +20,8 @@ pub(super) struct OwnCert {
 pub(super) struct OwnRawKey {
     pub(super) path: PathBuf,
     pub(super) key: Box<dyn SigningKey>,
+    /// Key ID, the identity of this host if the connection names none.
+    pub(super) id: Option<Identity>,
 }
 
 /// All private keys.
@@ -80,6 +82,6 @@ impl OwnCert {
 
 impl OwnRawKey {
     fn own_key(&self) -> OwnKey<'_> {
-        OwnKey { key: &*self.key, chain: Vec::new(), subject: None }
+        OwnKey { key: &*self.key, chain: Vec::new(), subject: self.id.clone() }
     }
 }

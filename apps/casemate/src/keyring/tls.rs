@@ -20,7 +20,7 @@ impl Keyring {
         responder: Option<&Identity>,
         role: TlsRole<'_>,
     ) -> Result<Box<dyn TlsSession>, EapFault> {
-        let rules = self.own_rules.iter().find(|rules| rules.connection == connection.name);
+        let rules = self.own_rules(connection);
         let certs = rules.map_or(&[][..], |rules| &rules.certs);
         match role {
             TlsRole::Client { has_certificate } => {

@@ -9,19 +9,28 @@ use casemate::peer_name;
 use casemate_eap::{EapCredentials, Method};
 use casemate_ike::Credentials;
 use casemate_ike::config::{AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteMethod};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 impl Keyring {
     /// A line for each connection that has no secret for its two sides, or no certificate for its identity.
     pub fn warnings<'c>(&self, connections: impl IntoIterator<Item = &'c Connection>) -> Vec<String> {
-        let warnings = |connection| {
+        let warnings = |connection: &Connection| {
             [
                 self.secret_warning(connection),
                 self.certificate_warning(connection),
                 self.password_warning(connection),
             ]
         };
-        connections.into_iter().flat_map(warnings).flatten().collect()
+        let mut all = Vec::new();
+        for connection in connections {
+            for warning in in_rounds(connection).flat_map(|round| warnings(&round)).flatten() {
+                if !all.contains(&warning) {
+                    all.push(warning);
+                }
+            }
+        }
+        all
     }
 
     fn secret_warning(&self, connection: &Connection) -> Option<String> {
@@ -92,6 +101,11 @@ impl Keyring {
             )
         })
     }
+}
+
+/// The connection in its rounds of authentication: first all of this host, then all of the peer.
+fn in_rounds(connection: &Connection) -> impl Iterator<Item = Cow<'_, Connection>> {
+    connection.in_local_rounds().chain(connection.in_remote_rounds().skip(1))
 }
 
 /// Whether each method proves a password.

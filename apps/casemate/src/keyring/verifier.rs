@@ -1,5 +1,6 @@
 //! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
+use super::raw_keys::{KnownKeys, RawKey};
 use crate::swanctl::{PeerConditions, Revocation};
 use casemate::peer_name;
 use casemate_crypto::{Providers, PublicKey};
@@ -61,7 +62,9 @@ pub(super) struct PeerVerifier {
     /// The peer certificates that the connection names, in DER.
     pub(super) pinned: Vec<Vec<u8>>,
     /// The public key of the only peer, if the connection names one instead of certificates.
-    pub(super) raw_key: Option<PublicKey>,
+    pub(super) raw_key: Option<RawKey>,
+    /// Keys of which any may authenticate a peer that has its key ID as the identity.
+    pub(super) known_keys: KnownKeys,
 }
 
 /// Why a peer certificate is refused.
@@ -110,9 +113,13 @@ impl PeerVerifier {
         pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
         if let Some(key) = &self.raw_key {
-            return Ok(key.clone());
+            return Ok(key.key.clone());
         }
         let options = self.options();
+        if let Some(known) = self.known_key(shown) {
+            options.algorithms.check_key(&known).map_err(|fault| self.refusal(fault))?;
+            return Ok(known);
+        }
         let name = peer_name(shown.id).ok_or(Refusal::OtherName)?;
         let cert = if self.pinned.is_empty() {
             let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
@@ -135,6 +142,13 @@ impl PeerVerifier {
             }
         }
         Ok(cert.public_key().clone())
+    }
+
+    /// The key of the folder `pubkey` whose key ID a peer without a certificate has shown.
+    fn known_key(&self, shown: &PeerCertificates<'_>) -> Option<PublicKey> {
+        let is_shown = |known: &&RawKey| known.id.as_ref() == Some(shown.id);
+        let mut known = self.known_keys.iter().filter(|_| shown.chain.is_empty());
+        known.find(is_shown).map(|known| known.key.clone())
     }
 
     /// Returns the named certificate of the connection: the one that the peer sent, or the one with the

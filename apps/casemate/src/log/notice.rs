@@ -8,7 +8,7 @@ pub use super::rate_limit::LogCategory;
 use super::wording;
 use casemate::{Notice, PolicyChange};
 use casemate_datapath::{Audit, AuditedHeader, Event as DatapathEvent, SaId, SaStatus};
-use casemate_ike::{ChildUp, DownReason, Event, PeerFault, StateFault};
+use casemate_ike::{ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
 use casemate_strongswan::notation;
 use std::fmt::Write as _;
 
@@ -99,6 +99,18 @@ fn policy_line(change: &PolicyChange) -> String {
     }
 }
 
+/// What a peer proved before the last round of authentication.
+fn earlier_round(round: &ProvenRound) -> String {
+    let peer = &round.peer;
+    match &round.eap_identity {
+        None => format!(", earlier round: {peer}"),
+        Some(identity) => {
+            let identity = wording::eap_identity(identity);
+            format!(", earlier round: EAP identity {identity}, which calls itself {peer}")
+        }
+    }
+}
+
 fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
     let texts = |addrs: &[std::net::IpAddr]| match addrs {
         [] => "none".to_owned(),
@@ -107,7 +119,7 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
-        Event::IkeUp { ike, connection, peer, path, eap_identity } => (
+        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
             match eap_identity {
@@ -117,7 +129,7 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
                     wording::eap_identity(identity),
                     path.remote,
                 ),
-            },
+            } + &earlier_rounds.iter().map(earlier_round).collect::<String>(),
             Vec::new(),
         ),
         Event::IkeRekeyed { old, new } => {

@@ -7,7 +7,8 @@ use casemate_datapath::spd::Action;
 use casemate_eap::Method;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
-    ChildConfig, ChildMode, CloseAction, Connection, LocalMethod, RemoteMethod, Shunt, StartAction,
+    ChildConfig, ChildMode, CloseAction, Connection, LocalMethod, RemoteAuth, RemoteMethod, Shunt,
+    StartAction,
 };
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -31,24 +32,35 @@ pub(super) fn connections(connections: &[Arc<Connection>]) -> String {
 fn write_connection(text: &mut String, connection: &Connection) -> fmt::Result {
     let (local, remote) = (wording::addrs(&connection.local_addrs), wording::addrs(&connection.remote_addrs));
     writeln!(text, "# connection {}: {local} -> {remote}", connection.name)?;
-    let id = connection.local.id.as_ref().map_or("by certificate or address".into(), ToString::to_string);
-    let method = match &connection.local.method {
+    for in_round in connection.in_local_rounds() {
+        let id = in_round.local.id.as_ref().map_or("by certificate or address".into(), ToString::to_string);
+        writeln!(text, "#   local: {id}, {}", local_method(&in_round.local.method))?;
+    }
+    for in_round in connection.in_remote_rounds() {
+        let RemoteAuth { id, method } = &in_round.remote;
+        writeln!(text, "#   remote: {}, {}", wording::id_pattern(id), remote_method(method))?;
+    }
+    writeln!(text, "#   proposals: {}", wording::proposals(&wording::ike_proposals(connection)))?;
+    connection.children.iter().try_for_each(|child| write_child(text, child))?;
+    connection.shunts.iter().try_for_each(|shunt| write_shunt(text, shunt))
+}
+
+fn local_method(method: &LocalMethod) -> String {
+    match method {
         LocalMethod::SharedKey => "pre-shared key".to_owned(),
         LocalMethod::Certificate(names) if names.is_empty() => "certificate".to_owned(),
         LocalMethod::Certificate(names) => format!("certificate or public key {}", names.join(", ")),
         LocalMethod::Eap(eap) => eap_methods(&eap.methods),
-    };
-    writeln!(text, "#   local: {id}, {method}")?;
-    let method = match &connection.remote.method {
+    }
+}
+
+fn remote_method(method: &RemoteMethod) -> String {
+    match method {
         RemoteMethod::SharedKey => "pre-shared key".to_owned(),
         RemoteMethod::Certificate(_) => "certificate".to_owned(),
         RemoteMethod::Any(_) => "pre-shared key or certificate".to_owned(),
         RemoteMethod::Eap(eap) => eap_methods(&eap.methods),
-    };
-    writeln!(text, "#   remote: {}, {method}", wording::id_pattern(&connection.remote.id))?;
-    writeln!(text, "#   proposals: {}", wording::proposals(&wording::ike_proposals(connection)))?;
-    connection.children.iter().try_for_each(|child| write_child(text, child))?;
-    connection.shunts.iter().try_for_each(|shunt| write_shunt(text, shunt))
+    }
 }
 
 fn eap_methods(methods: &[Method]) -> String {

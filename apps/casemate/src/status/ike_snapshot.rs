@@ -6,7 +6,7 @@ use super::snapshot::code_points;
 use crate::providers;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{SaId, SaStatus};
-use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
+use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, ProvenRound, TrafficSelector};
 use casemate_sa::Instant;
 use casemate_strongswan::notation;
 use serde_json::{Map, Value, json};
@@ -133,6 +133,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
         "eap_identity": sa.eap_identity.as_deref().map(String::from_utf8_lossy),
+        "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
             "local": sa.nat.local && !sa.nat.forced,
@@ -144,6 +145,13 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "vips": texts(&sa.virtual_addrs),
         "dns": texts(&sa.dns),
         "children": sa.children.iter().map(|child| child_sa(child, now, counters)).collect::<Vec<_>>(),
+    })
+}
+
+fn proven_round(round: &ProvenRound) -> Value {
+    json!({
+        "peer": round.peer.to_string(),
+        "eap_identity": round.eap_identity.as_deref().map(String::from_utf8_lossy),
     })
 }
 

@@ -172,13 +172,19 @@ fn assigned(text: &mut String, sa: &Value) {
     }
 }
 
+fn peer_of(round: &Value) -> String {
+    match round.get("eap_identity").and_then(Value::as_str) {
+        Some(identity) if identity != show(round, "peer") => format!("{identity} ({})", show(round, "peer")),
+        _ => show(round, "peer"),
+    }
+}
+
 fn ike_row(sa: &Value) -> [String; 7] {
     let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
     let at = show(sa, "remote");
-    let peer = match sa.get("eap_identity").and_then(Value::as_str) {
-        Some(identity) if identity != show(sa, "peer") => format!("{identity} ({})", show(sa, "peer")),
-        _ => show(sa, "peer"),
-    };
+    // The last round of authentication comes first, as the peer is known by it.
+    let rounds = [sa].into_iter().chain(list(sa, "earlier_rounds").iter().rev());
+    let peer = rounds.map(peer_of).collect::<Vec<_>>().join(" + ");
     [show(sa, "name"), show(sa, "state"), peer, at, show(sa, "proposal"), age, rekey]
 }
 

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct PeerConditions {
     /// Name of the connection; [`RemoteMethod`] refers to these conditions by it.
     pub connection: String,
+    /// Round of authentication of the peer, from 0.
+    pub round: usize,
     /// Allowed peer certificates.
     pub certs: Vec<PathBuf>,
     /// CA certificates, one of which must be in the peer's chain.
@@ -45,6 +47,8 @@ pub enum Revocation {
 pub struct OwnSignature {
     /// Name of the connection.
     pub connection: String,
+    /// Round of authentication of this host, from 0.
+    pub round: usize,
     /// Certificates to choose from; [`LocalMethod`] names them and the public keys by their paths. Without
     /// both, all in the folder of certificates.
     pub certs: Vec<PathBuf>,
@@ -66,7 +70,7 @@ const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
     keys: &[
-        ("round", Rule::Ignored),
+        ("round", Rule::Read),
         ("certs", Rule::Read),
         ("pubkeys", Rule::Read),
         ("auth", Rule::Read),
@@ -80,7 +84,7 @@ pub(super) const LOCAL: Schema = Schema {
 
 pub(super) const REMOTE: Schema = Schema {
     keys: &[
-        ("round", Rule::Ignored),
+        ("round", Rule::Read),
         ("id", Rule::Read),
         ("eap_id", Rule::Read),
         ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
@@ -106,15 +110,35 @@ pub(super) const FILE: Schema = Schema {
     sections: &[],
 };
 
+/// Where a section of a round belongs.
+#[derive(Clone, Copy)]
+pub(super) struct RoundContext<'c> {
+    /// Name of the connection.
+    pub(super) connection: &'c str,
+    /// Number of the round, from 0.
+    pub(super) round: usize,
+    /// The directory of the configuration file.
+    pub(super) directory: &'c Path,
+    pub(super) problems: &'c Problems,
+}
+
+/// Sorts sections of one side by `round`, as strongSwan does: a section without the key is as one with 0, and
+/// equal sections stay in their order.
+pub(super) fn sort_rounds(sections: &mut [Resolved<'_, '_>], schema: &Schema, problems: &Problems) {
+    sections.sort_by_cached_key(|section| {
+        Keys::new(section, schema, problems).get("round", value::parse_number::<u32>).unwrap_or(0)
+    });
+}
+
 /// Reads `local`. Without the section, Casemate signs with any certificate.
 pub(super) fn local(
     resolved: Option<&Resolved<'_, '_>>,
-    connection: &str,
-    directory: &Path,
-    problems: &Problems,
+    context: RoundContext<'_>,
 ) -> (LocalAuth, OwnSignature) {
+    let RoundContext { connection, round, directory, problems } = context;
     let mut own = OwnSignature {
         connection: connection.into(),
+        round,
         certs: Vec::new(),
         pubkeys: Vec::new(),
         signatures: SignatureRules::default(),
@@ -166,12 +190,12 @@ fn certificate(own: &OwnSignature) -> LocalMethod {
 /// Reads `remote`. Without the section, any peer with any valid proof is accepted.
 pub(super) fn remote(
     resolved: Option<&Resolved<'_, '_>>,
-    connection: &str,
-    directory: &Path,
-    problems: &Problems,
+    context: RoundContext<'_>,
 ) -> (RemoteAuth, PeerConditions) {
+    let RoundContext { connection, round, directory, problems } = context;
     let mut conditions = PeerConditions {
         connection: connection.into(),
+        round,
         certs: Vec::new(),
         cacerts: Vec::new(),
         pubkey: None,
@@ -244,8 +268,8 @@ pub(super) fn remote(
     (RemoteAuth { id, method }, conditions)
 }
 
-/// The file with the public key of the peer. A key contains no identity, so it needs the one of the peer
-/// beside it, or the owner of one key could take the identity of another.
+/// The file with the public key of the peer. A key contains no identity: the peer has the one beside it, or
+/// without one the key ID. Otherwise the owner of one key could take the identity of another.
 fn peer_key(
     keys: &Keys<'_>,
     directory: &Path,
@@ -261,8 +285,11 @@ fn peer_key(
     if !certs.is_empty() || !cacerts.is_empty() || ca_id.is_some() {
         keys.error("pubkeys", "certificates or a public key were expected, not both");
     }
-    if id.exact().is_none() {
-        keys.error("pubkeys", "a public key contains no identity: `id` with that of the peer was expected");
+    if id.exact().is_none() && *id != IdPattern::Any {
+        keys.error(
+            "pubkeys",
+            "a public key contains no identity: `id` with that of the peer was expected, or none for the key ID",
+        );
     }
     Some(key)
 }

@@ -1,7 +1,7 @@
 //! The sections of `connections`: peers, their addresses, and the parameters of their IKE SAs.
 
 use super::address;
-use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
+use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions, RoundContext};
 use super::child::{self, ChildEntry};
 use super::problem::Problems;
 use super::resolved::Resolved;
@@ -11,8 +11,8 @@ use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, EapIdentity, Encapsulation, Fragmentation,
-    IdPattern, Lifespan, LocalMethod, PacketLimits, RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt,
-    StartAction, Unique,
+    FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth, RemoteEap,
+    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -79,8 +79,10 @@ const CHILDREN: Schema = Schema { keys: &[], sections: &[""] };
 /// signatures.
 pub(super) struct ParsedConnection {
     pub(super) connection: Connection,
-    pub(super) own: OwnSignature,
-    pub(super) conditions: PeerConditions,
+    /// Those of each round of this host.
+    pub(super) own: Vec<OwnSignature>,
+    /// Those of each round of the peer.
+    pub(super) conditions: Vec<PeerConditions>,
 }
 
 /// What the readers of all connections share.
@@ -97,14 +99,8 @@ pub(super) struct Context<'c> {
 /// Reads one connection. An error becomes a problem, and a default value takes its place.
 pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> ParsedConnection {
     let keys = Keys::new(resolved, &CONNECTION, context.problems);
-    let (name, directory, problems) = (resolved.name(), context.directory, context.problems);
-    let (local, own) =
-        auth_round::local(single_section(resolved, "local", &keys).as_ref(), name, directory, problems);
-    let remote = single_section(resolved, "remote", &keys);
-    if remote.is_none() {
-        keys.section_warning(&format!("there is no section `remote`: {ANY_PROOF}"));
-    }
-    let (remote, conditions) = auth_round::remote(remote.as_ref(), name, directory, problems);
+    let name = resolved.name();
+    let Rounds { local, remote, further, own, conditions } = rounds(resolved, &keys, context);
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
     let (children, shunts) = children(resolved, peer, context);
@@ -116,8 +112,9 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         keys.warn("proposals", WEAK_GROUP);
     }
     let pools: Vec<String> = keys.list("pools", |pool| known_pool(pool, context.pools));
-    let is_relayed = matches!(&remote.method, RemoteMethod::Eap(remote) if remote.is_relayed());
-    if pools.iter().any(|pool| pool == SERVER_POOL) && !is_relayed {
+    let is_relayed = |auth: &RemoteAuth| matches!(&auth.method, RemoteMethod::Eap(eap) if eap.is_relayed());
+    let has_server = is_relayed(&remote) || further.remote.iter().any(is_relayed);
+    if pools.iter().any(|pool| pool == SERVER_POOL) && !has_server {
         keys.error("pools", "the addresses of a RADIUS server need `auth = eap-radius` in `remote`");
     }
     let connection = Connection {
@@ -129,6 +126,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         proposals: if proposals.is_empty() { config::ike_proposals() } else { proposals },
         local,
         remote,
+        further_rounds: further,
         children,
         shunts,
         vips: keys.list("vips", address::addr),
@@ -161,16 +159,20 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.
 fn warn_of_unproven_identities(connection: &Connection, keys: &Keys<'_>) {
-    let is_any = connection.remote.id == IdPattern::Any;
-    if let RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Asked, .. }) = connection.remote.method
-        && !is_any
-    {
+    let remotes = || [&connection.remote].into_iter().chain(&connection.further_rounds.remote);
+    let locals = || [&connection.local].into_iter().chain(&connection.further_rounds.local);
+    let is_any = |auth: &RemoteAuth| auth.id == IdPattern::Any;
+    let is_only_claimed = |auth: &RemoteAuth| {
+        let asks = |eap: &RemoteEap| eap.identity == EapIdentity::Asked;
+        matches!(&auth.method, RemoteMethod::Eap(eap) if asks(eap)) && !is_any(auth)
+    };
+    if remotes().any(is_only_claimed) {
         keys.section_warning(
             "with `eap_id = %any`, any user may claim remote.id and get the addresses and networks of this \
              connection: `eap_id` with the same identity was expected, or remote.id = %any",
         );
     }
-    if matches!(connection.local.method, LocalMethod::Eap(_)) && is_any {
+    if locals().any(|auth| matches!(auth.method, LocalMethod::Eap(_))) && remotes().any(is_any) {
         keys.section_warning(
             "any peer with a trusted proof may ask for the password: the identity of the gateway was expected \
              as remote.id",
@@ -218,22 +220,74 @@ fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {
     Err("there is no such pool: the name of a section in `pools` was expected".into())
 }
 
-/// The section whose name begins with `prefix`; more than one is an error.
-fn single_section<'r, 't>(
-    resolved: &Resolved<'r, 't>,
-    prefix: &str,
-    keys: &Keys<'_>,
-) -> Option<Resolved<'r, 't>> {
-    let mut sections: Vec<_> = resolved.sections();
-    sections.retain(|section| section.name().starts_with(prefix));
-    if sections.len() > 1 {
-        // Several rounds of authentication: RFC 4739.
-        let why = format!(
-            "several rounds of authentication are not implemented: one section `{prefix}` was expected"
-        );
-        keys.section_error(&why);
+/// The authentication of both sides.
+struct Rounds {
+    local: LocalAuth,
+    remote: RemoteAuth,
+    further: FurtherRounds,
+    own: Vec<OwnSignature>,
+    conditions: Vec<PeerConditions>,
+}
+
+/// Maximum number of rounds of one side.
+const MAX_ROUNDS: usize = 8;
+
+/// Reads the sections whose names begin with `local` and `remote`: one round of authentication each (RFC
+/// 4739).
+fn rounds(resolved: &Resolved<'_, '_>, keys: &Keys<'_>, context: &Context<'_>) -> Rounds {
+    let Context { directory, problems, .. } = *context;
+    let in_round = |round| RoundContext { connection: resolved.name(), round, directory, problems };
+    let sections = |prefix, schema| {
+        let mut sections: Vec<_> = resolved.sections();
+        sections.retain(|section| section.name().starts_with(prefix));
+        auth_round::sort_rounds(&mut sections, schema, problems);
+        if sections.len() > MAX_ROUNDS {
+            keys.section_error(&format!("at most {MAX_ROUNDS} sections `{prefix}` were expected"));
+        }
+        sections
+    };
+    let (locals, remotes) = (sections("local", &auth_round::LOCAL), sections("remote", &auth_round::REMOTE));
+    if remotes.is_empty() {
+        keys.section_warning(&format!("there is no section `remote`: {ANY_PROOF}"));
     }
-    sections.into_iter().next()
+    let (mut further_local, mut further_remote) = (Vec::new(), Vec::new());
+    let (local, first_own) = auth_round::local(locals.first(), in_round(0));
+    let (remote, first_conditions) = auth_round::remote(remotes.first(), in_round(0));
+    let (mut own, mut conditions) = (vec![first_own], vec![first_conditions]);
+    for (round, section) in locals.iter().enumerate().skip(1) {
+        let (auth, signature) = auth_round::local(Some(section), in_round(round));
+        further_local.push(auth);
+        own.push(signature);
+    }
+    for (round, section) in remotes.iter().enumerate().skip(1) {
+        let (auth, required) = auth_round::remote(Some(section), in_round(round));
+        further_remote.push(auth);
+        conditions.push(required);
+    }
+    let further = FurtherRounds::new(further_local, further_remote);
+    check_eap_rounds(
+        [&local].into_iter().chain(&further.local),
+        [&remote].into_iter().chain(&further.remote),
+    )
+    .unwrap_or_else(|why| keys.section_error(why));
+    Rounds { local, remote, further, own, conditions }
+}
+
+/// Checks that only an initiator uses EAP in several rounds.
+fn check_eap_rounds<'a>(
+    local: impl Iterator<Item = &'a LocalAuth>,
+    remote: impl Iterator<Item = &'a RemoteAuth>,
+) -> Result<(), &'static str> {
+    let local: Vec<bool> = local.map(|auth| matches!(auth.method, LocalMethod::Eap(_))).collect();
+    let remote: Vec<bool> = remote.map(|auth| matches!(auth.method, RemoteMethod::Eap(_))).collect();
+    let both = local.contains(&true) && remote.contains(&true);
+    if both && local.len().max(remote.len()) > 1 {
+        return Err(
+            "in several rounds of authentication, only the initiator can use EAP: `local` or `remote` \
+                    without EAP was expected",
+        );
+    }
+    Ok(())
 }
 
 fn children(

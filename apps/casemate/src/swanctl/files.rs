@@ -211,6 +211,8 @@ pub struct Folders {
     pub crls: Vec<PathBuf>,
     /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
     pub private_keys: Vec<PathBuf>,
+    /// Public keys without certificates: folder `pubkey`.
+    pub public_keys: Vec<PathBuf>,
     /// PKCS #12 containers: folder `pkcs12`.
     pub containers: Vec<PathBuf>,
 }
@@ -250,6 +252,7 @@ impl Folders {
             cacerts: files("x509ca"),
             crls: files("x509crl"),
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
+            public_keys: files("pubkey"),
             containers: files("pkcs12"),
         }
     }

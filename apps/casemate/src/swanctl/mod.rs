@@ -72,9 +72,9 @@ pub struct Known<'k> {
 pub struct Config {
     /// Connections, in the order of the file.
     pub connections: Vec<Arc<Connection>>,
-    /// Signatures that each connection makes, in the same order.
+    /// Signatures that each connection makes, in each round of this host.
     pub own_signatures: Vec<OwnSignature>,
-    /// Requirements of each connection on the certificates of its peers, in the same order.
+    /// Requirements of each connection on the certificates of its peers, in each round of the peer.
     pub peer_conditions: Vec<PeerConditions>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
@@ -185,8 +185,8 @@ impl Config {
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(Arc::new(read.connection));
-            config.own_signatures.push(read.own);
-            config.peer_conditions.push(read.conditions);
+            config.own_signatures.extend(read.own);
+            config.peer_conditions.extend(read.conditions);
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));

@@ -167,14 +167,11 @@ impl Loaded {
             allows_missing_keys: true,
             ..Config::default()
         };
-        let of_file = file.connections.iter().zip(&file.own_signatures).zip(&file.peer_conditions);
-        for ((connection, own), conditions) in of_file {
-            if self.connections.shows(&connection.name) {
-                merged.connections.push(connection.clone());
-                merged.own_signatures.push(own.clone());
-                merged.peer_conditions.push(conditions.clone());
-            }
-        }
+        let shows = |name: &String| self.connections.shows(name);
+        let (own, conditions) = (file.own_signatures.iter(), file.peer_conditions.iter());
+        merged.connections.extend(file.connections.iter().filter(|one| shows(&one.name)).cloned());
+        merged.own_signatures.extend(own.filter(|one| shows(&one.connection)).cloned());
+        merged.peer_conditions.extend(conditions.filter(|one| shows(&one.connection)).cloned());
         for loaded in self.connections.loaded.values() {
             merged.connections.extend_from_slice(&loaded.config.connections);
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);

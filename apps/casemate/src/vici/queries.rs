@@ -24,8 +24,12 @@ pub(super) fn write_connection(connection: &Connection, keyring: &Keyring, messa
         section.display("rekey_time", seconds(connection.lifespan.rekey));
         section.value("unique", unique(connection.unique));
         section.optional("dpd_delay", connection.dpd_delay.map(|delay| delay.as_secs()));
-        section.section("local-1", |auth| write_local(connection, keyring, auth));
-        section.section("remote-1", |auth| write_remote(connection, auth));
+        for (round, in_round) in (1..).zip(connection.in_local_rounds()) {
+            section.section(&format!("local-{round}"), |auth| write_local(&in_round, keyring, auth));
+        }
+        for (round, in_round) in (1..).zip(connection.in_remote_rounds()) {
+            section.section(&format!("remote-{round}"), |auth| write_remote(&in_round, auth));
+        }
         section.section("children", |children| {
             connection.children.iter().for_each(|child| write_child(child, children));
             connection.shunts.iter().for_each(|shunt| write_shunt(shunt, children));

@@ -7,12 +7,13 @@ use super::message::MessageWriter;
 use crate::keyring::Keyring;
 use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
-use casemate_ike::config::Identity;
+use casemate_ike::config::{Identity, Round};
 use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
 };
 use casemate_linux::EndpointContext;
 use casemate_sa::{Instant, Protocol};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// An IKE SA with the state of its Child SAs in the data path, at one moment.
@@ -202,8 +203,11 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
 
 /// Our identity: the configured one, or else the subject of our certificate, or else our address.
 fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
-    let connection = &status.connection;
-    let subject = || keyring.own_key(connection, &[])?.subject;
+    let configured = &status.connection;
+    // The identity of the last round is the one that the peer knows.
+    let last = Round { local: configured.local_rounds().saturating_sub(1), remote: 0 };
+    let connection = configured.in_round(last).unwrap_or(Cow::Borrowed(configured));
+    let subject = || keyring.own_key(&connection, &[])?.subject;
     let id = connection.local.id.clone().or_else(subject);
     id.unwrap_or(Identity::Address(status.path.local.ip()))
 }

@@ -290,6 +290,9 @@ fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
             "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as `id`",
             "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
         ],
+        StateFault::AuthRounds => {
+            &["give each `local` section of one host its `remote` section on the other, in the same order"]
+        }
         StateFault::AuthMethod => &["make local.auth of each host fit remote.auth of the other"],
         StateFault::Certificate => &[
             "check the peer's certificate with `openssl x509 -text`: dates, names and CA",

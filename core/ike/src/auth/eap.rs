@@ -5,6 +5,7 @@ use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::{Context, Credentials, StateFault};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
 use casemate_eap::{Authenticated, EapContext, EapCredentials, EapFault, NtHash, TlsRole, TlsSession};
 use casemate_wire::ike::{Auth, AuthMethod};
@@ -109,6 +110,7 @@ impl PeerAuthenticated {
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
+            earlier_rounds: Vec::new(),
         })
     }
 

@@ -43,6 +43,9 @@ pub struct Connection {
     pub local: LocalAuth,
     /// Authentication of the peer.
     pub remote: RemoteAuth,
+    /// Rounds of authentication after that of `local` and `remote` (RFC 4739).
+    #[cfg(feature = "eap")]
+    pub further_rounds: super::FurtherRounds,
     /// Configured Child SAs.
     pub children: Vec<Arc<ChildConfig>>,
     /// Traffic that needs no protection.
@@ -113,6 +116,8 @@ impl Connection {
             proposals: ike_proposals(),
             local,
             remote,
+            #[cfg(feature = "eap")]
+            further_rounds: super::FurtherRounds::default(),
             children: Vec::new(),
             shunts: Vec::new(),
             vips: Vec::new(),
@@ -169,9 +174,11 @@ impl Connection {
     /// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the
     /// initiator does so, too (RFC 5998).
     #[cfg(feature = "eap")]
-    pub const fn is_started_by_peer(&self) -> bool {
-        matches!(self.remote.method, RemoteMethod::Eap(_))
-            && !matches!(self.local.method, LocalMethod::Eap(_))
+    pub fn is_started_by_peer(&self) -> bool {
+        let is_eap = |round: &RemoteAuth| matches!(round.method, RemoteMethod::Eap(_));
+        let has_eap = is_eap(&self.remote) || self.further_rounds.remote.iter().any(is_eap);
+        let is_mutual = !self.has_further_rounds() && matches!(self.local.method, LocalMethod::Eap(_));
+        has_eap && !is_mutual
     }
 
     /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never

@@ -8,6 +8,8 @@ mod child;
 mod connection;
 mod identity;
 mod proposal;
+#[cfg(feature = "eap")]
+mod rounds;
 
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
@@ -22,3 +24,5 @@ pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,
     ike_proposals,
 };
+#[cfg(feature = "eap")]
+pub use rounds::{FurtherRounds, Round};

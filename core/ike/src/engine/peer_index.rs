@@ -33,6 +33,9 @@ pub(crate) enum Proof {
     Signature = 1,
     #[cfg(feature = "eap")]
     Eap = 2,
+    /// Several proofs, in rounds (RFC 4739).
+    #[cfg(feature = "eap")]
+    Rounds = 3,
 }
 
 /// The connection, the kind of the peer's proof, and the [`PeerPair`], as the key of a table. IKE SAs of the
@@ -63,6 +66,15 @@ impl AuthScope {
         let first = [&[u8::MAX, u8::from(remote.is_ipv4())][..], &length_prefix(&own), &own].concat();
         let bytes = [&*first, &[proof as u8], &length_prefix(name), name, &peer].concat().into();
         Self { bytes, own_len: first.len() }
+    }
+
+    /// Scope of a peer that proved `former` in earlier rounds and `self` in the last one.
+    #[cfg(feature = "eap")]
+    pub(crate) fn after(&self, former: &Self) -> Self {
+        let own = self.bytes.get(..self.own_len).or_broken_default("our part is a prefix of the bytes");
+        let (earlier, last) = (former.peer(), self.peer());
+        let parts = [own, &[Proof::Rounds as u8], &length_prefix(earlier), earlier, last];
+        Self { bytes: parts.concat().into(), own_len: self.own_len }
     }
 
     /// The part that does not depend on the IP version: the connection, the kind of proof, and the peer's

@@ -4,18 +4,20 @@ use super::auth_finished::take_first_child;
 use super::config_payload;
 use super::delete::send_final_notify;
 #[cfg(feature = "eap")]
-use super::eap_initiator::{EapInitiator, allows_eap_only};
+use super::eap_initiator::allows_eap_only;
 use super::init_response::{InitExchange, wanted_authorities, write_certreq};
+#[cfg(feature = "eap")]
+use super::initiator_rounds::{self, InitiatorRounds};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
-use crate::config::{IdPattern, Identity, Unique};
+use crate::config::{Connection, IdPattern, Identity, Unique};
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
 use crate::state::{IncomingMessage, InitSent, SaCommon, State};
 use crate::transport::{Content, SecureChannel, required};
-use crate::{DownReason, PeerFault, StateFault};
+use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -34,9 +36,9 @@ pub(crate) struct AuthSent {
     pub(crate) queued_children: VecDeque<ChildRequest>,
     /// Number of failed sequences of requests before this one.
     sequences: u32,
-    /// EAP conversation, if we authenticate ourselves by EAP.
+    /// Progress of authentication, which EAP or several rounds make longer.
     #[cfg(feature = "eap")]
-    eap: Option<Box<EapInitiator>>,
+    pub(super) rounds: InitiatorRounds,
 }
 
 impl AuthSent {
@@ -86,11 +88,11 @@ impl AuthSent {
         let expected = connection.remote.id.exact().cloned();
         let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
         #[cfg(feature = "eap")]
-        let eap = EapInitiator::new(&connection, &own.id);
+        let rounds = InitiatorRounds::begin(&connection, &own.id, &init.peer)?;
         #[cfg(feature = "eap")]
-        let proof = match &eap {
-            Some(_) => None,
-            None => Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?),
+        let proof = match rounds.proves_by_eap() {
+            true => None,
+            false => Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?),
         };
         #[cfg(not(feature = "eap"))]
         let proof = Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?);
@@ -99,6 +101,8 @@ impl AuthSent {
         let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
+        #[cfg(feature = "eap")]
+        let pair = initiator_rounds::last_pair(pair, common, &init.peer.authorities, credentials)?;
         let is_first_contact = connection.unique != Unique::Never
             && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
         let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
@@ -117,6 +121,8 @@ impl AuthSent {
                 out.id_r(&Id { kind, data: &data })?;
             }
             proof.iter().try_for_each(|proof| proof.write(out))?;
+            #[cfg(feature = "eap")]
+            initiator_rounds::write_first(&connection, proof.is_some(), out)?;
             #[cfg(feature = "eap")]
             if allows_eap_only(&connection) {
                 out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;
@@ -140,7 +146,7 @@ impl AuthSent {
                     queued_children,
                     sequences,
                     #[cfg(feature = "eap")]
-                    eap,
+                    rounds,
                 })
             }
             Err(_) => {
@@ -210,13 +216,11 @@ impl AuthSent {
                 return Err(StateFault::WrongExchange.into());
             }
             #[cfg(feature = "eap")]
-            if let Some(mut eap) = self.eap.take() {
-                let peer = self.on_eap_response(&mut eap, common, &response.content, step)?;
-                self.eap = Some(eap);
-                return Ok(peer.map(|peer| (peer, response)));
-            }
-            let peer = self.verify_response(common, &response.content, step)?;
-            Ok(Some((peer, response)))
+            let peer = self.on_round_response(common, &response.content, step)?;
+            #[cfg(not(feature = "eap"))]
+            let peer =
+                Some(self.verify_response(&common.connection, common.path, &response.content, step)?);
+            Ok(peer.map(|peer| (peer, response)))
         });
         match verified {
             Ok(Some((peer, response))) => {
@@ -255,7 +259,7 @@ impl AuthSent {
     /// The identity of the responder and the body of its ID payload, if the connection is meant for it.
     pub(super) fn responder_id<'m>(
         &self,
-        common: &SaCommon,
+        connection: &Connection,
         content: &Content<'m>,
         step: &mut Step<'_, '_>,
     ) -> Result<(Identity, &'m [u8]), Rejection> {
@@ -264,7 +268,7 @@ impl AuthSent {
             return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
         };
         let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
-        let pattern = &common.connection.remote.id;
+        let pattern = &connection.remote.id;
         let is_meant = match pattern {
             // Without a configured identity the configured address identifies the peer.
             IdPattern::Any => true,
@@ -277,14 +281,15 @@ impl AuthSent {
         Ok((id, received.body))
     }
 
-    /// Verifies the peer's proof.
+    /// Verifies the peer's proof, as `connection` requires.
     pub(super) fn verify_response(
         &self,
-        common: &SaCommon,
+        connection: &Connection,
+        path: Path,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<PeerAuthenticated, Rejection> {
-        let (id, body) = self.responder_id(common, content, step)?;
+        let (id, body) = self.responder_id(connection, content, step)?;
         let octets = SignedOctets {
             message: &self.init.response,
             nonce: &self.init.nonce_i,
@@ -293,8 +298,8 @@ impl AuthSent {
             suite: self.channel.suite,
         };
         let auth = required(content.auth)?;
-        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        let verified = verify(&claim, &octets, &common.connection, &self.own_id, step.context);
+        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: path.remote.ip() };
+        let verified = verify(&claim, &octets, connection, &self.own_id, step.context);
         verified.map_err(|fault| {
             self.explain(fault, content, step);
             fault.into()

@@ -1,6 +1,7 @@
 //! IKE_AUTH as the initiator that authenticates itself by EAP (RFC 7296 section 2.16).
 
 use super::auth_sent::Rejection;
+use super::initiator_rounds::write_another;
 use crate::StateFault;
 use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::{PeerAuthenticated, SignedOctets, id_body};
@@ -10,26 +11,14 @@ use crate::diagnosis::Explanation;
 use crate::state::{AuthSent, SaCommon};
 use crate::transport::Content;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use casemate_eap::{Authenticated, EapFault, Peer, PeerStep};
 use casemate_wire::ike::{Eap, ExchangeType, NotifyType};
 
 /// An EAP conversation with the responder.
 pub(crate) struct EapInitiator {
     peer: Peer,
-    /// The responder, once its first response has arrived.
-    responder: Option<Responder>,
     /// Result of EAP. The AUTH payload of the responder is then awaited.
-    done: Option<Authenticated>,
-}
-
-/// The responder, as its first response shows it.
-struct Responder {
-    id: Identity,
-    /// Body of its ID payload.
-    id_body: Vec<u8>,
-    /// Its proof; `None` if only EAP authenticates it (RFC 5998).
-    authenticated: Option<PeerAuthenticated>,
+    pub(super) done: Option<Authenticated>,
 }
 
 impl EapInitiator {
@@ -38,7 +27,7 @@ impl EapInitiator {
         let LocalMethod::Eap(local) = &connection.local.method else { return None };
         let identity = local.identity.clone().unwrap_or_else(|| own.to_eap());
         let peer = Peer::new(identity, local.methods.clone());
-        Some(Box::new(Self { peer, responder: None, done: None }))
+        Some(Box::new(Self { peer, done: None }))
     }
 }
 
@@ -46,6 +35,7 @@ impl EapInitiator {
 /// authenticate both sides (RFC 5998 section 4).
 pub(super) fn allows_eap_only(connection: &Connection) -> bool {
     match (&connection.local.method, &connection.remote.method) {
+        _ if connection.has_further_rounds() => false,
         (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) => {
             local.methods.iter().chain(&remote.methods).all(|method| method.is_mutual())
         }
@@ -54,25 +44,18 @@ pub(super) fn allows_eap_only(connection: &Connection) -> bool {
 }
 
 impl AuthSent {
-    /// Handles a response while EAP runs. Returns the responder once it is authenticated; `None` if another
-    /// request was sent.
-    pub(super) fn on_eap_response(
+    /// Verifies the responder's AUTH payload after EAP.
+    pub(super) fn finish_eap(
         &mut self,
-        eap: &mut EapInitiator,
-        common: &mut SaCommon,
+        eap: &EapInitiator,
+        common: &SaCommon,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
-    ) -> Result<Option<PeerAuthenticated>, Rejection> {
-        let Some(responder) = &mut eap.responder else {
-            // Nothing of EAP leaves this host before the responder has proved its identity.
-            let responder = self.verify_responder(common, content, step)?;
-            eap.responder = Some(responder);
-            return self.on_eap_packet(eap, common, content, step).map(|()| None);
-        };
-        let Some(done) = &eap.done else {
-            return self.on_eap_packet(eap, common, content, step).map(|()| None);
-        };
+    ) -> Result<(), Rejection> {
         let auth = content.auth.ok_or_else(|| refusal(content))?;
+        let (Some(done), Some(responder)) = (&eap.done, &mut self.rounds.responder) else {
+            return Err(StateFault::PayloadMissing.into());
+        };
         let octets = SignedOctets {
             message: &self.init.response,
             nonce: &self.init.nonce_i,
@@ -81,31 +64,17 @@ impl AuthSent {
             suite: self.channel.suite,
         };
         let (connection, providers) = (&common.connection, step.context.providers);
-        if let Some(authenticated) = responder.authenticated.take() {
-            eap::verify(done, auth, &octets, providers)?;
-            return Ok(Some(authenticated));
+        if responder.authenticated.is_some() {
+            return eap::verify(done, auth, &octets, providers).map_err(Rejection::from);
         }
         let parties = Parties { own: &self.own_id, peer: &responder.id, remote: common.path.remote.ip() };
-        Ok(Some(PeerAuthenticated::by_eap(&parties, done, auth, &octets, connection, providers)?))
-    }
-
-    /// Verifies the first response: identity, and AUTH payload unless EAP alone may prove the identity.
-    fn verify_responder(
-        &self,
-        common: &SaCommon,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<Responder, Rejection> {
-        let (id, body) = self.responder_id(common, content, step)?;
-        let authenticated = match content.auth {
-            None if allows_eap_only(&common.connection) => None,
-            _ => Some(self.verify_response(common, content, step)?),
-        };
-        Ok(Responder { id, id_body: body.into(), authenticated })
+        let proven = PeerAuthenticated::by_eap(&parties, done, auth, &octets, connection, providers)?;
+        responder.authenticated = Some(proven);
+        Ok(())
     }
 
     /// Passes the EAP packet of a response on, and sends the next request.
-    fn on_eap_packet(
+    pub(super) fn on_eap_packet(
         &mut self,
         eap: &mut EapInitiator,
         common: &mut SaCommon,
@@ -113,9 +82,10 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Rejection> {
         let packet: Eap<'_> = content.eap.ok_or_else(|| refusal(content))?;
-        let responder = eap.responder.as_ref().map(|responder| &responder.id);
-        let credentials =
-            ConversationCredentials::new(step.context.credentials, &common.connection, responder);
+        let responder = self.rounds.responder.as_ref().map(|responder| &responder.id);
+        let connection = common.connection.clone();
+        let in_round = self.rounds.connection(&connection)?;
+        let credentials = ConversationCredentials::new(step.context.credentials, &in_round, responder);
         let next = eap.peer.receive(&packet, &mut credentials.context(step.context));
         let done = match next {
             PeerStep::Respond(response) => {
@@ -144,7 +114,11 @@ impl AuthSent {
         };
         let proof = eap::prove(&done, &octets, step.context.providers)?;
         self.channel.window.response_received();
-        let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| proof.write(out));
+        let follows = self.rounds.has_next(&connection);
+        let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
+            proof.write(out)?;
+            write_another(follows, out)
+        });
         eap.done = Some(done);
         sent.map_err(|_| StateFault::Provider.into())
     }

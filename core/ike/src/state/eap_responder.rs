@@ -1,171 +1,148 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
-use super::auth_accepted::Authentic;
 use super::config_payload::LeasedConfig;
 use super::half_open::Progress;
-use super::init_response::authorities;
-use super::select_connection::by_identity;
-use super::select_connection::check_childless;
+use super::responder_rounds::{OwnRound, ResponderRounds, check_first_round};
+use super::select_connection::{by_identity, check_childless};
 use crate::auth::eap::{self, ConversationCredentials, Parties};
-use crate::auth::{EapSession, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, id_body};
+use crate::auth::rounds::check_another_round;
+use crate::auth::{EapSession, PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};
 use crate::context::Step;
 use crate::diagnosis::Explanation;
 use crate::state::{HalfOpen, IncomingMessage, MessageMeta, SaCommon, State};
-use crate::transport::{Build, Content, parse_payloads, required};
+use crate::transport::{Content, required};
 use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket};
-use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType};
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 
-/// An EAP conversation with the peer of a half-open IKE SA.
+/// An EAP conversation with the peer of a half-open IKE SA, in one round of authentication.
 pub(crate) struct EapResponder {
-    /// Payloads of the first IKE_AUTH request, which are needed again after EAP.
-    first_request: Vec<u8>,
-    /// Type of the first one.
-    first_payload: PayloadType,
-    own_id: Identity,
-    /// Identity in the peer's ID payload.
-    peer_id: Identity,
+    /// Body of the peer's ID payload.
+    peer_body: Vec<u8>,
     authenticator: Box<dyn Authenticator>,
     /// Whether the response to the last request waits for a server.
     is_pending: bool,
-    /// Whether the first request was answered, with our proof.
-    has_proved: bool,
     /// Whether the fault that EAP will end with was reported.
     has_failed: bool,
     /// Result of EAP. The AUTH payload of the peer is then awaited.
     done: Option<Authenticated>,
 }
 
-/// Our part of the response to the first request.
-struct FirstResponse<'c> {
-    own: LocalAuthenticator<'c>,
-    /// `None` if EAP authenticates this host as well (RFC 5998).
-    proof: Option<OwnProof>,
-}
-
 impl HalfOpen {
-    /// Begins or continues EAP. Returns `None` if the peer has sent an AUTH payload in its first request, or
-    /// if no connection accepts EAP from it.
-    pub(super) fn run_eap(
-        &mut self,
-        common: &mut SaCommon,
-        request: &IncomingMessage<'_>,
-        leased: &mut LeasedConfig,
-        step: &mut Step<'_, '_>,
-    ) -> Result<Option<Progress>, PeerFault> {
-        let Some(mut eap) = self.eap.take() else {
-            return if request.content.auth.is_none() {
-                self.begin_eap(common, request, step)
-            } else {
-                Ok(None)
-            };
-        };
-        if let Some(done) = eap.done.take() {
-            return self.finish_eap(common, &eap, &done, request, leased, step).map(Some);
-        }
-        let packet = required(request.content.eap)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
-        let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
-        self.on_authenticator_step(common, eap, next, step).map(Some)
-    }
-
-    fn begin_eap(
+    /// Begins EAP in the first request. Returns `None` if no connection accepts EAP from the peer.
+    pub(super) fn begin_eap(
         &mut self,
         common: &mut SaCommon,
         request: &IncomingMessage<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Progress>, PeerFault> {
         let content = &request.content;
-        if request.payloads.bytes.len() > step.shared.settings.max_unauthenticated_bytes {
-            return Err(StateFault::FragmentLimit.into());
-        }
-        let id = required(content.id_i)?.id;
-        let peer_id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
+        let received = required(content.id_i)?;
+        let peer_id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
         let candidates = by_identity(common.path, self.channel.suite, &peer_id, asked.as_ref(), step);
-        let mut with_eap = candidates.iter().filter_map(|connection| match &connection.remote.method {
-            RemoteMethod::Eap(remote) => Some((connection, remote)),
-            _ => None,
-        });
-        let Some((connection, remote)) = with_eap.next() else { return Ok(None) };
+        let with_eap = || {
+            candidates.iter().filter_map(|connection| match &connection.remote.method {
+                RemoteMethod::Eap(remote) => Some((connection, remote)),
+                _ => None,
+            })
+        };
+        let suits = |(connection, _): &(&Arc<Connection>, _)| check_first_round(connection, content).is_ok();
+        let Some((connection, remote)) = with_eap().find(suits).or_else(|| with_eap().next()) else {
+            return Ok(None);
+        };
         common.connection = connection.clone();
         check_childless(connection, content)?;
+        check_first_round(connection, content)?;
         check_own_method(connection, remote, content)?;
-        let own_id = self.local_authenticator(common, content, step)?.id;
-        let Some(authenticator) = authenticator(remote, &peer_id, common, step) else {
-            explain(EapFault::NoServer, None, &peer_id, step);
+        let own_id = self.local_authenticator(common, connection, content, step)?.id;
+        let rounds = ResponderRounds::new(request, own_id, peer_id, step)?;
+        self.begin_conversation(common, rounds, connection, received.body, step).map(Some)
+    }
+
+    /// Begins EAP in the current round of the peer, in which `connection` is.
+    pub(super) fn begin_conversation(
+        &mut self,
+        common: &SaCommon,
+        rounds: Box<ResponderRounds>,
+        connection: &Connection,
+        peer_body: &[u8],
+        step: &mut Step<'_, '_>,
+    ) -> Result<Progress, PeerFault> {
+        let RemoteMethod::Eap(remote) = &connection.remote.method else {
+            return Err(StateFault::AuthMethod.into());
+        };
+        let Some(authenticator) = authenticator(remote, &rounds.peer_id, common, connection, step) else {
+            explain(EapFault::NoServer, None, &rounds.peer_id, step);
             return Err(StateFault::EapFailed.into());
         };
-        let mut eap = Box::new(EapResponder {
-            first_request: request.payloads.bytes.into(),
-            first_payload: request.payloads.first,
-            own_id,
-            authenticator,
-            peer_id,
-            is_pending: false,
-            has_proved: false,
-            has_failed: false,
-            done: None,
-        });
-        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
+        let (is_pending, has_failed, done) = (false, false, None);
+        let peer_body = peer_body.into();
+        let mut eap = Box::new(EapResponder { peer_body, authenticator, is_pending, has_failed, done });
+        let credentials = ConversationCredentials::new(step.context.credentials, connection, None);
         let next = eap.authenticator.start(&mut credentials.context(step.context));
-        self.on_authenticator_step(common, eap, next, step).map(Some)
+        self.on_authenticator_step(common, rounds, eap, next, step)
     }
 
-    /// Our side of this IKE SA.
-    fn local_authenticator<'c>(
-        &self,
-        common: &SaCommon,
-        first: &Content<'_>,
-        step: &Step<'_, 'c>,
-    ) -> Result<LocalAuthenticator<'c>, StateFault> {
-        let wanted = [&*self.init.peer.authorities, &*authorities(first)].concat();
-        let addr = common.path.local.ip();
-        LocalAuthenticator::new(&common.connection, &wanted, addr, step.context.credentials)
-    }
-
-    /// Creates our part of the first response. Without a proof, a method that authenticates both sides
-    /// follows (RFC 5998 section 3).
-    fn prove_before_eap<'c>(
-        &self,
-        common: &SaCommon,
-        eap: &EapResponder,
-        step: &mut Step<'_, 'c>,
-    ) -> Result<FirstResponse<'c>, PeerFault> {
-        let content = parse_payloads(eap.first_payload, &eap.first_request)?;
-        let own = self.local_authenticator(common, &content, step)?;
-        if let LocalMethod::Eap(_) = common.connection.local.method {
-            return Ok(FirstResponse { own, proof: None });
+    /// Handles a request in the middle of EAP.
+    pub(super) fn continue_conversation(
+        &mut self,
+        common: &mut SaCommon,
+        rounds: Box<ResponderRounds>,
+        mut eap: Box<EapResponder>,
+        request: &IncomingMessage<'_>,
+        leased: &mut LeasedConfig,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Progress, PeerFault> {
+        let configured = common.connection.clone();
+        let connection = rounds.connection(&configured)?;
+        if let Some(done) = eap.done.take() {
+            return self.finish_eap(common, rounds, Finished { eap: &eap, done, request }, leased, step);
         }
-        let (init, suite) = (&self.init, self.channel.suite);
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
-        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, &eap.peer_id, &common.connection, &init.peer.hashes, step)?;
-        Ok(FirstResponse { own, proof: Some(proof) })
+        let packet = required(request.content.eap)?;
+        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
+        self.on_authenticator_step(common, rounds, eap, next, step)
     }
 
     /// Whether a request waits for the answer of a server.
     pub(super) fn awaits_server(&self) -> bool {
-        self.eap.as_ref().is_some_and(|eap| eap.is_pending)
+        self.conversation().is_some_and(|eap| eap.is_pending)
+    }
+
+    fn conversation(&self) -> Option<&EapResponder> {
+        self.rounds.as_ref()?.eap.as_deref()
     }
 
     /// Continues after a server has answered.
     pub(crate) fn continue_eap(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
-        let Some(mut eap) = self.eap.take_if(|eap| eap.is_pending) else { return State::HalfOpen(self) };
-        let credentials = ConversationCredentials::new(step.context.credentials, &common.connection, None);
-        let next = eap.authenticator.poll(&mut credentials.context(step.context));
-        let progress = self.on_authenticator_step(common, eap, next, step);
+        if !self.awaits_server() {
+            return State::HalfOpen(self);
+        }
+        let progress = self.poll_server(common, step);
         let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: common.path };
         self.advance(common, progress, LeasedConfig::default(), meta, step)
+    }
+
+    fn poll_server(&mut self, common: &mut SaCommon, step: &mut Step<'_, '_>) -> Result<Progress, PeerFault> {
+        let mut rounds = self.rounds.take().ok_or(StateFault::EapFailed)?;
+        let mut eap = rounds.eap.take().ok_or(StateFault::EapFailed)?;
+        let configured = common.connection.clone();
+        let connection = rounds.connection(&configured)?;
+        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let next = eap.authenticator.poll(&mut credentials.context(step.context));
+        self.on_authenticator_step(common, rounds, eap, next, step)
     }
 
     /// Sends what the authenticator says.
     fn on_authenticator_step(
         &mut self,
         common: &SaCommon,
+        mut rounds: Box<ResponderRounds>,
         mut eap: Box<EapResponder>,
         next: AuthenticatorStep,
         step: &mut Step<'_, '_>,
@@ -179,36 +156,37 @@ impl HalfOpen {
             AuthenticatorStep::Failed(packet, fault) => (packet, Some(fault)),
             AuthenticatorStep::Pending => {
                 eap.is_pending = true;
-                self.eap = Some(eap);
+                rounds.eap = Some(eap);
+                self.rounds = Some(rounds);
                 return Ok(Progress::Continues);
             }
         };
         eap.is_pending = false;
-        let first = if eap.has_proved { None } else { Some(self.prove_before_eap(common, &eap, step)?) };
-        eap.has_proved = true;
-        self.send_eap(common, &packet, first, fault.is_some(), step)?;
+        let own = self.own_round(common, &mut rounds, step)?;
+        self.send_eap(common, &packet, own, fault.is_some(), step)?;
         // A peer that is told of its failure may go away without a word.
         let is_last = fault.is_some();
         if let Some(fault) = fault.or_else(|| eap.authenticator.fault()).filter(|_| !eap.has_failed) {
-            explain(fault, eap.authenticator.identity(), &eap.peer_id, step);
+            explain(fault, eap.authenticator.identity(), &rounds.peer_id, step);
             step.sa_fault(StateFault::EapFailed.into(), common.path, common);
             eap.has_failed = true;
         }
         if is_last {
             return Ok(Progress::Ended(DownReason::Fault(StateFault::EapFailed.into())));
         }
-        self.eap = Some(eap);
+        rounds.eap = Some(eap);
+        self.rounds = Some(rounds);
         Ok(Progress::Continues)
     }
 
     /// The failure that the peer was told of, if it has not acknowledged it.
     pub(super) fn eap_failure(&self) -> Option<DownReason> {
-        let has_failed = self.eap.as_ref().is_some_and(|eap| eap.has_failed);
+        let has_failed = self.conversation().is_some_and(|eap| eap.has_failed);
         has_failed.then_some(DownReason::Fault(StateFault::EapFailed.into()))
     }
 
-    /// Ends the IKE SA if the peer says in the middle of EAP that it gives up.
-    pub(super) fn leave_eap(
+    /// Ends the IKE SA if the peer says in the middle of the authentication that it gives up.
+    pub(super) fn leave_rounds(
         &mut self,
         common: &SaCommon,
         request: &IncomingMessage<'_>,
@@ -216,7 +194,7 @@ impl HalfOpen {
     ) -> Result<Option<Progress>, PeerFault> {
         let gives_up = request.exchange == ExchangeType::INFORMATIONAL
             && request.content.has_notify(NotifyType::AUTHENTICATION_FAILED);
-        if !gives_up || self.eap.is_none() {
+        if !gives_up || self.rounds.is_none() {
             return Ok(None);
         }
         let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
@@ -229,15 +207,12 @@ impl HalfOpen {
         &mut self,
         common: &SaCommon,
         packet: &EapPacket,
-        first: Option<FirstResponse<'_>>,
+        own: Option<OwnRound<'_>>,
         has_failed: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
-            if let Some(FirstResponse { own, proof }) = &first {
-                own.write(out, |out, id| out.id_r(id))?;
-                proof.iter().try_for_each(|proof| proof.write(out))?;
-            }
+            own.iter().try_for_each(|round| round.write(out))?;
             out.eap(&packet.as_payload())?;
             if has_failed {
                 out.notify(&Notify::new(NotifyType::AUTHENTICATION_FAILED, &[]))?;
@@ -247,30 +222,37 @@ impl HalfOpen {
         sent.map_err(|_| StateFault::Provider.into())
     }
 
-    /// Verifies the peer's AUTH payload after EAP, and accepts the first request.
+    /// Verifies the peer's AUTH payload after EAP, which ends the round.
     fn finish_eap(
         &mut self,
         common: &mut SaCommon,
-        eap: &EapResponder,
-        done: &Authenticated,
-        request: &IncomingMessage<'_>,
+        mut rounds: Box<ResponderRounds>,
+        finished: Finished<'_, '_>,
         leased: &mut LeasedConfig,
         step: &mut Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
+        let Finished { eap, done, request } = finished;
         let (init, suite, providers) = (&self.init, self.channel.suite, step.context.providers);
-        let content = parse_payloads(eap.first_payload, &eap.first_request)?;
         let auth = required(request.content.auth)?;
-        let (message, nonce, body) = (&*init.request, &*init.nonce_r, required(content.id_i)?.body);
-        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: body, suite };
-        let parties = Parties { own: &eap.own_id, peer: &eap.peer_id, remote: common.path.remote.ip() };
-        let peer = PeerAuthenticated::by_eap(&parties, done, auth, &theirs, &common.connection, providers)?;
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, id_body(&eap.own_id));
+        check_another_round(&common.connection, rounds.peer, &request.content)?;
+        let (message, nonce) = (&*init.request, &*init.nonce_r);
+        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &eap.peer_body, suite };
+        let remote = common.path.remote.ip();
+        let parties = Parties { own: &rounds.own_id, peer: &rounds.peer_id, remote };
+        let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
+        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, id_body(&rounds.own_id));
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = eap::prove(done, &ours, providers)?;
-        let write_proof: Build<'_> = &|out| proof.write(out);
-        let accepted = Authentic { content: &content, path: request.path, peer, write_proof };
-        self.accept(common, accepted, leased, step).map(Progress::Accepted)
+        let proof = eap::prove(&done, &ours, providers)?;
+        rounds.add(peer);
+        self.finish_round(common, rounds, Some(proof), request.path, leased, step)
     }
+}
+
+/// A conversation that has succeeded, and the request that follows.
+struct Finished<'a, 'm> {
+    eap: &'a EapResponder,
+    done: Authenticated,
+    request: &'a IncomingMessage<'m>,
 }
 
 /// Checks that EAP may authenticate this host, if it is configured to: then a method that authenticates both
@@ -282,6 +264,9 @@ fn check_own_method(
     content: &Content<'_>,
 ) -> Result<(), StateFault> {
     let LocalMethod::Eap(_) = connection.local.method else { return Ok(()) };
+    if connection.has_further_rounds() {
+        return Err(StateFault::AuthMethod);
+    }
     let is_mutual = !remote.is_relayed() && remote.methods.iter().all(|method| method.is_mutual());
     if is_mutual && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
         Ok(())
@@ -295,6 +280,7 @@ fn authenticator(
     remote: &RemoteEap,
     peer: &Identity,
     common: &SaCommon,
+    connection: &Connection,
     step: &Step<'_, '_>,
 ) -> Option<Box<dyn Authenticator>> {
     let identity = match &remote.identity {
@@ -303,7 +289,7 @@ fn authenticator(
         EapIdentity::Asked => None,
     };
     if remote.is_relayed() {
-        let (ike, connection, path) = (common.id, &*common.connection, common.path);
+        let (ike, path) = (common.id, common.path);
         let session = EapSession { ike, connection, peer, identity, path };
         return step.context.credentials.eap_authenticator(&session);
     }

@@ -100,6 +100,8 @@ impl Established {
             peer,
             #[cfg(feature = "eap")]
             eap_identity: contents.peer.eap_identity().map(Vec::from),
+            #[cfg(feature = "eap")]
+            earlier_rounds: contents.peer.earlier_rounds().to_vec(),
             path,
         });
         let reauth_at = reauth_at(common, step);

@@ -2,9 +2,11 @@
 
 use super::auth_accepted::{Accepted, Authentic};
 use super::config_payload::LeasedConfig;
-#[cfg(feature = "eap")]
-use super::eap_responder::EapResponder;
 use super::init_response::{InitExchange, authorities};
+#[cfg(feature = "eap")]
+use super::responder_rounds::ResponderRounds;
+#[cfg(feature = "eap")]
+use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
 use crate::config::{Connection, Identity};
@@ -24,9 +26,9 @@ pub(crate) struct HalfOpen {
     pub(crate) init: InitExchange,
     pub(crate) started_at: Instant,
     pub(crate) expires_at: Instant,
-    /// EAP conversation with the peer, once it has begun.
+    /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
-    pub(crate) eap: Option<Box<EapResponder>>,
+    pub(crate) rounds: Option<Box<ResponderRounds>>,
 }
 
 /// Result of an IKE_AUTH request.
@@ -41,10 +43,10 @@ pub(super) enum Progress {
 }
 
 /// The authenticated peer, and our own proof.
-struct Authenticated<'c> {
-    peer: PeerAuthenticated,
-    own: LocalAuthenticator<'c>,
-    proof: OwnProof,
+pub(super) struct Authenticated<'c> {
+    pub(super) peer: PeerAuthenticated,
+    pub(super) own: LocalAuthenticator<'c>,
+    pub(super) proof: OwnProof,
 }
 
 impl HalfOpen {
@@ -79,17 +81,17 @@ impl HalfOpen {
         let mut leased = LeasedConfig::default();
         let progress = request.and_then(|request| {
             #[cfg(feature = "eap")]
-            if let Some(progress) = self.leave_eap(common, &request, step)? {
+            if let Some(progress) = self.leave_rounds(common, &request, step)? {
                 return Ok(progress);
             }
             if request.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
             #[cfg(feature = "eap")]
-            if let Some(progress) = self.run_eap(common, &request, &mut leased, step)? {
+            if let Some(progress) = self.run_rounds(common, &request, &mut leased, step)? {
                 return Ok(progress);
             }
-            self.authenticate(common, &request, &mut leased, step).map(Progress::Accepted)
+            self.authenticate(common, &request, &mut leased, step)
         });
         self.advance(common, progress, leased, meta, step)
     }
@@ -124,14 +126,20 @@ impl HalfOpen {
         request: &IncomingMessage<'_>,
         leased: &mut LeasedConfig,
         step: &mut Step<'_, '_>,
-    ) -> Result<Accepted, PeerFault> {
+    ) -> Result<Progress, PeerFault> {
         let content = &request.content;
-        let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, step)?;
+        let authenticated = self.authenticate_peer(common, content, step)?;
+        #[cfg(feature = "eap")]
+        if common.connection.has_further_rounds() {
+            return self.begin_rounds(common, authenticated, request, step);
+        }
+        let Authenticated { peer, own, proof } = authenticated;
         let write_proof: Build<'_> = &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)
         };
-        self.accept(common, Authentic { content, path: request.path, peer, write_proof }, leased, step)
+        let accepted = Authentic { content, path: request.path, peer, write_proof };
+        self.accept(common, accepted, leased, step).map(Progress::Accepted)
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former
@@ -188,6 +196,8 @@ impl HalfOpen {
         step: &mut Step<'_, 'c>,
     ) -> Result<Authenticated<'c>, StateFault> {
         check_childless(connection, content)?;
+        #[cfg(feature = "eap")]
+        check_first_round(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
         let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
         let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
@@ -203,5 +213,8 @@ impl HalfOpen {
 
 /// Whether another fault gives a more specific reason for the rejection.
 const fn is_generic(than: StateFault) -> bool {
-    matches!(than, StateFault::NoPeer | StateFault::AuthMethod | StateFault::ChildlessRefused)
+    matches!(
+        than,
+        StateFault::NoPeer | StateFault::AuthMethod | StateFault::ChildlessRefused | StateFault::AuthRounds
+    )
 }

@@ -16,6 +16,8 @@ use crate::transport::{
 };
 use crate::{AuthorityHash, IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
+#[cfg(feature = "eap")]
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
@@ -45,6 +47,9 @@ pub(crate) struct PeerFeatures {
     pub(crate) hashes: Vec<u16>,
     pub(crate) fragments: bool,
     pub(crate) childless: bool,
+    /// Whether the peer supports several rounds of authentication.
+    #[cfg(feature = "eap")]
+    pub(crate) multiple_auth: bool,
     /// Whether the peer detects NATs.
     #[cfg(feature = "mobike")]
     pub(crate) nat_traversal: bool,
@@ -58,6 +63,8 @@ impl PeerFeatures {
             hashes: announced_hashes(content),
             fragments: content.has_notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
             childless: content.has_notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED),
+            #[cfg(feature = "eap")]
+            multiple_auth: content.has_notify(NotifyType::MULTIPLE_AUTH_SUPPORTED),
             #[cfg(feature = "mobike")]
             nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
                 && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
@@ -226,7 +233,7 @@ fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step:
         started_at,
         expires_at,
         #[cfg(feature = "eap")]
-        eap: None,
+        rounds: None,
     };
     IkeSa { common, state: State::HalfOpen(Box::new(half_open)) }
 }
@@ -326,6 +333,16 @@ fn build_response(
 
 /// Certification authorities to announce, if the peer has to send a certificate.
 pub(crate) fn wanted_authorities(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
+    #[cfg(feature = "eap")]
+    if connection.has_further_rounds() {
+        let rounds = connection.in_remote_rounds();
+        let wanted: BTreeSet<_> = rounds.flat_map(|round| authorities_of_round(&round, step)).collect();
+        return wanted.into_iter().collect();
+    }
+    authorities_of_round(connection, step)
+}
+
+fn authorities_of_round(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
     match connection.remote.method {
         RemoteMethod::Certificate(_) | RemoteMethod::Any(_) if connection.send_certreq => {
             step.context.credentials.authorities(connection)
@@ -352,6 +369,10 @@ pub(crate) fn write_features(announced: &AnnouncedFeatures, out: &mut Writer<'_>
         [HashAlgorithm::SHA2_256, HashAlgorithm::SHA2_384, HashAlgorithm::SHA2_512, HashAlgorithm::IDENTITY]
             .map(|hash| hash.0.to_be_bytes());
     out.notify(&Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes.as_flattened()))?;
+    #[cfg(feature = "eap")]
+    if announced.multiple_auth {
+        out.notify(&Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]))?;
+    }
     if announced.childless {
         out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;
     }

@@ -29,10 +29,14 @@ mod hand_over;
 mod informational;
 mod init_response;
 mod init_sent;
+#[cfg(feature = "eap")]
+mod initiator_rounds;
 mod path_probe;
 mod peer_address;
 mod queries;
 mod rekey;
+#[cfg(feature = "eap")]
+mod responder_rounds;
 mod retry;
 mod select_connection;
 mod tasks;

@@ -191,6 +191,8 @@ impl IkeSa {
             peer: None,
             #[cfg(feature = "eap")]
             eap_identity: None,
+            #[cfg(feature = "eap")]
+            earlier_rounds: Vec::new(),
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -305,6 +307,7 @@ impl Established {
         #[cfg(feature = "eap")]
         {
             status.eap_identity = peer.eap_identity().map(Vec::from);
+            status.earlier_rounds = peer.earlier_rounds().to_vec();
         }
         status.suite = Some(self.channel.suite);
         status.nat = *nat;

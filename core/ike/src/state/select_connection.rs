@@ -29,6 +29,9 @@ pub(crate) struct AnnouncedFeatures {
     pub(crate) fragments: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub(crate) childless: bool,
+    /// Several rounds of authentication (RFC 4739). Only a responder announces them in IKE_SA_INIT.
+    #[cfg(feature = "eap")]
+    pub(crate) multiple_auth: bool,
     /// Certification authorities for CERTREQ.
     pub(crate) authorities: Vec<AuthorityHash>,
 }
@@ -39,6 +42,8 @@ impl AnnouncedFeatures {
         Self {
             fragments: connection.fragmentation != Fragmentation::No,
             childless: connection.childless != Childless::Never,
+            #[cfg(feature = "eap")]
+            multiple_auth: false,
             authorities: Vec::new(),
         }
     }
@@ -52,6 +57,10 @@ impl AnnouncedFeatures {
             let one = Self::of_connection(connection);
             all.fragments |= one.fragments;
             all.childless |= one.childless;
+            #[cfg(feature = "eap")]
+            {
+                all.multiple_auth |= connection.has_further_rounds();
+            }
             authorities.extend(wanted_authorities(connection, step));
         }
         all.authorities = authorities.into_iter().collect();

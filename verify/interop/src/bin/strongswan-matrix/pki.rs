@@ -47,6 +47,8 @@ const P384: &[&str] = &["--type", "ecdsa", "--size", "384"];
 const P521: &[&str] = &["--type", "ecdsa", "--size", "521"];
 const ED25519: &[&str] = &["--type", "ed25519"];
 const CA: &[&str] = &["--ca"];
+/// Another identity, of a second round of authentication.
+const USER: &[&str] = &["--san", "user.test"];
 const PAST: &[&str] = &["--not-before", "01.01.20 00:00:00", "--not-after", "01.01.21 00:00:00"];
 
 /// Certificates with [`utf8_subject`] as the subject, encoded in UTF8Strings.
@@ -62,6 +64,7 @@ const TEMPLATES: &[Template] = &[
     template("sub-ecdsa", P256, Some("ca-ecdsa"), CA),
     template("sub-large", RSA_4096, Some("ca-large"), CA),
     template("rsa2048", RSA_2048, Some("ca-rsa"), &[]),
+    template("user", RSA_2048, Some("ca-rsa"), USER),
     template("rsa3072", RSA_3072, Some("ca-rsa"), &[]),
     template("ecdsa256", P256, Some("ca-ecdsa"), &[]),
     template("ecdsa384", P384, Some("ca-ecdsa"), &[]),

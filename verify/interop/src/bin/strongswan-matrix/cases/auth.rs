@@ -1,6 +1,6 @@
 //! Cases for authentication: all kinds of keys and certificates, and credentials that must be refused.
 
-use super::{Case, ensure, establish_and_talk};
+use super::{Case, RunsOn, ensure, establish_and_talk};
 use crate::peer::Target;
 use crate::peer::{Family, Side};
 use crate::pki::{Credential, PASSPHRASE, file_of};
@@ -71,6 +71,25 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         exchange_public_keys(&mut plan, key);
         cases.push(Case::new(name, plan, establish_and_talk));
     }
+    for (name, key) in [("key-id", "ecdsa384"), ("key-id-rsa", "rsa3072"), ("key-id-ed25519", "ed25519")] {
+        cases.push(Case {
+            runs_on: RunsOn::Casemate,
+            ..Case::new(&format!("auth/{name}"), without_ids(initiator, key), establish_and_talk)
+        });
+    }
+    // Each side has the other one's key, and its connection does not name it.
+    let mut plan = without_ids(initiator, "ecdsa256");
+    plan.without(initiator.other(), "connections.t.remote.pubkeys");
+    cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new("auth/any-key", plan, establish_and_talk) });
+    let mut plan = without_ids(initiator, "ecdsa256");
+    plan.without(initiator.other(), "connections.t.remote.pubkeys");
+    plan.connection_of(initiator, "local.pubkeys", &file_of("ecdsa384", initiator));
+    plan.credential(initiator, Credential::PublicKey("ecdsa384", initiator));
+    plan.credential(initiator, Credential::PrivateKey("ecdsa384", initiator));
+    cases.push(Case {
+        runs_on: RunsOn::Casemate,
+        ..Case::new("auth/refused/unknown-key", plan, super::eap::expect_refusal)
+    });
     let mut plan = certified(initiator, ["rsa2048", "rsa2048"], "ca-rsa");
     psk_and_certificate(&mut plan);
     cases.push(Case::new("auth/psk-and-certificate", plan, establish_and_talk));
@@ -197,6 +216,17 @@ pub(super) fn exchange_public_keys(plan: &mut Plan, name: &'static str) {
         }
         plan.credential(side, Credential::PrivateKey(name, side));
     }
+}
+
+/// Like [`exchange_public_keys`]; the identities are the key IDs.
+fn without_ids(initiator: Side, name: &'static str) -> Plan {
+    let mut plan = Plan::new(initiator);
+    exchange_public_keys(&mut plan, name);
+    for side in Side::BOTH {
+        plan.without(side, &format!("connections.{CONNECTION}.local.id"));
+        plan.without(side, &format!("connections.{CONNECTION}.remote.id"));
+    }
+    plan
 }
 
 /// Tunnel between sides with certificates of an intermediate authority. Each side sends the certificate of

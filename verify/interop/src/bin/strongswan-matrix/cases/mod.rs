@@ -12,6 +12,7 @@ mod kernel;
 mod mobike;
 mod negotiation;
 mod rekey;
+mod rounds;
 mod select;
 
 use crate::options::matches;
@@ -103,6 +104,7 @@ pub(crate) fn all() -> Vec<Case> {
             negotiation::add,
             algorithms::add,
             rekey::add,
+            rounds::add,
             select::add,
         ] {
             add(&mut cases, initiator);

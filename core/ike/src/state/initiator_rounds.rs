@@ -1,0 +1,233 @@
+//! Authentication as the initiator that takes more than one request: by EAP (RFC 7296 section 2.16), or in
+//! several rounds (RFC 4739).
+//!
+//! Each side passes its own rounds in order. The responder's rounds come in the first responses, ours in the
+//! requests; a round by EAP takes several requests. When both sides have passed all their rounds, the last
+//! response contains the first Child SA.
+
+use super::auth_sent::Rejection;
+use super::eap_initiator::{EapInitiator, allows_eap_only};
+use super::init_response::PeerFeatures;
+use crate::auth::rounds::{check_another_round, check_support};
+use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::config::{Connection, Identity, Round};
+use crate::context::Step;
+use crate::engine::peer_index::PeerPair;
+use crate::state::{AuthSent, SaCommon};
+use crate::transport::Content;
+use crate::{AuthorityHash, Credentials, StateFault};
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
+
+/// Progress of both sides.
+pub(crate) struct InitiatorRounds {
+    /// Our current round.
+    own: usize,
+    /// Number of rounds that the responder has passed.
+    pub(super) peer: usize,
+    /// The responder, once its first response has arrived.
+    pub(super) responder: Option<Responder>,
+    /// EAP conversation of our current round.
+    pub(super) eap: Option<Box<EapInitiator>>,
+}
+
+/// The responder in its last round.
+pub(super) struct Responder {
+    pub(super) id: Identity,
+    /// Body of its ID payload.
+    pub(super) id_body: Vec<u8>,
+    /// Its proof; `None` while only EAP can authenticate it (RFC 5998).
+    pub(super) authenticated: Option<PeerAuthenticated>,
+}
+
+impl InitiatorRounds {
+    /// Begins our first round, with the identity `own`.
+    pub(super) fn begin(
+        connection: &Connection,
+        own: &Identity,
+        peer: &PeerFeatures,
+    ) -> Result<Self, StateFault> {
+        check_support(connection, peer.multiple_auth)?;
+        Ok(Self { own: 0, peer: 0, responder: None, eap: EapInitiator::new(connection, own) })
+    }
+
+    /// Whether EAP proves our identity in the current round.
+    pub(super) const fn proves_by_eap(&self) -> bool {
+        self.eap.is_some()
+    }
+
+    /// Whether we have another round after the current one.
+    pub(super) const fn has_next(&self, connection: &Connection) -> bool {
+        self.own.saturating_add(1) < connection.local_rounds()
+    }
+
+    /// The rounds in which both sides are; that of the responder is the last one that it has passed or
+    /// begun.
+    fn round(&self, connection: &Connection) -> Round {
+        let last = connection.remote_rounds().saturating_sub(1);
+        Round { local: self.own, remote: self.peer.min(last) }
+    }
+
+    /// The connection in the current rounds.
+    pub(super) fn connection<'c>(
+        &self,
+        configured: &'c Connection,
+    ) -> Result<Cow<'c, Connection>, StateFault> {
+        configured.in_round(self.round(configured)).ok_or(StateFault::AuthRounds)
+    }
+}
+
+/// The identities with which the IKE SA will be known: those of the last rounds. `first` are those of the
+/// first ones. `None` if the peer's is not known before.
+pub(super) fn last_pair(
+    first: Option<PeerPair>,
+    common: &SaCommon,
+    wanted: &[AuthorityHash],
+    credentials: &dyn Credentials,
+) -> Result<Option<PeerPair>, StateFault> {
+    let (configured, path) = (&common.connection, common.path);
+    if !configured.has_further_rounds() {
+        return Ok(first);
+    }
+    let (local, remote) = (configured.local_rounds(), configured.remote_rounds());
+    let last = Round { local: local.saturating_sub(1), remote: remote.saturating_sub(1) };
+    let connection = configured.in_round(last).ok_or(StateFault::AuthRounds)?;
+    let own = LocalAuthenticator::new(&connection, wanted, path.local.ip(), credentials)?;
+    let pair = connection.remote.id.exact().map(|peer| PeerPair::new(&own.id, peer, path.remote.ip()));
+    Ok(pair)
+}
+
+/// Writes the notifications of several rounds into the first request.
+pub(super) fn write_first(
+    connection: &Connection,
+    has_proof: bool,
+    out: &mut Writer<'_>,
+) -> Result<(), WriteError> {
+    if connection.has_further_rounds() {
+        out.notify(&Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]))?;
+    }
+    write_another(has_proof && connection.local_rounds() > 1, out)
+}
+
+/// Announces another round of this host, beside an AUTH payload.
+pub(super) fn write_another(follows: bool, out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if follows { out.notify(&Notify::new(NotifyType::ANOTHER_AUTH_FOLLOWS, &[])) } else { Ok(()) }
+}
+
+impl AuthSent {
+    /// Handles a response. Returns the responder once both sides have passed all rounds; `None` if another
+    /// request was sent.
+    pub(super) fn on_round_response(
+        &mut self,
+        common: &mut SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<PeerAuthenticated>, Rejection> {
+        let connection = common.connection.clone();
+        match self.rounds.eap.take_if(|eap| eap.done.is_some()) {
+            // The AUTH payload belongs to EAP, and a further round of the responder comes later.
+            Some(eap) => self.finish_eap(&eap, common, content, step)?,
+            None => {
+                self.on_responder_round(common, content, step)?;
+                if let Some(mut eap) = self.rounds.eap.take() {
+                    self.on_eap_packet(&mut eap, common, content, step)?;
+                    self.rounds.eap = Some(eap);
+                    return Ok(None);
+                }
+            }
+        }
+        let is_over = !self.rounds.has_next(&connection) && self.rounds.peer == connection.remote_rounds();
+        refuse_error(content, is_over)?;
+        if is_over {
+            let responder = self.rounds.responder.take().and_then(|responder| responder.authenticated);
+            return responder.map(Some).ok_or_else(|| StateFault::PayloadMissing.into());
+        }
+        self.send_round(common, &connection, step).map(|()| None).map_err(Rejection::from)
+    }
+
+    /// Verifies the responder's next round. After its last one, a response contains no proof.
+    fn on_responder_round(
+        &mut self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Rejection> {
+        let connection = &common.connection;
+        if self.rounds.peer == connection.remote_rounds() {
+            let is_surplus = content.id_r.is_some()
+                || content.auth.is_some()
+                || content.has_notify(NotifyType::ANOTHER_AUTH_FOLLOWS);
+            return if is_surplus { Err(StateFault::AuthRounds.into()) } else { Ok(()) };
+        }
+        let in_round = self.rounds.connection(connection)?;
+        let (id, body) = self.responder_id(&in_round, content, step)?;
+        let authenticated = match content.auth {
+            None if allows_eap_only(connection) => None,
+            _ => Some(self.verify_response(&in_round, common.path, content, step)?),
+        };
+        check_another_round(connection, self.rounds.peer, content)?;
+        let former = self.rounds.responder.take().and_then(|former| former.authenticated);
+        let authenticated = match (authenticated, former) {
+            (Some(now), Some(former)) => Some(now.after(former)),
+            (now, _) => now,
+        };
+        self.rounds.responder = Some(Responder { id, id_body: body.into(), authenticated });
+        self.rounds.peer = self.rounds.peer.saturating_add(1);
+        Ok(())
+    }
+
+    /// Sends our next round, or after our last one an empty request for the responder's next one.
+    fn send_round(
+        &mut self,
+        common: &mut SaCommon,
+        configured: &Connection,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), StateFault> {
+        if !self.rounds.has_next(configured) {
+            self.channel.window.response_received();
+            let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|_| Ok(()));
+            return sent.map_err(|_| StateFault::Provider);
+        }
+        self.rounds.own = self.rounds.own.saturating_add(1);
+        let connection = self.rounds.connection(configured)?;
+        let (init, suite) = (&self.init, self.channel.suite);
+        let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
+        let own = LocalAuthenticator::new(&connection, &init.peer.authorities, addr, credentials)?;
+        self.rounds.eap = EapInitiator::new(&connection, &own.id);
+        let own_body = own.id_body();
+        let (message, nonce) = (&*init.request, &*init.nonce_r);
+        let octets = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &own_body, suite };
+        let responder = self.rounds.responder.as_ref().ok_or(StateFault::AuthRounds)?;
+        let proof = match self.rounds.eap {
+            Some(_) => None,
+            None => Some(own.prove(&octets, &responder.id, &connection, &init.peer.hashes, step)?),
+        };
+        let follows = proof.is_some() && self.rounds.has_next(configured);
+        self.channel.window.response_received();
+        let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
+            own.write(out, |out, id| out.id_i(id))?;
+            proof.iter().try_for_each(|proof| proof.write(out))?;
+            write_another(follows, out)
+        });
+        self.own_id = own.id;
+        sent.map_err(|_| StateFault::Provider)
+    }
+}
+
+/// Refuses a response without a proof that contains an error. Errors of the first Child SA (RFC 7296 section
+/// 1.2) are in the last response, and the IKE SA exists without it.
+fn refuse_error(content: &Content<'_>, is_last: bool) -> Result<(), Rejection> {
+    let Some(error) = content.error() else { return Ok(()) };
+    let concerns_child = matches!(
+        error,
+        NotifyType::NO_PROPOSAL_CHOSEN
+            | NotifyType::TS_UNACCEPTABLE
+            | NotifyType::SINGLE_PAIR_REQUIRED
+            | NotifyType::INTERNAL_ADDRESS_FAILURE
+            | NotifyType::FAILED_CP_REQUIRED
+    );
+    let is_harmless = if is_last { concerns_child || content.auth.is_some() } else { false };
+    if is_harmless { Ok(()) } else { Err(Rejection::Refused(error)) }
+}
