@@ -168,17 +168,19 @@ impl Loaded {
             ..Config::default()
         };
         let of_file = file.connections.iter().zip(&file.own_signatures).zip(&file.peer_conditions);
-        for ((connection, own), conditions) in of_file {
+        for (((connection, own), conditions), scripts) in of_file.zip(&file.scripts) {
             if self.connections.shows(&connection.name) {
                 merged.connections.push(connection.clone());
                 merged.own_signatures.push(own.clone());
                 merged.peer_conditions.push(conditions.clone());
+                merged.scripts.push(scripts.clone());
             }
         }
         for loaded in self.connections.loaded.values() {
             merged.connections.extend_from_slice(&loaded.config.connections);
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);
             merged.peer_conditions.extend_from_slice(&loaded.config.peer_conditions);
+            merged.scripts.extend_from_slice(&loaded.config.scripts);
         }
         let pools = file.pools.iter().filter(|pool| self.pools.shows(&pool.name));
         merged.pools = pools.chain(self.pools.loaded.values().map(|pool| &**pool)).cloned().collect();
@@ -292,6 +294,7 @@ mod tests {
         loaded.show_file();
         assert_eq!(names(&loaded, &file), [pair("a", 1), pair("b", 2)]);
         let merged = loaded.merge(&file);
-        assert_eq!((merged.own_signatures.len(), merged.peer_conditions.len()), (2, 2));
+        let lens = (merged.own_signatures.len(), merged.peer_conditions.len(), merged.scripts.len());
+        assert_eq!(lens, (2, 2, 2));
     }
 }

@@ -181,7 +181,7 @@ impl SaView {
 }
 
 /// The number of a reqid that was assigned here, from 1, as charon counts; or a configured reqid.
-fn shown_reqid(reqid: u32) -> u32 {
+pub(crate) fn shown_reqid(reqid: u32) -> u32 {
     reqid.checked_sub(FIRST_REQID).filter(|number| *number > 0).unwrap_or(reqid)
 }
 
@@ -201,7 +201,7 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
 }
 
 /// Our identity: the configured one, or else the subject of our certificate, or else our address.
-fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
+pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     let connection = &status.connection;
     let subject = || keyring.own_key(connection, &[])?.subject;
     let id = connection.local.id.clone().or_else(subject);
