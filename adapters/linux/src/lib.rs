@@ -10,6 +10,7 @@ pub mod buffers;
 pub mod counters;
 pub mod crash_secret;
 pub mod engine;
+mod helper_process;
 pub mod ike;
 pub mod instance;
 pub mod journal;
@@ -39,6 +40,7 @@ pub mod tap;
 pub mod tun;
 pub mod udp;
 pub mod unix_socket;
+pub mod updown;
 
 pub use engine::{
     DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Performance,

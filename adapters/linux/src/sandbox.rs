@@ -6,7 +6,7 @@
 
 mod seccomp;
 
-use crate::Error;
+use crate::{Error, sys};
 use rustix::io;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{
@@ -14,9 +14,9 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    CapabilitySet, CapabilitySets, Gid, Uid, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 /// Keeps the memory of this process from other processes, core dumps and, if the limits allow it, swap.
@@ -66,6 +66,42 @@ pub(crate) fn keep_for_nft() -> Result<bool, Error> {
     seccomp::Program::Nft.install()
 }
 
+/// User and group of scripts if the instance runs as root: `nobody`, with the number that the kernel uses for
+/// it, too (overflowuid).
+const NOBODY: u32 = 65_534;
+
+/// Drops the privileges of the process that starts updown scripts. A process of root becomes one of `nobody`,
+/// if it may. It keeps only CAP_NET_ADMIN, which scripts inherit. System calls that no script needs and that
+/// have often led to faults of the kernel fail. The kernel kills the process when its parent ends.
+pub(crate) fn keep_for_scripts() -> Result<bool, Error> {
+    become_nobody()?;
+    reduce_to(CapabilitySet::NET_ADMIN)?;
+    let failed = |error: io::Errno| Error::new("ambient capabilities", error.into());
+    configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true).map_err(failed)?;
+    // After the user and the capabilities, because the kernel resets this when they change.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| Error::new("PR_SET_PDEATHSIG", error.into()))?;
+    seccomp::Program::Script.install()
+}
+
+/// Makes a process of root one of `nobody`, with the same capabilities. The process has one thread.
+fn become_nobody() -> Result<(), Error> {
+    let failed = |error: io::Errno| Error::new("change to the user nobody", error.into());
+    let held = capabilities(None).map_err(failed)?;
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    if sys::effective_user() != 0 || !held.effective.contains(needed) {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    set_keep_capabilities(true).map_err(failed)?;
+    set_thread_groups(&[]).map_err(failed)?;
+    set_thread_res_gid(group, group, group).map_err(failed)?;
+    set_thread_res_uid(user, user, user).map_err(failed)?;
+    // The change of the user has cleared the effective set.
+    let sets = CapabilitySets { effective: held.permitted, ..held };
+    set_capabilities(None, sets).map_err(failed)
+}
+
 /// Drops all capabilities of this thread.
 pub fn drop_capabilities() -> Result<(), Error> {
     reduce_to(CapabilitySet::empty())
@@ -107,7 +143,7 @@ mod tests {
         let error = Command::new("/bin/true").status().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
         // With a hook the standard library forks; without one it uses another call.
-        assert!(crate::sys::forks().is_err());
+        assert!(sys::forks().is_err());
         assert!(std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
     }
 

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
 use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment};
+use crate::updown::ScriptTable;
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};
@@ -51,6 +52,8 @@ pub struct LoadedConfig {
     pub charon: Charon,
     /// AAA servers, if there are any.
     pub radius: Option<RadiusConfig>,
+    /// Scripts of children.
+    pub scripts: ScriptTable,
     /// Ways to move packets.
     pub performance: Performance,
     /// Warnings for the log.
@@ -163,6 +166,7 @@ impl LoadedConfig {
     /// Without warnings and without a record of files.
     fn new(config: Config, keyring: Keyring) -> Self {
         Self {
+            scripts: ScriptTable::new(&config.connections, config.scripts),
             connections: keyring.with_key_ids(config.connections),
             pools: config.pools,
             keyring,

@@ -33,6 +33,7 @@ pub mod stack;
 pub mod status;
 pub mod swanctl;
 pub mod trace;
+pub mod updown;
 pub mod vici;
 pub mod why;
 pub mod xfrm;
@@ -68,7 +69,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
 }
 
 /// Runs the program `casemate` with the arguments of this process. A program with this `main` must do nothing
-/// else: it starts itself again as the process that applies nftables scripts.
+/// else: it starts itself again as the process that applies nftables scripts, and as that of updown scripts.
 pub fn main() -> ExitCode {
     main_with(&[])
 }
@@ -78,6 +79,9 @@ pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     output::report_panics();
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
+    }
+    if std::env::args_os().nth(1).is_some_and(|first| first == updown::RUNNER) {
+        return end(updown::run_scripts());
     }
     if added.is_empty() && lab_program::has_help_request(std::env::args_os().skip(1)) {
         return end(lab_program::run());

@@ -11,45 +11,32 @@
 //! | reply | 0 or, after an error, 1; length of the message (4), message |
 
 use super::program::{self, MAX_MESSAGE};
+use crate::helper_process::HelperProcess;
 use crate::process::Signals;
 use crate::{Error, sandbox};
 use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Name of the process in errors.
 const PROCESS_NAME: &str = "the process that runs nft";
-/// The program of this process, even if its file was replaced.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 /// Length of the longest script, in bytes. A hundred thousand policies need less.
 const MAX_SCRIPT: u32 = 64 << 20;
-/// Time for the end of the process before it is killed.
-const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The process, as its parent sees it.
 #[derive(Debug)]
 pub(super) struct Runner {
-    socket: UnixStream,
+    process: HelperProcess,
     /// The process has closed the socket, or sent an invalid reply.
     has_ended: bool,
-    child: Child,
 }
 
 impl Runner {
     /// Starts the process with these arguments.
     pub(super) fn start(arguments: &[&str]) -> Result<Self, Error> {
-        let failed = |error| Error::new("start of the process that runs nft", error);
-        let (socket, other) = UnixStream::pair().map_err(failed)?;
-        let mut command = Command::new(THIS_PROGRAM);
-        command.args(arguments).env_clear().current_dir("/").stdout(Stdio::null());
-        let child = command.stdin(OwnedFd::from(other)).spawn().map_err(failed)?;
-        Ok(Self { socket, has_ended: false, child })
+        Ok(Self { process: HelperProcess::start(arguments, PROCESS_NAME)?, has_ended: false })
     }
 
     /// Applies a script and waits for its end, however long that takes.
@@ -58,7 +45,8 @@ impl Runner {
         let Some(len) = u32::try_from(script.len()).ok().filter(|len| *len <= MAX_SCRIPT) else {
             return Err(Error::other("nft", "the script is too long"));
         };
-        let reply = send(&mut self.socket, len, script).and_then(|()| receive_reply(&mut self.socket));
+        let socket = &mut self.process.socket;
+        let reply = send(socket, len, script).and_then(|()| receive_reply(socket));
         reply.unwrap_or_else(|error| {
             self.has_ended = true;
             Err(Error::new(PROCESS_NAME, error))
@@ -69,7 +57,8 @@ impl Runner {
     pub(super) fn check(&self) -> Result<(), Error> {
         let has_ended = self.has_ended || {
             let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-            let read = SockRef::from(&self.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
+            let read =
+                SockRef::from(&self.process.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
             // The error that nothing can be read means that the process is alive.
             matches!(read, Ok(0))
         };
@@ -79,23 +68,7 @@ impl Runner {
     /// Process ID.
     #[cfg(test)]
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // The process ends after its current script. In the sandbox this process may not wait for it, and
-        // need not: it is about to end itself.
-        let _ = self.socket.shutdown(Shutdown::Both);
-        let start = Instant::now();
-        while let Ok(None) = self.child.try_wait() {
-            if start.elapsed() > END_TIMEOUT {
-                let _ = self.child.kill().and_then(|()| self.child.wait());
-                return;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
+        self.process.child.id()
     }
 }
 
@@ -190,12 +163,12 @@ pub(super) mod tests {
             assert!(has("two") && !has("three"));
             runner.run("delete table inet one\n").unwrap();
             assert!(!has("one"));
-            runner.child.kill().unwrap();
+            runner.process.child.kill().unwrap();
             for _ in 0..2 {
                 let error = runner.run("table inet four { }\n").unwrap_err().to_string();
                 assert!(error.contains("the process that runs nft"), "{error}");
             }
-            runner.child.wait().unwrap();
+            runner.process.child.wait().unwrap();
         };
         netns.run(test).unwrap();
     }
@@ -210,7 +183,8 @@ pub(super) mod tests {
             runner
         };
         let mut runner = netns.run(work).unwrap();
-        let started = casemate_test_support::eventually("it ends", || runner.child.try_wait().unwrap());
+        let started =
+            casemate_test_support::eventually("it ends", || runner.process.child.try_wait().unwrap());
         assert!(!started.success(), "killed by the kernel");
         assert!(runner.run("table inet one { }\n").is_err());
     }

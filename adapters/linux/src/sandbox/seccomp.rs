@@ -1,5 +1,5 @@
-//! The system calls that an instance may make, and those of the process that starts `nft` for it
-//! (seccomp(2)). All other calls fail with EPERM.
+//! The system calls that an instance may make, those of the process that starts `nft` for it, and those that
+//! updown scripts must not make (seccomp(2)). All other calls fail with EPERM.
 //!
 //! An instance starts threads and no processes. The flags of clone3(2) are in memory, which a filter cannot
 //! read, so clone3 fails with ENOSYS and the C library uses clone(2). The lists were taken from runs of the
@@ -173,6 +173,36 @@ const OLD_PROGRAMS: &[c_long] = &[libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_PROGRAMS: &[c_long] = &[];
 
+/// Calls that a script must not make: no list of allowed calls is complete for programs of the administrator.
+const FORBIDDEN: &[c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+];
+
 /// The program that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
@@ -180,6 +210,8 @@ pub(super) enum Program {
     Instance,
     /// The process that starts `nft`, and `nft`.
     Nft,
+    /// The process that starts updown scripts, and the scripts.
+    Script,
 }
 
 impl Program {
@@ -205,24 +237,25 @@ impl Program {
     fn filters(self) -> io::Result<Vec<BpfProgram>> {
         let Ok(arch) = std::env::consts::ARCH.try_into() else { return Ok(Vec::new()) };
         let refusal = SeccompAction::Errno(libc::EPERM as u32);
+        // Of the results of several filters, an error takes precedence.
+        let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+        let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        let without_clone3 = compile(SeccompFilter::new(rules, SeccompAction::Allow, missing, arch))?;
+        if self == Self::Script {
+            let rules = SeccompFilter::new(forbidden()?, SeccompAction::Allow, refusal, arch);
+            return Ok(vec![without_clone3, compile(rules)?]);
+        }
         let allowed = compile(SeccompFilter::new(self.rules()?, refusal, SeccompAction::Allow, arch))?;
         if self == Self::Nft {
             return Ok(vec![allowed]);
         }
-        // Of the results of several filters, an error takes precedence.
-        let missing = SeccompAction::Errno(libc::ENOSYS as u32);
-        let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-        Ok(vec![compile(SeccompFilter::new(rules, SeccompAction::Allow, missing, arch))?, allowed])
+        Ok(vec![without_clone3, allowed])
     }
 
     /// The allowed calls, with conditions on their arguments.
     fn rules(self) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             self.calls().into_iter().map(|call| (call, Vec::new())).collect();
-        let rule = |length, operator, value: u64| {
-            let condition = SeccompCondition::new(0, length, operator, value).map_err(io::Error::other)?;
-            SeccompRule::new(vec![condition]).map_err(io::Error::other)
-        };
         let family = |family: &i32| rule(SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *family as u64);
         let families = self.families().iter().map(family).collect::<Result<_, _>>()?;
         rules.insert(libc::SYS_socket, families);
@@ -234,11 +267,13 @@ impl Program {
         Ok(rules)
     }
 
+    /// The calls in the list of the program: the allowed ones, or those that a script must not make.
     fn calls(self) -> Vec<c_long> {
         let both = [FILES, WAITING, SOCKETS, PROCESS, OLD].concat();
         match self {
             Self::Instance => both,
             Self::Nft => [&both[..], PROGRAMS, OLD_PROGRAMS].concat(),
+            Self::Script => FORBIDDEN.to_vec(),
         }
     }
 
@@ -249,8 +284,25 @@ impl Program {
                 &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET]
             }
             Self::Nft => &[libc::AF_UNIX, libc::AF_NETLINK],
+            Self::Script => &[],
         }
     }
+}
+
+/// A condition on the first argument of a call.
+fn rule(length: SeccompCmpArgLen, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
+    let condition = SeccompCondition::new(0, length, operator, value).map_err(io::Error::other)?;
+    SeccompRule::new(vec![condition]).map_err(io::Error::other)
+}
+
+/// What a script must not do: the calls, and the start of a process in a user namespace of its own.
+fn forbidden() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
+    let namespace = libc::CLONE_NEWUSER as u64;
+    let is_new = rule(SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(namespace), namespace)?;
+    rules.insert(libc::SYS_clone, vec![is_new]);
+    Ok(rules)
 }
 
 fn compile(filter: Result<SeccompFilter, seccompiler::BackendError>) -> io::Result<BpfProgram> {
@@ -263,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_lists_compile_without_duplicates() {
-        for program in [Program::Instance, Program::Nft] {
+        for program in [Program::Instance, Program::Nft, Program::Script] {
             let filters = program.filters().unwrap();
             assert!(filters.iter().all(|filter| filter.len() < 4_096), "BPF_MAXINSNS");
             let mut calls = program.calls();
@@ -271,6 +323,9 @@ mod tests {
             calls.sort_unstable();
             calls.dedup();
             assert_eq!(calls.len(), count);
+            if program == Program::Script {
+                continue;
+            }
             let never =
                 [libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_mount, libc::SYS_setns, libc::SYS_init_module];
             assert!(!never.iter().any(|call| calls.contains(call)), "{program:?}");

@@ -51,6 +51,17 @@ pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
+/// Unblocks all signals of this thread. To be called between fork and exec: it neither allocates nor locks.
+pub(crate) fn unblock_signals() -> io::Result<()> {
+    // SAFETY: a signal set is plain data, which sigemptyset writes completely before it is read.
+    let result = unsafe {
+        let mut none: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}
+
 /// Waits until one of `fds` is readable or `timeout` is over, and sets `ready` for each readable one. A
 /// signal ends the wait early.
 pub(crate) fn poll_readable<const N: usize>(

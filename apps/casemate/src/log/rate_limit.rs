@@ -52,6 +52,8 @@ pub enum LogCategory {
     SavedKeys,
     /// An error of the operating system.
     System(SystemProblem),
+    /// The end of an updown script.
+    Updown,
     /// An application of the stack server.
     Application,
 }
@@ -71,6 +73,7 @@ impl fmt::Display for LogCategory {
             Self::Certificate => f.write_str("certificate refused"),
             Self::SavedKeys => f.write_str("keys not saved"),
             Self::System(trouble) => write!(f, "{trouble}"),
+            Self::Updown => f.write_str("updown scripts"),
             Self::Application => f.write_str("applications"),
         }
     }
@@ -88,7 +91,7 @@ impl LogCategory {
             | Self::Retransmission
             | Self::Certificate => Subsystem::Ike,
             Self::Audit(_) | Self::Acquire | Self::Policy => Subsystem::Datapath,
-            Self::SavedKeys | Self::System(_) => Subsystem::System,
+            Self::SavedKeys | Self::System(_) | Self::Updown => Subsystem::System,
             Self::Application => Subsystem::Application,
         }
     }
@@ -97,7 +100,7 @@ impl LogCategory {
     const fn limit(self) -> Option<&'static Limit> {
         match self {
             Self::Program => None,
-            Self::Sa | Self::Retransmission | Self::Policy => Some(&AUTHENTICATED),
+            Self::Sa | Self::Retransmission | Self::Policy | Self::Updown => Some(&AUTHENTICATED),
             _ => Some(&UNAUTHENTICATED),
         }
     }

@@ -20,6 +20,7 @@ use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
+use crate::updown::Updown;
 use crate::vici::ViciServer;
 use crate::why;
 use casemate::Notice;
@@ -83,6 +84,8 @@ pub(super) struct RunController {
     pub(super) metrics: Option<MetricsCollector>,
     /// AAA servers and the sessions that they have accepted.
     pub(super) radius: RadiusState,
+    /// Scripts that run when Child SAs come up and go down.
+    pub(super) updown: Updown,
 }
 
 impl RunController {
@@ -115,6 +118,7 @@ impl RunController {
             trace: None,
             metrics: None,
             radius: RadiusState::default(),
+            updown: Updown::default(),
         }
     }
 
@@ -133,6 +137,7 @@ impl RunController {
         let sent = self.manager.stopping();
         self.check_sent(sent);
         self.radius.stop();
+        self.updown.stop().into_iter().for_each(|message| self.log.record(message));
     }
 
     /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
@@ -140,6 +145,13 @@ impl RunController {
         if let Err(error) = sent {
             self.log.program(Level::Warning, &format!("NOTIFY_SOCKET: {error}"));
         }
+    }
+
+    /// Starts the process that runs the scripts of the configuration, if it has any.
+    pub(super) fn start_updown(&mut self, state: &IkeState, interface: &str) -> Result<(), Failure> {
+        let waker = self.control.waker().map_err(Failure::failed)?;
+        self.updown = Updown::start(&state.loaded.scripts, interface, waker).map_err(Failure::failed)?;
+        Ok(())
     }
 
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
@@ -263,6 +275,8 @@ impl EngineHandler for RunController {
             self.control.wake_loop();
         }
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
+        let messages = self.updown.serve(&handle.lock(), &self.keyring);
+        messages.into_iter().for_each(|message| self.log.record(message));
         self.serve_clients(handle);
         self.collect_metrics(handle);
         Ok(())
@@ -312,7 +326,8 @@ impl EngineHandler for RunController {
             metrics.on_notice(notice);
         }
         let is_for_vici = self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice));
-        if self.radius.on_notice(notice) || is_for_vici {
+        let has_script = self.updown.on_notice(notice);
+        if self.radius.on_notice(notice) || is_for_vici || has_script {
             self.control.wake_loop();
         }
         let mut refusals = self.keyring.take_refusals();

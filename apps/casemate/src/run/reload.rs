@@ -124,7 +124,8 @@ impl RunController {
         loaded: LoadedConfig,
         context: &mut EndpointContext,
     ) -> Result<(), String> {
-        let LoadedConfig { connections, pools, keyring, charon, radius, base, .. } = loaded;
+        let LoadedConfig { connections, pools, keyring, charon, radius, scripts, base, .. } = loaded;
+        self.updown.check(&scripts)?;
         // Before the connections, because the endpoint initiates them with these keys and settings.
         let former = self.use_settings(Settings { keyring: Arc::new(keyring), charon, radius }, context)?;
         let configured =
@@ -135,6 +136,7 @@ impl RunController {
             }
             return Err(error.to_string());
         }
+        self.updown.configure(scripts);
         self.history.reconfigure(&connections);
         if let Some(vici) = &mut self.vici {
             vici.set_configuration(base, pools);

@@ -201,6 +201,7 @@ fn run_instance(
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
     if let Some(ike) = ike {
+        controller.start_updown(&ike, &args.tun)?;
         controller.configure(*ike, &mut engine)?;
         controller.load_crash_secret(&files, engine.endpoint_context());
     }

@@ -191,6 +191,9 @@ pub fn open_ike<D: BufferDevice>(
     interface: &Interface,
     sockets: &mut SocketSet<'_>,
 ) -> Result<IkeSockets, Failure> {
+    if let Some(key) = loaded.scripts.first_unknown(|_| false) {
+        return Err(Failure::bad_input(format!("{key}: no script is run here: no value was expected")));
+    }
     // With a clock before 1970, no certificate is valid yet.
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let uptime = u64::try_from(now.secs()).or_broken("the clock of the stack starts at 0", 0);

@@ -4,6 +4,7 @@ use super::connection::{Context, WEAK_GROUP};
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
+use super::updown::{self, UpdownScript};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{
@@ -46,7 +47,7 @@ pub(super) const CHILD: Schema = Schema {
         ("life_packets", Rule::Read),
         ("rand_packets", Rule::Only(&["0"], NO_SPREAD)),
         ("updown", Rule::Read),
-        ("hostaccess", Rule::Ignored),
+        ("hostaccess", Rule::Read),
         ("mode", Rule::Read),
         ("policies", Rule::Read),
         ("policies_fwd_out", Rule::Ignored),
@@ -86,8 +87,8 @@ pub(super) const CHILD: Schema = Schema {
 
 /// An entry of `children`.
 pub(super) enum ChildEntry {
-    /// A Child SA.
-    Child(ChildConfig),
+    /// A Child SA, and its script.
+    Child(ChildConfig, Option<UpdownScript>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -107,16 +108,15 @@ pub(super) fn read(
     context: &Context<'_>,
 ) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
-    if keys.get("updown", updown).is_some() {
-        keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
-    }
     if keys.get("ipcomp", truth) == Some(true) {
         keys.warn(
             "ipcomp",
             "IPComp is not implemented: it is neither offered nor accepted, and packets are not compressed",
         );
     }
-    match keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel)) {
+    let mode = keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel));
+    let script = updown::read(&keys, matches!(mode, EntryMode::Protect(_)));
+    match mode {
         EntryMode::Protect(mode) => {
             let child = child(&keys, resolved.name(), mode, context.has_scheduler);
             if peer.is_none() && child.start_action != StartAction::default() {
@@ -130,7 +130,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(child)
+            ChildEntry::Child(child, script)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
@@ -173,16 +173,6 @@ fn warn_of_ineffective_traps(keys: &Keys<'_>, child: &ChildConfig) {
             );
         }
     }
-}
-
-/// Accepts strongSwan's own updown script only, and ignores it: it configures the firewall for the
-/// kernel's IPsec.
-fn updown(text: &str) -> Result<(), String> {
-    let script = text.split(' ').next().unwrap_or_default();
-    if script.ends_with("/ipsec/_updown") {
-        return Ok(());
-    }
-    Err("no script is run: no value was expected, or strongSwan's own script, .../ipsec/_updown".into())
 }
 
 fn mode(text: &str) -> Result<EntryMode, String> {

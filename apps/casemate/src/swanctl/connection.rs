@@ -6,6 +6,7 @@ use super::child::{self, ChildEntry};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
+use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
@@ -75,14 +76,15 @@ pub(super) const CONNECTION: Schema = Schema {
 
 const CHILDREN: Schema = Schema { keys: &[], sections: &[""] };
 
-/// Everything that one section of `connections` gives: the connection itself, and the rules for
-/// signatures.
+/// Everything that one section of `connections` gives: the connection itself, the rules for signatures, and
+/// the scripts of its children.
 pub(super) struct ParsedConnection {
     pub(super) connection: Connection,
     /// Those of each round of this host.
     pub(super) own: Vec<OwnSignature>,
     /// Those of each round of the peer.
     pub(super) conditions: Vec<PeerConditions>,
+    pub(super) scripts: UpdownScripts,
 }
 
 /// What the readers of all connections share.
@@ -103,7 +105,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let Rounds { local, remote, further, own, conditions } = rounds(resolved, &keys, context);
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
-    let (children, shunts) = children(resolved, peer, context);
+    let Children { children, shunts, scripts } = children(resolved, peer, context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
@@ -154,7 +156,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
              none was expected",
         );
     }
-    ParsedConnection { connection, own, conditions }
+    ParsedConnection { connection, own, conditions, scripts }
 }
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.
@@ -290,24 +292,31 @@ fn check_eap_rounds<'a>(
     Ok(())
 }
 
-fn children(
-    resolved: &Resolved<'_, '_>,
-    peer: Option<&AddrPattern>,
-    context: &Context<'_>,
-) -> (Vec<Arc<ChildConfig>>, Vec<Shunt>) {
-    let (mut children, mut shunts) = (Vec::new(), Vec::new());
+/// The entries of the section `children`.
+#[derive(Default)]
+struct Children {
+    children: Vec<Arc<ChildConfig>>,
+    shunts: Vec<Shunt>,
+    scripts: UpdownScripts,
+}
+
+fn children(resolved: &Resolved<'_, '_>, peer: Option<&AddrPattern>, context: &Context<'_>) -> Children {
+    let mut read = Children::default();
     let sections = resolved.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
-        return (children, shunts);
+        return read;
     };
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
         match child::read(&entry, peer, context) {
-            ChildEntry::Child(child) => children.push(Arc::new(child)),
-            ChildEntry::Shunt(shunt) => shunts.push(shunt),
+            ChildEntry::Child(child, script) => {
+                read.scripts.extend(script.map(|script| (child.name.clone(), script)));
+                read.children.push(Arc::new(child));
+            }
+            ChildEntry::Shunt(shunt) => read.shunts.push(shunt),
         }
     }
-    (children, shunts)
+    read
 }
 
 /// Reads a list of endpoint addresses. An empty list is any address.

@@ -30,6 +30,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod updown;
 mod value;
 
 pub(crate) use address::{is_host, look_up};
@@ -43,6 +44,7 @@ pub use radius::{Accounting, DynamicAuthorization, RadiusConfig};
 pub use secret::{KeyPurpose, Passphrase, SharedKey};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
+pub use updown::{UpdownScript, UpdownScripts};
 
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Performance, Scheduling};
@@ -76,6 +78,8 @@ pub struct Config {
     pub own_signatures: Vec<OwnSignature>,
     /// Requirements of each connection on the certificates of its peers, in each round of the peer.
     pub peer_conditions: Vec<PeerConditions>,
+    /// Scripts of the children of each connection, in the same order.
+    pub scripts: Vec<UpdownScripts>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
     /// Pre-shared keys and passwords.
@@ -187,6 +191,7 @@ impl Config {
             config.connections.push(Arc::new(read.connection));
             config.own_signatures.extend(read.own);
             config.peer_conditions.extend(read.conditions);
+            config.scripts.push(read.scripts);
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));

@@ -188,6 +188,7 @@ pub(super) fn log_message(category: LogCategory, line: &str, with_thread: bool) 
 /// strongSwan's subsystem for a category of messages.
 const fn group(category: LogCategory) -> &'static str {
     match category {
+        LogCategory::Updown => "CHD",
         LogCategory::Program | LogCategory::Certificate | LogCategory::SavedKeys => "CFG",
         LogCategory::Sa | LogCategory::HalfOpen => "IKE",
         LogCategory::Audit(_) => "ESP",

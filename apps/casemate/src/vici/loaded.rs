@@ -169,13 +169,19 @@ impl Loaded {
         };
         let shows = |name: &String| self.connections.shows(name);
         let (own, conditions) = (file.own_signatures.iter(), file.peer_conditions.iter());
-        merged.connections.extend(file.connections.iter().filter(|one| shows(&one.name)).cloned());
         merged.own_signatures.extend(own.filter(|one| shows(&one.connection)).cloned());
         merged.peer_conditions.extend(conditions.filter(|one| shows(&one.connection)).cloned());
+        for (connection, scripts) in file.connections.iter().zip(&file.scripts) {
+            if shows(&connection.name) {
+                merged.connections.push(connection.clone());
+                merged.scripts.push(scripts.clone());
+            }
+        }
         for loaded in self.connections.loaded.values() {
             merged.connections.extend_from_slice(&loaded.config.connections);
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);
             merged.peer_conditions.extend_from_slice(&loaded.config.peer_conditions);
+            merged.scripts.extend_from_slice(&loaded.config.scripts);
         }
         let pools = file.pools.iter().filter(|pool| self.pools.shows(&pool.name));
         merged.pools = pools.chain(self.pools.loaded.values().map(|pool| &**pool)).cloned().collect();
@@ -289,6 +295,7 @@ mod tests {
         loaded.show_file();
         assert_eq!(names(&loaded, &file), [pair("a", 1), pair("b", 2)]);
         let merged = loaded.merge(&file);
-        assert_eq!((merged.own_signatures.len(), merged.peer_conditions.len()), (2, 2));
+        let lens = (merged.own_signatures.len(), merged.peer_conditions.len(), merged.scripts.len());
+        assert_eq!(lens, (2, 2, 2));
     }
 }

@@ -22,6 +22,7 @@ mod service;
 mod session;
 
 pub(crate) use loaded::{Contents, Loaded, LoadedEnvironment};
+pub(crate) use sas::{local_id, shown_reqid};
 pub(crate) use server::ViciServer;
 pub(crate) use service::{ViciChannel, ViciService};
 pub(crate) use session::SessionId;

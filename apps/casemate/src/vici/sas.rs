@@ -182,7 +182,7 @@ impl SaView {
 }
 
 /// The number of a reqid that was assigned here, from 1, as charon counts; or a configured reqid.
-fn shown_reqid(reqid: u32) -> u32 {
+pub(crate) fn shown_reqid(reqid: u32) -> u32 {
     reqid.checked_sub(FIRST_REQID).filter(|number| *number > 0).unwrap_or(reqid)
 }
 
@@ -202,7 +202,7 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
 }
 
 /// Our identity: the configured one, or else the subject of our certificate, or else our address.
-fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
+pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     let configured = &status.connection;
     // The identity of the last round is the one that the peer knows.
     let last = Round { local: configured.local_rounds().saturating_sub(1), remote: 0 };

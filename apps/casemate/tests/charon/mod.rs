@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 /// Plugins to load. The first plugin that offers an algorithm provides it.
 const PLUGINS: &str = "aesni random nonce kdf aes sha1 sha2 hmac pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm cmac xcbc \
      ctr gmp openssl chapoly mgf1 md5 eap-identity eap-md5 eap-mschapv2 eap-tls eap-ttls kernel-libipsec \
-     kernel-netlink socket-default vici";
+     kernel-netlink socket-default vici updown";
 
 /// A running daemon with its configuration loaded.
 pub(crate) struct Charon<'h> {

@@ -43,6 +43,7 @@ fn run(bytes: &[u8]) {
         Ok(config) => {
             assert_eq!(config.own_signatures.len(), config.connections.len());
             assert_eq!(config.peer_conditions.len(), config.connections.len());
+            assert_eq!(config.scripts.len(), config.connections.len());
             let names: HashSet<&str> = config.connections.iter().map(|one| one.name.as_str()).collect();
             assert_eq!(names.len(), config.connections.len());
             config.connections.iter().for_each(|connection| check_connection(connection));

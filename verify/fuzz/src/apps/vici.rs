@@ -52,6 +52,7 @@ fn check_packet(packet: &ClientPacket) {
         Ok(Ok(config)) => {
             assert_eq!(config.own_signatures.len(), config.connections.len());
             assert_eq!(config.peer_conditions.len(), config.connections.len());
+            assert_eq!(config.scripts.len(), config.connections.len());
             assert!(config.connections.len() <= message.0.len());
         }
     }

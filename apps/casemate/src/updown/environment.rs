@@ -1,0 +1,259 @@
+//! The variables of a script: those of strongSwan's plugin `updown`, in its notation.
+//!
+//! A Child SA with several traffic selectors runs its script once for each pair of a local and a remote one.
+//! `PLUTO_INTERFACE` is the TUN interface, on which the host sees the traffic in clear; with strongSwan it is the
+//! interface of the local address. Marks, interface identifiers and IPComp do not exist here, so their
+//! variables are never set. docs/manual/updown.md lists the variables.
+
+use super::escape;
+use crate::swanctl::UpdownScript;
+use crate::vici::shown_reqid;
+use casemate_ike::config::{ChildConfig, Connection, Identity};
+use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
+use casemate_sa::{AddrRange, PortRange, Protocol};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Pairs of traffic selectors of a Child SA for which its script runs, at most.
+pub(super) const MAX_PAIRS: usize = 64;
+/// The standard directories of programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A new Child SA, as far as scripts are concerned.
+#[derive(Debug, Clone)]
+pub(super) struct NewChild {
+    pub(super) id: ChildId,
+    pub(super) ike: IkeSaId,
+    pub(super) connection: Arc<Connection>,
+    pub(super) child: Arc<ChildConfig>,
+    protocol: Protocol,
+    /// UDP port of the peer, if ESP is encapsulated.
+    udp_port: Option<u16>,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
+}
+
+impl From<&ChildUp> for NewChild {
+    fn from(up: &ChildUp) -> Self {
+        Self {
+            id: up.id,
+            ike: up.ike,
+            connection: up.connection.clone(),
+            child: up.child.clone(),
+            protocol: up.suite.protocol(),
+            udp_port: up.outbound.encap.map(|encap| encap.dst_port),
+            local: up.local.clone(),
+            remote: up.remote.clone(),
+        }
+    }
+}
+
+impl NewChild {
+    /// Identifies the traffic: scripts for the same traffic run in order, also those of another Child SA, which
+    /// follows after reauthentication.
+    pub(super) fn lane(&self) -> Arc<str> {
+        let remote: Vec<String> = self.remote.iter().map(ToString::to_string).collect();
+        format!("{}/{} {}", self.connection.name, self.child.name, remote.join(",")).into()
+    }
+}
+
+/// What else the variables depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    /// The IKE SA.
+    pub(super) status: &'a IkeStatus,
+    pub(super) local_id: &'a Identity,
+    /// Of the SAs in the data path.
+    pub(super) reqid: u32,
+    pub(super) script: &'a UpdownScript,
+    /// The TUN interface.
+    pub(super) interface: &'a str,
+}
+
+/// The variables for one pair of traffic selectors, without the verb.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Variables {
+    /// What follows `up-` and `down-` in the verb.
+    kind: &'static str,
+    variables: Vec<(String, String)>,
+}
+
+impl Variables {
+    /// The variables of each pair of traffic selectors.
+    pub(super) fn of(new: &NewChild, facts: &Facts<'_>) -> Vec<Self> {
+        let shared = shared(new, facts);
+        let pairs = new.local.iter().flat_map(|local| new.remote.iter().map(move |remote| (local, remote)));
+        // Pairs of which no packet has both have no policies either.
+        let pairs = pairs.filter(|(local, remote)| packet_selector(local, remote).is_some());
+        let own = facts.status.path.local.ip();
+        pairs.map(|(local, remote)| Self::of_pair(local, remote, own, &shared)).collect()
+    }
+
+    fn of_pair(
+        local: &TrafficSelector,
+        remote: &TrafficSelector,
+        own: IpAddr,
+        shared: &[(String, String)],
+    ) -> Self {
+        let kind = match (local.addrs == AddrRange::single(own), local.addrs.is_ipv4()) {
+            (true, true) => "host",
+            (true, false) => "host-v6",
+            (false, true) => "client",
+            (false, false) => "client-v6",
+        };
+        let [own_port, peer_port] = ports(local, remote);
+        let mut variables = shared.to_vec();
+        for (side, selector, port) in [("MY", local, own_port), ("PEER", remote, peer_port)] {
+            variables.extend([
+                (format!("PLUTO_{side}_CLIENT"), subnet(&selector.addrs)),
+                (format!("PLUTO_{side}_PORT"), port),
+                (format!("PLUTO_{side}_PROTOCOL"), selector.proto.unwrap_or(0).to_string()),
+            ]);
+        }
+        Self { kind, variables }
+    }
+
+    /// The verb.
+    pub(super) fn verb(&self, is_up: bool) -> String {
+        format!("{}-{}", if is_up { "up" } else { "down" }, self.kind)
+    }
+
+    /// The whole environment.
+    pub(super) fn environment(&self, is_up: bool) -> Vec<(String, String)> {
+        let verb = ("PLUTO_VERB".to_owned(), self.verb(is_up));
+        std::iter::once(verb).chain(self.variables.iter().cloned()).collect()
+    }
+}
+
+/// The variables that do not depend on the traffic selectors.
+fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
+    let Facts { status, local_id, reqid, script, interface } = *facts;
+    let mut all = Vec::new();
+    let mut set = |name: String, value: String| all.push((name, value));
+    let peer_id = status.peer.as_ref().map(escape::identity).unwrap_or_default();
+    let protocol = if new.protocol == Protocol::Ah { "ah" } else { "esp" };
+    for (name, value) in [
+        ("PATH", PATH.into()),
+        ("PLUTO_VERSION", "1.1".into()),
+        ("PLUTO_CONNECTION", new.child.name.clone()),
+        ("PLUTO_INTERFACE", interface.to_owned()),
+        ("PLUTO_REQID", shown_reqid(reqid).to_string()),
+        ("PLUTO_PROTO", protocol.into()),
+        ("PLUTO_UNIQUEID", status.id.to_string()),
+        ("PLUTO_ME", status.path.local.ip().to_string()),
+        ("PLUTO_MY_ID", escape::identity(local_id)),
+        ("PLUTO_PEER", status.path.remote.ip().to_string()),
+        ("PLUTO_PEER_ID", peer_id),
+    ] {
+        set(name.into(), value);
+    }
+    if let Some(identity) = &status.eap_identity {
+        set("PLUTO_XAUTH_ID".into(), escape::escape(identity));
+    }
+    // Only one side of a connection has pools.
+    let side = if new.connection.pools.is_empty() { "MY" } else { "PEER" };
+    if let Some(first) = status.virtual_addrs.first() {
+        set(format!("PLUTO_{side}_SOURCEIP"), first.to_string());
+    }
+    numbered(&format!("PLUTO_{side}_SOURCEIP"), &status.virtual_addrs, &mut set);
+    numbered("PLUTO_DNS", &status.dns, &mut set);
+    if let Some(port) = new.udp_port {
+        set("PLUTO_UDP_ENC".into(), port.to_string());
+    }
+    if script.host_access {
+        set("PLUTO_HOST_ACCESS".into(), "1".into());
+    }
+    all
+}
+
+/// Addresses of each IP version, numbered from 1.
+fn numbered(name: &str, addrs: &[IpAddr], set: &mut impl FnMut(String, String)) {
+    for (version, is_v4) in [('4', true), ('6', false)] {
+        let addrs = addrs.iter().filter(|addr| addr.is_ipv4() == is_v4);
+        for (number, addr) in (1..).zip(addrs) {
+            set(format!("{name}{version}_{number}"), addr.to_string());
+        }
+    }
+}
+
+/// Ports of both sides. The type of ICMP counts as the local port, and its code as that of the peer.
+fn ports(local: &TrafficSelector, remote: &TrafficSelector) -> [String; 2] {
+    const ICMP: [u8; 2] = [1, 58];
+    if local.proto.or(remote.proto).is_some_and(|proto| ICMP.contains(&proto)) {
+        let ports = if local.ports.is_any() { remote.ports } else { local.ports };
+        let [kind, code] = if ports.is_any() { [0, 0] } else { ports.first().to_be_bytes() };
+        return [kind.to_string(), code.to_string()];
+    }
+    [local.ports, remote.ports].map(range)
+}
+
+/// A port, a range with a colon, or 0 for all ports.
+fn range(ports: PortRange) -> String {
+    match (ports.first(), ports.last()) {
+        _ if ports.is_any() => "0".into(),
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}:{last}"),
+    }
+}
+
+/// The smallest subnet that contains the addresses.
+fn subnet(addrs: &AddrRange) -> String {
+    let (base, len) = match (addrs.first(), addrs.last()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            let len = (first.to_bits() ^ last.to_bits()).leading_zeros();
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(len)).unwrap_or(0);
+            (IpAddr::V4((first.to_bits() & mask).into()), len)
+        }
+        (first, last) => {
+            let [first, last] = [first, last].map(v6_bits);
+            let len = (first ^ last).leading_zeros();
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(len)).unwrap_or(0);
+            (IpAddr::V6((first & mask).into()), len)
+        }
+    };
+    format!("{base}/{len}")
+}
+
+fn v6_bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(text: &str) -> TrafficSelector {
+        casemate_strongswan::parse_traffic_selector(text).unwrap().fill(&[]).next().unwrap()
+    }
+
+    fn of_pair(local: &str, remote: &str) -> (String, Vec<String>) {
+        let own = [192, 0, 2, 1].into();
+        let variables = Variables::of_pair(&selector(local), &selector(remote), own, &[]);
+        let values = variables.variables.iter().map(|(_, value)| value.clone());
+        (variables.verb(true), values.collect())
+    }
+
+    /// The values are those that charon 5.9.8 gave to a script for the same selectors.
+    #[test]
+    fn traffic_selectors_are_written_as_by_charon() {
+        for (local, remote, verb, expected) in [
+            (
+                "10.9.0.1/32",
+                "10.2.0.0/16[tcp/1000-2000]",
+                "up-client",
+                "10.9.0.1/32 0 0 10.2.0.0/16 1000:2000 6",
+            ),
+            ("10.9.0.1/32", "10.2.0.0/16[udp/53]", "up-client", "10.9.0.1/32 0 0 10.2.0.0/16 53 17"),
+            ("10.2.0.0-10.2.0.9[icmp/0x0803]", "10.9.0.1/32", "up-client", "10.2.0.0/28 8 1 10.9.0.1/32 3 0"),
+            ("10.9.0.1/32", "10.2.0.0-10.2.0.9[icmp/0x0803]", "up-client", "10.9.0.1/32 8 0 10.2.0.0/28 3 1"),
+            ("192.0.2.1/32", "0.0.0.0/0", "up-host", "192.0.2.1/32 0 0 0.0.0.0/0 0 0"),
+            ("fd00::1/128", "::/0", "up-client-v6", "fd00::1/128 0 0 ::/0 0 0"),
+        ] {
+            let (actual, values) = of_pair(local, remote);
+            assert_eq!((actual.as_str(), values.join(" ").as_str()), (verb, expected), "{local} {remote}");
+        }
+    }
+}
