@@ -162,9 +162,9 @@ fn connections(text: &mut String, answer: &Value) {
     table(text, ["", "state", "peer", "next attempt", "last error"].map(String::from), &rows);
 }
 
-/// Addresses and name servers that the peer assigned.
+/// Addresses, name servers and their domains that the peer assigned.
 fn assigned(text: &mut String, sa: &Value) {
-    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers")] {
+    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers"), ("dns_domains", "domains")] {
         let addrs: Vec<&str> = list(sa, name).iter().filter_map(Value::as_str).collect();
         if !addrs.is_empty() {
             let _ = writeln!(text, "  {what} from {}: {}", show(sa, "name"), addrs.join(", "));
