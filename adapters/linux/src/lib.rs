@@ -9,7 +9,8 @@
 pub mod buffers;
 pub mod counters;
 pub mod crash_secret;
-pub mod engine;
+pub mod dns;
+mod engine;
 pub mod ike;
 pub mod instance;
 pub mod journal;

@@ -9,6 +9,7 @@ use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, Recor
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteMethod};
+use casemate_linux::dns::DnsMode;
 use casemate_linux::{Performance, Scheduling, sandbox};
 use std::fs::Metadata;
 use std::io;
@@ -53,6 +54,8 @@ pub struct LoadedConfig {
     pub radius: Option<RadiusConfig>,
     /// Ways to move packets.
     pub performance: Performance,
+    /// How name servers of tunnels are used.
+    pub name_servers: DnsMode,
     /// Warnings for the log.
     pub warnings: Vec<String>,
     /// The files that it was read from.
@@ -169,6 +172,7 @@ impl LoadedConfig {
             charon: config.charon,
             radius: config.radius,
             performance: config.performance,
+            name_servers: config.name_servers,
             warnings: Vec::new(),
             files: FilesRead::default(),
             base: None,

@@ -68,7 +68,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
 }
 
 /// Runs the program `casemate` with the arguments of this process. A program with this `main` must do nothing
-/// else: it starts itself again as the process that applies nftables scripts.
+/// else: it starts itself again as the processes that apply nftables scripts and change name servers.
 pub fn main() -> ExitCode {
     main_with(&[])
 }
@@ -78,6 +78,9 @@ pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     output::report_panics();
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
+    }
+    if std::env::args_os().skip(1).eq([run::DNS_RUNNER]) {
+        return end(run::dns_runner());
     }
     if added.is_empty() && lab_program::has_help_request(std::env::args_os().skip(1)) {
         return end(lab_program::run());
