@@ -17,6 +17,7 @@ mod opened;
 mod undo;
 
 use crate::Error;
+use crate::dns::{DnsHandle, DnsTarget};
 use crate::instance::{Instance, NetnsId};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -63,6 +64,7 @@ pub struct Journal {
     /// The last write failed, so the last line may be incomplete.
     is_torn: bool,
     nft: Nft,
+    dns: DnsHandle,
     entries: Vec<Undo>,
     /// Lines that cannot be read. What they list may be left, so the file stays.
     damage: Damage,
@@ -101,6 +103,7 @@ impl Journal {
             file,
             is_torn: false,
             nft,
+            dns: DnsHandle::direct(),
             recovered: !contents.entries.is_empty(),
             entries: contents.entries,
             damage: contents.damage,
@@ -201,6 +204,11 @@ impl Journal {
         *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = remains;
     }
 
+    /// Name of the TUN interface.
+    pub(crate) fn tun(&self) -> &str {
+        self.instance.tun()
+    }
+
     /// Runs scripts of `nft`.
     pub(crate) const fn nft(&self) -> &Nft {
         &self.nft
@@ -224,6 +232,39 @@ impl Journal {
         self.write_line(&undo)?;
         self.entries.push(undo);
         Ok(())
+    }
+
+    /// Drops a change that was undone.
+    pub(crate) fn forget(&mut self, undone: &Undo) -> Result<(), Error> {
+        self.entries.retain(|entry| entry != undone);
+        self.write_line(&format_args!("{UNDONE}{undone}"))
+    }
+
+    /// Changes of the name servers of this host.
+    pub(crate) fn name_servers(&self) -> Vec<DnsTarget> {
+        let target = |undo: &Undo| match undo {
+            Undo::NameServers(target) => Some(target.clone()),
+            _ => None,
+        };
+        self.entries.iter().rev().filter_map(target).collect()
+    }
+
+    /// Restores the name servers that a former run has changed: its tunnels do not exist any more. Returns
+    /// warnings. From then on, `dns` changes name servers.
+    pub fn restore_name_servers(&mut self, dns: Option<&DnsHandle>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for target in self.name_servers() {
+            match self.dns.restore(&target) {
+                Ok(warning) => {
+                    warnings.extend(warning);
+                    warnings
+                        .extend(self.forget(&Undo::NameServers(target)).err().map(|error| error.to_string()));
+                }
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        self.dns = dns.cloned().unwrap_or(DnsHandle::direct());
+        warnings
     }
 
     /// Whether another instance with files in the same directory has made this change, or may have made it,
@@ -254,7 +295,7 @@ impl Journal {
         let is_of_table = |entry: &mut Undo| match entry {
             Undo::Rule(rule) => rule.numbers.table == table,
             Undo::Routes { table: noted, .. } => *noted == table,
-            Undo::Sysctl { .. } | Undo::Guard { .. } => false,
+            Undo::Sysctl { .. } | Undo::Guard { .. } | Undo::NameServers(_) => false,
         };
         let given_up: Vec<Undo> = self.entries.extract_if(.., is_of_table).collect();
         given_up.iter().try_for_each(|undo| self.write_line(&format_args!("{UNDONE}{undo}")))
@@ -319,7 +360,7 @@ impl Journal {
         let mut errors = Vec::new();
         let mut failed: Vec<Undo> = Vec::new();
         while let Some(undo) = self.entries.pop() {
-            if let Err(error) = undo.run(netlink, &self.nft) {
+            if let Err(error) = undo.run(netlink, &self.nft, &self.dns) {
                 errors.push(error.to_string());
                 failed.push(undo);
             } else if let Err(error) = self.write_line(&format_args!("{UNDONE}{undo}")) {

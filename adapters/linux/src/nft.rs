@@ -5,14 +5,12 @@
 //! once start `nft` themselves (module `program`).
 
 mod program;
-mod runner;
 
 use crate::Error;
+use crate::program::TIME_LIMIT;
+use crate::runner::Runner;
 use casemate_wire::invariant::OrBroken;
-use program::TIME_LIMIT;
-pub use program::check_installed;
-use runner::Runner;
-pub use runner::run_script_server;
+pub use program::{check_installed, run_script_server};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
@@ -39,7 +37,7 @@ impl Nft {
     /// Starts a process that starts `nft`: this program with the argument `entry`, for which it calls
     /// [`run_script_server`]. The process ends with the calling thread.
     pub fn runner(entry: &str) -> Result<Self, Error> {
-        Runner::start(&[entry]).map(|runner| Self::with_runner(runner, TIMEOUT))
+        Runner::start("nft", &[entry]).map(|runner| Self::with_runner(runner, TIMEOUT))
     }
 
     fn with_runner(runner: Runner, timeout: Duration) -> Self {
@@ -70,7 +68,7 @@ impl Nft {
     fn run_to_end(&self, script: &str) -> Result<(), Error> {
         match &self.runner {
             None => program::run(script),
-            Some(runner) => runner.lock().unwrap_or_else(PoisonError::into_inner).run(script),
+            Some(runner) => runner.lock().unwrap_or_else(PoisonError::into_inner).run(script).map(drop),
         }
     }
 }
@@ -161,7 +159,7 @@ pub(crate) mod tests {
     impl Process {
         /// Starts the process. Callers wait for a script as long as `timeout` says.
         pub(crate) fn start(timeout: Duration) -> (Nft, Self) {
-            let runner = runner::tests::start();
+            let runner = program::tests::start();
             let process = Self(runner.id().to_string());
             (Nft::with_runner(runner, timeout), process)
         }

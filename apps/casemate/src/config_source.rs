@@ -10,6 +10,7 @@ use crate::updown::ScriptTable;
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};
+use casemate_linux::dns::DnsMode;
 use casemate_linux::{Performance, Scheduling, sandbox};
 use std::fs::Metadata;
 use std::io;
@@ -56,6 +57,8 @@ pub struct LoadedConfig {
     pub scripts: ScriptTable,
     /// Ways to move packets.
     pub performance: Performance,
+    /// How name servers of tunnels are used.
+    pub name_servers: DnsMode,
     /// Warnings for the log.
     pub warnings: Vec<String>,
     /// The files that it was read from.
@@ -174,6 +177,7 @@ impl LoadedConfig {
             charon: config.charon,
             radius: config.radius,
             performance: config.performance,
+            name_servers: config.name_servers,
             warnings: Vec::new(),
             files: FilesRead::default(),
             base: None,

@@ -69,7 +69,8 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
 }
 
 /// Runs the program `casemate` with the arguments of this process. A program with this `main` must do nothing
-/// else: it starts itself again as the process that applies nftables scripts, and as that of updown scripts.
+/// else: it starts itself again as the processes that apply nftables scripts, change name servers, and run
+/// updown scripts.
 pub fn main() -> ExitCode {
     main_with(&[])
 }
@@ -79,6 +80,9 @@ pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     output::report_panics();
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
+    }
+    if std::env::args_os().skip(1).eq([run::DNS_RUNNER]) {
+        return end(run::dns_runner());
     }
     if std::env::args_os().nth(1).is_some_and(|first| first == updown::RUNNER) {
         return end(updown::run_scripts());

@@ -268,7 +268,7 @@ mod tests {
     fn pool(name: &str, range: &str) -> Pool {
         let (first, last) = range.split_once('-').unwrap();
         let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
-        Pool { name: name.into(), addrs, dns: vec![], subnets: vec![] }
+        Pool { name: name.into(), addrs, dns: vec![], dns_domains: vec![], subnets: vec![] }
     }
 
     fn pools(range: &str) -> AddressPools {

@@ -1,6 +1,6 @@
 //! Events that the engine reports.
 
-use crate::config::{ChildConfig, Connection, Identity};
+use crate::config::{ChildConfig, Connection, DomainName, Identity};
 use crate::diagnosis::SharedExplanation;
 use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{ChildId, IkeSaId, IkeSpis, InitiateError, Path, PeerFault, TrafficSelector};
@@ -48,6 +48,11 @@ pub struct AssignedConfig {
     pub addrs: Vec<IpAddr>,
     /// Name servers.
     pub dns: Vec<IpAddr>,
+    /// Domains for which these name servers are meant (RFC 8598), as far as the connection accepts them. If
+    /// there are none, the servers are meant for all names. None without the Cargo feature `split-dns`.
+    pub domains: Vec<DomainName>,
+    /// Number of name servers and domains that are malformed or not acceptable, and are ignored.
+    pub refused: usize,
     /// Subnets behind the peer.
     pub subnets: Vec<AddrRange>,
 }

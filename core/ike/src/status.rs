@@ -1,7 +1,7 @@
 //! Identifiers and status of SAs, and results of commands.
 
 use crate::child_sa::AgreedRohc;
-use crate::config::{ChildConfig, Connection, Identity};
+use crate::config::{ChildConfig, Connection, DomainName, Identity};
 use crate::nat::NatStatus;
 use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{Path, TrafficSelector};
@@ -248,6 +248,8 @@ pub struct IkeStatus {
     pub virtual_addrs: Vec<IpAddr>,
     /// Name servers that the peer assigned.
     pub dns: Vec<IpAddr>,
+    /// Domains for which they are meant; none for all names.
+    pub dns_domains: Vec<DomainName>,
     /// Child SAs.
     pub children: Vec<ChildStatus>,
 }

@@ -121,5 +121,5 @@ pub(crate) fn port(child: usize) -> u16 {
 pub(crate) fn pool(setup: &Setup) -> Pool {
     let bits = if setup.virtual_addrs == VirtualAddrs::One { 0 } else { 4 };
     let addrs = range(addr(setup.inner_v6, [10, 200, 0, 16]), bits);
-    Pool { name: POOL.into(), addrs, dns: vec![], subnets: vec![] }
+    Pool { name: POOL.into(), addrs, dns: vec![], dns_domains: vec![], subnets: vec![] }
 }

@@ -191,6 +191,14 @@ impl EventLoop {
             return;
         }
         shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        // After the routes that lead to the servers.
+        let problems = self.system.advance_name_servers();
+        problems.into_iter().for_each(|what| handler.on_problem(SystemProblem::NameServers, what));
+        let state = self.system.name_servers();
+        if state != self.name_servers {
+            handler.on_name_servers(&state);
+            self.name_servers = state;
+        }
         let outbox = std::mem::take(&mut self.ike_outbox);
         self.send_ike(outbox, shared, &mut |what| handler.on_problem(SystemProblem::Sending, what));
         let PendingNotices { waiting, lost } = std::mem::take(&mut self.pending_notices);
@@ -264,6 +272,7 @@ impl EventLoop {
         if !orderly {
             // Before anything that takes time.
             self.system.leave_guard();
+            let _ = self.system.restore_name_servers();
         }
         let mut context = shared.lock_endpoint();
         // Does not wait for responses. A peer that misses the message detects the end itself.

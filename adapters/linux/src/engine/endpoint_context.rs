@@ -1,6 +1,7 @@
 //! The endpoint with everything that its calls need, and access to it while the engine runs.
 
 use super::shared::Shared;
+use crate::dns::DnsState;
 use crate::ike::MarkedRoutes;
 use crate::link_sender::LinkSending;
 use crate::process::{Clock, SystemRng};
@@ -62,6 +63,8 @@ pub struct EndpointContext {
     pub(super) guard_state: GuardState,
     /// Copied at the same time.
     pub(super) link_sending: LinkSending,
+    /// Copied at the same time.
+    pub(super) name_servers: DnsState,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -84,6 +87,7 @@ impl EndpointContext {
             rejected_gro_writes: 0,
             guard_state: GuardState { stands: true, restored: 0 },
             link_sending: LinkSending::Off("the engine does not run yet".into()),
+            name_servers: DnsState::default(),
             providers,
             credentials,
         }
@@ -113,6 +117,11 @@ impl EndpointContext {
     /// How protected packets leave.
     pub const fn link_sending(&self) -> &LinkSending {
         &self.link_sending
+    }
+
+    /// What this host does with name servers of tunnels.
+    pub const fn name_servers(&self) -> &DnsState {
+        &self.name_servers
     }
 
     /// Current time of the engine's clock.

@@ -9,6 +9,7 @@ use super::shared::{Batch, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;
+use crate::dns::DnsState;
 use crate::ike::{IkePorts, IkeSenders};
 use crate::link_sender::HostRules;
 use crate::netfilter::EarlyDrop;
@@ -54,6 +55,8 @@ pub(super) struct EventLoop {
     pub(super) pending_notices: PendingNotices,
     /// DISCARD policies for the protected traffic of a former run.
     pub(super) discard_policies: DiscardPolicies,
+    /// What the handler knows about name servers.
+    pub(super) name_servers: DnsState,
     /// Whether that traffic stays blocked, whatever is configured.
     pub(super) keeps_former_traffic: bool,
 }
@@ -73,6 +76,8 @@ impl EventLoop {
             }
             let [signal, handler_wakeup, report, system_change, ike, nft_done, resolved] = ready.events();
             if let Some(end) = signal.then(|| self.handle_signal(handler)).flatten() {
+                let warning = self.system.restore_name_servers();
+                warning.into_iter().for_each(|what| handler.on_problem(SystemProblem::NameServers, what));
                 return Ok(end);
             }
             if handler_wakeup {
@@ -82,6 +87,7 @@ impl EventLoop {
                 context.rejected_gro_writes = shared.tun.rejected_gro_writes();
                 context.guard_state = self.system.guard_monitor().state();
                 context.link_sending = self.host_rules.state().clone();
+                context.name_servers = self.system.name_servers();
                 drop(context);
                 handler.on_wakeup(&EndpointHandle(shared))?;
             }

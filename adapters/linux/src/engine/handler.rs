@@ -3,6 +3,7 @@
 use super::{DummyTraffic, EndpointHandle, Scheduling};
 use crate::Error;
 use crate::counters::CounterStore;
+use crate::dns::DnsState;
 use crate::process::{Clock, Signals, SystemRng};
 use crate::setup::SystemState;
 use crate::tun::Tun;
@@ -34,6 +35,8 @@ pub trait EngineHandler {
     /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the
     /// data path.
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);
+    /// Other name servers of tunnels are in use, or not in use any more.
+    fn on_name_servers(&mut self, state: &DnsState);
     /// The operating system refused an operation; `what` names object and cause. Packets from the network can
     /// cause any number of these calls.
     fn on_problem(&mut self, kind: SystemProblem, what: String);
@@ -54,6 +57,8 @@ pub enum SystemProblem {
     Guard,
     /// Looking up the name of a host.
     Names,
+    /// Using the name servers of a tunnel.
+    NameServers,
 }
 
 impl fmt::Display for SystemProblem {
@@ -65,6 +70,7 @@ impl fmt::Display for SystemProblem {
             Self::Policies => "policies not applied",
             Self::Guard => "guard changed",
             Self::Names => "names not found",
+            Self::NameServers => "name servers not used",
         })
     }
 }

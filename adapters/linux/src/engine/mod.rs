@@ -50,6 +50,7 @@ pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 
 use crate::Error;
+use crate::dns::DnsState;
 use crate::ike::{IkePorts, IkeSenders, MarkedRoutes};
 use crate::link_sender::{HostRules, LinkSender};
 use crate::netfilter::EarlyDrop;
@@ -142,6 +143,7 @@ impl Engine {
             ike_outbox: Vec::new(),
             pending_notices: PendingNotices::default(),
             discard_policies: DiscardPolicies::default(),
+            name_servers: DnsState::default(),
             keeps_former_traffic,
         };
         let shared = Shared::new(SharedParts {

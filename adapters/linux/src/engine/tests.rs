@@ -104,6 +104,7 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_tick");
     }
 
+    fn on_name_servers(&mut self, _: &crate::dns::DnsState) {}
     fn on_reconciled(&mut self) {
         self.assert_unlocked("on_reconciled");
     }

@@ -1,5 +1,6 @@
 //! Changes that can be undone, and their lines in a journal.
 
+use crate::dns::{DnsHandle, DnsTarget};
 use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -34,6 +35,8 @@ pub enum Undo {
         /// Name of the TUN interface.
         tun: String,
     },
+    /// Restore the name servers of this host.
+    NameServers(DnsTarget),
 }
 
 impl Undo {
@@ -45,7 +48,7 @@ impl Undo {
         }
     }
 
-    pub(super) fn run(&self, netlink: &mut Netlink, nft: &Nft) -> Result<(), Error> {
+    pub(super) fn run(&self, netlink: &mut Netlink, nft: &Nft, dns: &DnsHandle) -> Result<(), Error> {
         match self {
             Self::Rule(rule) => {
                 let failed = |error| Error::new(format!("removal of `{rule}`"), error);
@@ -59,6 +62,7 @@ impl Undo {
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
                 .or_else(ignore_missing)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
+            Self::NameServers(target) => dns.restore(target).map(drop),
             Self::Guard { tun } if !has_guard(tun)? => Ok(()),
             Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", leak_guard::table_name(tun))),
         }
@@ -79,6 +83,7 @@ impl fmt::Display for Undo {
             Self::Routes { table, tun } => write!(f, "routes {table} {tun}"),
             Self::Sysctl { name, value } => write!(f, "sysctl {name} {value}"),
             Self::Guard { tun } => write!(f, "guard {tun}"),
+            Self::NameServers(DnsTarget { method, tun }) => write!(f, "name-servers {method} {tun}"),
         }
     }
 }
@@ -116,6 +121,10 @@ impl Undo {
             ["routes", table, tun] => Ok(Self::Routes { table: number(table)?, tun: (*tun).into() }),
             ["sysctl", name, value] if is_network_parameter(name) => {
                 Ok(Self::Sysctl { name: (*name).into(), value: (*value).into() })
+            }
+            ["name-servers", method, tun] => {
+                let method = method.parse().map_err(|()| ParseUndoError)?;
+                Ok(Self::NameServers(DnsTarget { method, tun: (*tun).into() }))
             }
             ["guard", tun] => Ok(Self::Guard { tun: (*tun).into() }),
             _ => Err(ParseUndoError),

@@ -1,5 +1,5 @@
-//! The system calls that an instance may make, those of the process that starts `nft` for it, and those that
-//! updown scripts must not make (seccomp(2)). All other calls fail with EPERM.
+//! The system calls that an instance may make, those of the processes that start programs for it, and those
+//! that updown scripts must not make (seccomp(2)). All other calls fail with EPERM.
 //!
 //! An instance starts threads and no processes. The flags of clone3(2) are in memory, which a filter cannot
 //! read, so clone3 fails with ENOSYS and the C library uses clone(2). The lists were taken from runs of the
@@ -146,6 +146,26 @@ const PROGRAMS: &[c_long] = &[
     libc::SYS_kill,
 ];
 
+/// What the scripts of resolvconf need besides: files of their own, and job control of the shell.
+const SCRIPTS: &[c_long] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_utimensat,
+    libc::SYS_fchdir,
+    libc::SYS_copy_file_range,
+    libc::SYS_sendfile,
+    libc::SYS_getgroups,
+    libc::SYS_getresuid,
+    libc::SYS_getresgid,
+    libc::SYS_getpgid,
+    libc::SYS_setpgid,
+    libc::SYS_getsid,
+    libc::SYS_getrusage,
+    libc::SYS_times,
+];
+
 /// Calls that newer processors do not have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] = &[
@@ -172,6 +192,12 @@ const OLD: &[c_long] = &[];
 const OLD_PROGRAMS: &[c_long] = &[libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_PROGRAMS: &[c_long] = &[];
+
+/// Another such call, for scripts.
+#[cfg(target_arch = "x86_64")]
+const OLD_SCRIPTS: &[c_long] = &[libc::SYS_chmod, libc::SYS_getpgrp, libc::SYS_fork, libc::SYS_rmdir];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_SCRIPTS: &[c_long] = &[];
 
 /// Calls that a script must not make: no list of allowed calls is complete for programs of the administrator.
 const FORBIDDEN: &[c_long] = &[
@@ -212,6 +238,8 @@ pub(super) enum Program {
     Nft,
     /// The process that starts updown scripts, and the scripts.
     Script,
+    /// The process that changes name servers, `resolvectl` and `resolvconf`.
+    NameServers,
 }
 
 impl Program {
@@ -246,7 +274,7 @@ impl Program {
             return Ok(vec![without_clone3, compile(rules)?]);
         }
         let allowed = compile(SeccompFilter::new(self.rules()?, refusal, SeccompAction::Allow, arch))?;
-        if self == Self::Nft {
+        if self != Self::Instance {
             return Ok(vec![allowed]);
         }
         Ok(vec![without_clone3, allowed])
@@ -273,6 +301,7 @@ impl Program {
         match self {
             Self::Instance => both,
             Self::Nft => [&both[..], PROGRAMS, OLD_PROGRAMS].concat(),
+            Self::NameServers => [&both[..], PROGRAMS, OLD_PROGRAMS, SCRIPTS, OLD_SCRIPTS].concat(),
             Self::Script => FORBIDDEN.to_vec(),
         }
     }
@@ -283,7 +312,7 @@ impl Program {
             Self::Instance => {
                 &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET]
             }
-            Self::Nft => &[libc::AF_UNIX, libc::AF_NETLINK],
+            Self::Nft | Self::NameServers => &[libc::AF_UNIX, libc::AF_NETLINK],
             Self::Script => &[],
         }
     }
@@ -315,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_lists_compile_without_duplicates() {
-        for program in [Program::Instance, Program::Nft, Program::Script] {
+        for program in [Program::Instance, Program::Nft, Program::NameServers, Program::Script] {
             let filters = program.filters().unwrap();
             assert!(filters.iter().all(|filter| filter.len() < 4_096), "BPF_MAXINSNS");
             let mut calls = program.calls();
@@ -331,7 +360,7 @@ mod tests {
             assert!(!never.iter().any(|call| calls.contains(call)), "{program:?}");
             let starts = [libc::SYS_execve, libc::SYS_execveat, libc::SYS_clone, libc::SYS_kill];
             let allowed = starts.iter().filter(|call| calls.contains(call)).count();
-            assert_eq!(allowed, if program == Program::Nft { 3 } else { 0 }, "{program:?}");
+            assert_eq!(allowed, if program == Program::Instance { 0 } else { 3 }, "{program:?}");
         }
     }
 }

@@ -15,6 +15,7 @@ use super::guard_monitor::GuardMonitor;
 use super::rp_filter::Peers;
 use super::{Plan, SystemChange};
 use crate::Error;
+use crate::dns::{DnsHandle, DnsMode, DnsState, NameServers};
 use crate::journal::Journal;
 use crate::netlink::{Netlink, NetworkMonitor};
 use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
@@ -64,6 +65,8 @@ pub struct SystemState {
     retry_at: Option<Instant>,
     /// The configuration that was used last to select the traffic of a former run that stays blocked.
     known_connections: Vec<Arc<Connection>>,
+    /// The name servers of this host.
+    name_servers: NameServers,
     /// The changes were undone, or left in place after an error.
     has_ended: bool,
 }
@@ -108,8 +111,29 @@ impl SystemState {
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
             known_connections: Vec::new(),
+            name_servers: NameServers::new(DnsMode::Off, None, tun.name().into()),
             has_ended: false,
         })
+    }
+
+    /// Uses the name servers of tunnels in this way. Without a handle, they are only reported as unused.
+    pub fn use_name_servers(&mut self, mode: DnsMode, handle: Option<DnsHandle>) {
+        self.name_servers = NameServers::new(mode, handle, self.journal.tun().into());
+    }
+
+    /// What this host does with name servers of tunnels.
+    pub(crate) fn name_servers(&self) -> DnsState {
+        self.name_servers.state()
+    }
+
+    /// Lets the name servers follow the tunnels. Returns problems for the log.
+    pub(crate) fn advance_name_servers(&mut self) -> Vec<String> {
+        self.name_servers.advance(&mut self.journal, &self.nft_done)
+    }
+
+    /// Restores the name servers at the end of a run. Returns a warning.
+    pub(crate) fn restore_name_servers(&mut self) -> Option<String> {
+        self.name_servers.end(&mut self.journal)
     }
 
     /// Ends an orderly run: undoes all changes. An error if one cannot be undone.
@@ -200,8 +224,9 @@ impl SystemState {
         }
     }
 
-    /// Notes an IKE event: peers with new, removed and moved Child SAs, and virtual addresses.
+    /// Notes an IKE event: peers with new, removed and moved Child SAs, virtual addresses, and name servers.
     pub(crate) fn note_event(&mut self, event: &Event) -> Result<(), Error> {
+        self.name_servers.note(event);
         match event {
             Event::ChildUp(up) => self.note_peer(up.id, up.outbound.dst),
             Event::ChildDown { id, .. } => self.peers.remove(*id),

@@ -253,6 +253,7 @@ mod tests {
             SystemProblem::Policies,
             SystemProblem::Guard,
             SystemProblem::Names,
+            SystemProblem::NameServers,
         ];
         let categories = [
             LogCategory::Sa,

@@ -8,7 +8,7 @@ pub use super::rate_limit::LogCategory;
 use super::wording;
 use casemate::{Notice, PolicyChange};
 use casemate_datapath::{Audit, AuditedHeader, Event as DatapathEvent, SaId, SaStatus};
-use casemate_ike::{ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
+use casemate_ike::{AssignedConfig, ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
 use casemate_strongswan::notation;
 use std::fmt::Write as _;
 
@@ -112,10 +112,6 @@ fn earlier_round(round: &ProvenRound) -> String {
 }
 
 fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
-    let texts = |addrs: &[std::net::IpAddr]| match addrs {
-        [] => "none".to_owned(),
-        addrs => addrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
-    };
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
@@ -178,14 +174,9 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             },
             hints::child_refused(connection, child, replaces.is_some(), *reason),
         ),
-        Event::ConfigAssigned { ike, config, .. } => (
-            Level::Info,
-            ike_sa(ike),
-            format!("virtual addresses {}; name servers {}", texts(&config.addrs), texts(&config.dns)),
-            Vec::new(),
-        ),
+        Event::ConfigAssigned { ike, config, .. } => (Level::Info, ike_sa(ike), assigned(config), Vec::new()),
         Event::AddrsReleased { ike, addrs } => {
-            (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", texts(addrs)), Vec::new())
+            (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", words(addrs)), Vec::new())
         }
         Event::PathMtu { is_final: false, .. } => return None,
         Event::PathMtu { ike, path, mtu, link, .. } => {
@@ -212,6 +203,26 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
         }
     };
     Some(Message::new(level, category, subject, text).with_details(details))
+}
+
+fn words<T: ToString>(values: &[T]) -> String {
+    match values {
+        [] => "none".to_owned(),
+        values => values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// What a peer has assigned to this host.
+fn assigned(config: &AssignedConfig) -> String {
+    let AssignedConfig { addrs, dns, domains, refused, .. } = config;
+    let mut text = format!("virtual addresses {}; name servers {}", words(addrs), words(dns));
+    if !domains.is_empty() {
+        let _ = write!(text, " for {}", words(domains));
+    }
+    if *refused > 0 {
+        let _ = write!(text, "; {refused} name servers or domains were refused");
+    }
+    text
 }
 
 /// What probes have found.

@@ -25,13 +25,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PART: usize = 512;
 
 /// The kinds of problems with their names in labels.
-pub(super) const PROBLEMS: [(SystemProblem, &str); 6] = [
+pub(super) const PROBLEMS: [(SystemProblem, &str); 7] = [
     (SystemProblem::Sending, "sending"),
     (SystemProblem::LinkFull, "link-full"),
     (SystemProblem::Counters, "counters"),
     (SystemProblem::Policies, "policies"),
     (SystemProblem::Guard, "guard"),
     (SystemProblem::Names, "names"),
+    (SystemProblem::NameServers, "name-servers"),
 ];
 
 /// What a step reads besides the endpoint.

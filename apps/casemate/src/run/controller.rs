@@ -27,6 +27,7 @@ use casemate::Notice;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
+use casemate_linux::dns::{DnsMode, DnsState};
 use casemate_linux::instance::Instance;
 use casemate_linux::process::SystemRng;
 use casemate_linux::service_manager::ServiceManager;
@@ -71,6 +72,10 @@ pub(super) struct RunController {
     pub(super) scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
     pub(super) performance: Performance,
+    /// How name servers are used, which a reload cannot change.
+    pub(super) name_servers: DnsMode,
+    /// Name servers of tunnels that are in use, as text.
+    shown_name_servers: Option<String>,
     pub(super) reload: Option<PendingReload>,
     /// The status after a reload that the service manager has not got yet.
     pub(super) reload_status: Option<&'static str>,
@@ -111,6 +116,8 @@ impl RunController {
             charon: Charon::default(),
             scheduling: None,
             performance: Performance::default(),
+            name_servers: DnsMode::default(),
+            shown_name_servers: None,
             reload: None,
             reload_status: None,
             next_reload: None,
@@ -162,6 +169,7 @@ impl RunController {
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
         self.performance = loaded.performance;
+        self.name_servers = loaded.name_servers;
         self.start_files = mem::take(&mut loaded.files);
         self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
         engine.reconcile(self).map_err(Failure::failed)
@@ -341,6 +349,20 @@ impl EngineHandler for RunController {
         for RefusedPeer { connection, reason, .. } in refusals {
             let subject = Subject::connection(&connection);
             self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, reason));
+        }
+    }
+
+    fn on_name_servers(&mut self, state: &DnsState) {
+        let shown = state.applied.as_ref().map(|(method, settings)| format!("{settings} ({method})"));
+        if shown != self.shown_name_servers {
+            self.log.program(
+                Level::Info,
+                &match &shown {
+                    Some(shown) => format!("name servers of tunnels in use: {shown}"),
+                    None => "name servers of tunnels are not in use any more".to_owned(),
+                },
+            );
+            self.shown_name_servers = shown;
         }
     }
 

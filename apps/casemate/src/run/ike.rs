@@ -15,6 +15,7 @@ use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_ike::config::Connection;
+use casemate_linux::dns::DnsMode;
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
@@ -43,6 +44,16 @@ impl IkeConfig {
         };
         let loaded = source.load()?;
         Ok(Self { source, loaded })
+    }
+
+    /// How name servers of tunnels are used.
+    pub(super) const fn name_servers(&self) -> DnsMode {
+        self.loaded.name_servers
+    }
+
+    /// Whether peers may assign addresses and name servers to this host.
+    pub(super) fn requests_addresses(&self) -> bool {
+        self.loaded.connections.iter().any(|connection| !connection.vips.is_empty())
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::output;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, CleanUp, Leftovers};
-use casemate_linux::{nft, sandbox};
+use casemate_linux::{dns, nft, sandbox};
 use clap::Args;
 use start::{RunMode, SharedLeftovers};
 use std::sync::PoisonError;
@@ -37,6 +37,14 @@ pub(crate) const NFT_RUNNER: &str = "internal-nft-runner";
 /// Runs the internal nftables process until its parent ends.
 pub(crate) fn nft_runner() -> Result<(), Failure> {
     nft::run_script_server().map_err(Failure::failed)
+}
+
+/// The only argument of the internal process that changes name servers for an instance.
+pub(crate) const DNS_RUNNER: &str = "internal-dns-runner";
+
+/// Runs the internal process for name servers until its parent ends.
+pub(crate) fn dns_runner() -> Result<(), Failure> {
+    dns::run_dns_server().map_err(Failure::failed)
 }
 
 /// Runs the command.
@@ -94,10 +102,12 @@ pub struct CleanupArgs {
 pub(crate) fn cleanup(args: &CleanupArgs) -> Result<(), Failure> {
     let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
     let CleanUp { removed, problem } = journal::clean_up(&instance).map_err(Failure::failed)?;
-    let lines: String = removed.iter().map(|what| format!("removed: {what}\n")).collect();
+    let warning = dns::restore_former().map_err(Failure::failed)?;
+    let mut lines: String = removed.iter().map(|what| format!("removed: {what}\n")).collect();
+    lines.extend(warning.map(|warning| format!("{warning}\n")));
     match problem {
         Some(problem) => output::print(&lines).and(Err(Failure::failed(problem))),
-        None if removed.is_empty() => output::print("nothing to clean up\n"),
+        None if lines.is_empty() => output::print("nothing to clean up\n"),
         None => output::print(&lines),
     }
 }

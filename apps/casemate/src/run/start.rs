@@ -16,6 +16,7 @@ use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_linux::crash_secret;
+use casemate_linux::dns::{self, DnsHandle, DnsMode};
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{Journal, Leftovers};
 use casemate_linux::netlink::Netlink;
@@ -54,6 +55,14 @@ impl RunMode {
         }
     }
 
+    /// How name servers of tunnels are used, and whether a connection may get some.
+    fn name_servers(&self, args: &RunArgs) -> (DnsMode, bool) {
+        match self {
+            Self::Manual(_) => (DnsMode::Off, false),
+            Self::Ike(config) => (config.name_servers(), args.vici.is_some() || config.requests_addresses()),
+        }
+    }
+
     fn warnings(&self) -> Vec<String> {
         match self {
             Self::Manual(keys) => keys.warnings(),
@@ -78,6 +87,8 @@ pub(super) struct Start<'a> {
     pub(super) rng: SystemRng,
     pub(super) log: Log,
     manager: ServiceManager,
+    /// How name servers of tunnels are used, and whether there may be some.
+    name_servers: (DnsMode, bool),
     leftovers: &'a mut SharedLeftovers,
 }
 
@@ -138,7 +149,7 @@ pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftove
     if !args.dry_run {
         check_privileges()?;
     }
-    let mut start = Start::new(args, log, leftovers)?;
+    let mut start = Start::new(args, log, leftovers, mode.name_servers(args))?;
     let mut prepared = mode.prepare(&mut start)?;
     let plan = prepared.plan(args, &mut start.netlink)?;
     let (Some(resources), Some(signals)) = (prepared.instance.resources.take(), signals) else {
@@ -239,9 +250,32 @@ fn apply(
     };
     let opened = ControlServer::open(&resources.instance, listeners);
     let (control, channels) = opened.map_err(Failure::failed)?;
-    let InstanceResources { journal, tun, .. } = resources;
-    let system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    let InstanceResources { journal, tun, name_servers: (mode, handle), .. } = resources;
+    let mut system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    system.use_name_servers(mode, handle);
     Ok(SystemParts { system, tun, control, channels })
+}
+
+/// Restores name servers that a former run has changed, before names are looked up. Starts the process that changes
+/// them in this run, if there may be a tunnel that has some.
+fn restore_and_claim_name_servers(
+    (mode, may_have_some): (DnsMode, bool),
+    journal: &mut Journal,
+    log: &mut Log,
+) -> Result<(DnsMode, Option<DnsHandle>), Failure> {
+    let handle = (may_have_some && mode != DnsMode::Off)
+        .then(|| DnsHandle::runner(super::DNS_RUNNER))
+        .transpose()
+        .map_err(Failure::failed)?;
+    let mut warnings = journal.restore_name_servers(handle.as_ref());
+    if handle.is_some() {
+        match dns::restore_former() {
+            Ok(warning) => warnings.extend(warning),
+            Err(error) => warnings.push(error.to_string()),
+        }
+    }
+    warnings.iter().for_each(|warning| log.warn(warning));
+    Ok((mode, handle))
 }
 
 /// Ends a run. After an error, or if another run follows, the guard stays in place.
@@ -300,14 +334,20 @@ pub(super) struct InstanceResources {
     instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
+    name_servers: (DnsMode, Option<DnsHandle>),
 }
 
 impl<'a> Start<'a> {
-    fn new(args: &'a RunArgs, log: Log, leftovers: &'a mut SharedLeftovers) -> Result<Self, Failure> {
+    fn new(
+        args: &'a RunArgs,
+        log: Log,
+        leftovers: &'a mut SharedLeftovers,
+        name_servers: (DnsMode, bool),
+    ) -> Result<Self, Failure> {
         let netlink = Netlink::open().map_err(Failure::failed)?;
         let rng = SystemRng::new().map_err(Failure::failed)?;
         let manager = ServiceManager::from_environment().map_err(Failure::failed)?;
-        Ok(Self { args, netlink, clock: Clock::start(), rng, log, manager, leftovers })
+        Ok(Self { args, netlink, clock: Clock::start(), rng, log, manager, name_servers, leftovers })
     }
 
     /// Claims the resources, with the mark and table numbers of a previous run or free ones. The TUN
@@ -330,8 +370,12 @@ impl<'a> Start<'a> {
         if journal.is_recovered() {
             log.info("took over the guard and the routes of a previous run");
         }
+        let name_servers = restore_and_claim_name_servers(self.name_servers, &mut journal, log)?;
         let numbers = RoutingNumbers::claim(&instance, &mut journal, netlink).map_err(Failure::failed)?;
-        Ok(ClaimedInstance { numbers, resources: Some(InstanceResources { instance, journal, tun }) })
+        Ok(ClaimedInstance {
+            numbers,
+            resources: Some(InstanceResources { instance, journal, tun, name_servers }),
+        })
     }
 }
 

@@ -144,6 +144,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
         "vips": texts(&sa.virtual_addrs),
         "dns": texts(&sa.dns),
+        "dns_domains": sa.dns_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "children": sa.children.iter().map(|child| child_sa(child, now, counters)).collect::<Vec<_>>(),
     })
 }

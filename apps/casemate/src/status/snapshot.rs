@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::run::RunArgs;
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
+use casemate_linux::dns::DnsState;
 use casemate_linux::setup::GuardState;
 use casemate_linux::{EndpointContext, LinkSending};
 use casemate_sa::{Bounds, DscpSet, Instant};
@@ -82,6 +83,7 @@ pub struct Snapshot {
     broken_invariants: u32,
     guard: GuardState,
     link_sending: LinkSending,
+    name_servers: DnsState,
     ike: IkeSnapshot,
     connections: Vec<ConnectionStatus>,
 }
@@ -115,6 +117,7 @@ impl Snapshot {
             broken_invariants: invariant::broken(),
             guard: context.guard_state(),
             link_sending: context.link_sending().clone(),
+            name_servers: context.name_servers().clone(),
             ike: IkeSnapshot::take(endpoint),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
@@ -152,6 +155,7 @@ impl Snapshot {
             "broken_invariants": self.broken_invariants,
             "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
             "link_sending": link_sending(&self.link_sending),
+            "name_servers": name_servers(&self.name_servers),
             "classes": self.queues.as_ref().map(classes),
             "connections": self.connections.iter().map(ConnectionStatus::to_json).collect::<Vec<_>>(),
             "ike_sas": self.ike.sas(self.at, &self.sas),
@@ -210,6 +214,19 @@ impl Snapshot {
             "rohc": rohc,
         })
     }
+}
+
+/// The name servers of tunnels that are in use, and why others are not.
+fn name_servers(state: &DnsState) -> Value {
+    let (method, settings) = state.applied.clone().unzip();
+    let settings = settings.unwrap_or_default();
+    json!({
+        "method": method.map(|method| method.to_string()),
+        "servers": settings.servers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "domains": settings.domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "all_names": settings.all_names,
+        "unused": state.unused,
+    })
 }
 
 /// Whether protected packets leave through a packet socket, and why not.

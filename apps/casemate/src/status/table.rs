@@ -37,6 +37,7 @@ pub(super) fn render(answer: &Value) -> String {
     broken_invariants(&mut text, answer);
     guard(&mut text, answer);
     link_sending(&mut text, answer);
+    name_servers(&mut text, answer);
     text
 }
 
@@ -95,6 +96,20 @@ fn link_sending(text: &mut String, answer: &Value) {
         None => writeln!(text, "\nSingle packets are sent directly to the next hop."),
         Some(reason) => writeln!(text, "\nSingle packets are sent through the raw socket: {reason}."),
     };
+}
+
+/// Name servers of tunnels that are in use, and why others are not.
+fn name_servers(text: &mut String, answer: &Value) {
+    let Some(state) = answer.get("name_servers") else { return };
+    let all = |name| list(state, name).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(method) = state.get("method").and_then(Value::as_str) {
+        let is_for_all = state.get("all_names").and_then(Value::as_bool) == Some(true);
+        let names = if is_for_all { "all names".to_owned() } else { all("domains") };
+        let _ = writeln!(text, "\nName servers in use: {} for {names} (set by {method}).", all("servers"));
+    }
+    for reason in list(state, "unused").iter().filter_map(Value::as_str) {
+        let _ = writeln!(text, "\n{reason}");
+    }
 }
 
 /// The packet counters of each class, if there is a scheduler.
@@ -162,9 +177,9 @@ fn connections(text: &mut String, answer: &Value) {
     table(text, ["", "state", "peer", "next attempt", "last error"].map(String::from), &rows);
 }
 
-/// Addresses and name servers that the peer assigned.
+/// Addresses, name servers and their domains that the peer assigned.
 fn assigned(text: &mut String, sa: &Value) {
-    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers")] {
+    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers"), ("dns_domains", "domains")] {
         let addrs: Vec<&str> = list(sa, name).iter().filter_map(Value::as_str).collect();
         if !addrs.is_empty() {
             let _ = writeln!(text, "  {what} from {}: {}", show(sa, "name"), addrs.join(", "));

@@ -3,6 +3,7 @@
 use super::address;
 use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions, RoundContext};
 use super::child::{self, ChildEntry};
+use super::pool;
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
@@ -11,9 +12,9 @@ use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, EapIdentity, Encapsulation, Fragmentation,
-    FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth, RemoteEap,
-    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
+    Fragmentation, FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth,
+    RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("remote_port", Rule::Read),
         ("proposals", Rule::Read),
         ("vips", Rule::Read),
+        ("dns_domains", Rule::Read),
         ("aggressive", Rule::OnlyNo(NO_IKEV1)),
         ("pull", Rule::Only(&["yes", "true", "enabled", "1"], NO_IKEV1)),
         ("dscp", Rule::Only(&["000000"], "the DSCP of IKE packets cannot be set")),
@@ -133,6 +135,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         shunts,
         vips: keys.list("vips", address::addr),
         pools,
+        dns_domains: DomainPolicy { accepted: keys.list("dns_domains", pool::domain) },
         mobike: keys.get("mobike", truth).unwrap_or(true),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
@@ -148,6 +151,12 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         packet_limits,
     };
     warn_of_unproven_identities(&connection, &keys);
+    if connection.vips.is_empty() && keys.has("dns_domains") {
+        keys.error(
+            "dns_domains",
+            "the peer assigns name servers together with an address: `vips` was expected",
+        );
+    }
     if connection.is_started_by_peer()
         && connection.children.iter().any(|child| child.start_action != StartAction::default())
     {

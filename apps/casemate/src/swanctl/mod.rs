@@ -18,6 +18,7 @@ mod files;
 mod pool;
 mod problem;
 mod radius;
+mod resolve;
 mod resolved;
 mod rohc;
 mod scheduler;
@@ -47,6 +48,7 @@ pub use signature::SignatureRules;
 pub use updown::{UpdownScript, UpdownScripts};
 
 use casemate_ike::config::{Connection, Pool};
+use casemate_linux::dns::DnsMode;
 use casemate_linux::{Performance, Scheduling};
 use connection::Context;
 use files::TreeLoader;
@@ -96,6 +98,8 @@ pub struct Config {
     pub radius: Option<RadiusConfig>,
     /// Ways to move packets.
     pub performance: Performance,
+    /// How name servers of tunnels are used.
+    pub name_servers: DnsMode,
     /// Files with certificates and keys.
     pub folders: Folders,
     /// Whether the private keys of certificates that connections name may be missing, because they are
@@ -175,6 +179,7 @@ impl Config {
         for plugins in named("charon").iter().flat_map(|section| section.sections()) {
             config.radius = radius::read(&plugins, problems);
             config.secret_files = radius::secret_files(&plugins);
+            config.name_servers = resolve::read(&plugins, problems);
         }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();

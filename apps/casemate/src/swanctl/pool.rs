@@ -5,16 +5,23 @@ use super::auth_round::{absolute, file_section};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
-use casemate_ike::config::{Pool, SERVER_POOL};
+use super::value::Parsed;
+use casemate_ike::config::{DomainName, Pool, SERVER_POOL};
 use casemate_sa::AddrRange;
 use std::path::{Path, PathBuf};
 
-const NO_ATTRIBUTE: &str = "peers are assigned addresses, name servers and subnets only";
+const NO_ATTRIBUTE: &str = "peers are assigned addresses, name servers, domains and subnets only";
+const NO_TRUST_ANCHOR: &str = "trust anchors for DNSSEC are not sent (RFC 8598)";
+/// The domains of name servers, and strongSwan's spelling: the number of INTERNAL_DNS_DOMAIN.
+const DOMAINS: [&str; 2] = ["dns_domains", "25"];
 
 pub(super) const POOL: Schema = Schema {
     keys: &[
         ("addrs", Rule::Read),
         ("dns", Rule::Read),
+        ("dns_domains", Rule::Read),
+        ("25", Rule::Read),
+        ("26", Rule::Refused(NO_TRUST_ANCHOR)),
         ("subnet", Rule::Read),
         ("nbns", Rule::Refused(NO_ATTRIBUTE)),
         ("dhcp", Rule::Refused(NO_ATTRIBUTE)),
@@ -37,7 +44,16 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Option<P
     }
     let addrs: Option<AddrRange> = keys.get("addrs", address::pool);
     let (dns, subnets) = (keys.list("dns", address::addr), keys.list("subnet", address::subnet));
-    Some(Pool { name: resolved.name().into(), addrs: addrs?, dns, subnets })
+    let dns_domains: Vec<DomainName> = DOMAINS.iter().flat_map(|key| keys.list(key, domain)).collect();
+    if let Some(key) = DOMAINS.iter().find(|key| keys.has(key) && dns.is_empty()) {
+        keys.error(key, "a name server for these domains was expected as `dns`");
+    }
+    Some(Pool { name: resolved.name().into(), addrs: addrs?, dns, dns_domains, subnets })
+}
+
+/// Reads the domain of a name server.
+pub(super) fn domain(text: &str) -> Parsed<DomainName> {
+    DomainName::parse(text.as_bytes()).ok_or_else(|| "a domain was expected, such as corp.example".into())
 }
 
 /// A certification authority of the section `authorities`.

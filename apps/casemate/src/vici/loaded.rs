@@ -161,6 +161,7 @@ impl Loaded {
             charon: file.charon,
             radius: file.radius.clone(),
             performance: file.performance,
+            name_servers: file.name_servers,
             folders: file.folders.clone(),
             passphrases: file.passphrases.clone(),
             shared_keys: file.shared_keys.clone(),

@@ -1,8 +1,10 @@
 //! Connections: entries of the PAD with their Child SAs and pools.
 
+#[cfg(feature = "split-dns")]
+use super::DomainPolicy;
 use super::{
-    AddrPattern, ChildConfig, IdPattern, Identity, IkeProposal, LocalAuth, LocalMethod, RemoteAuth,
-    RemoteMethod, Shunt, ike_proposals,
+    AddrPattern, ChildConfig, DomainName, IdPattern, Identity, IkeProposal, LocalAuth, LocalMethod,
+    RemoteAuth, RemoteMethod, Shunt, ike_proposals,
 };
 use crate::{HostAddrs, InitiateError, Lookup, Path, Routes};
 use alloc::string::String;
@@ -55,6 +57,9 @@ pub struct Connection {
     /// Names of the pools for the virtual addresses that the peer requests. [`SERVER_POOL`] stands for those
     /// that an AAA server has assigned.
     pub pools: Vec<String>,
+    /// Domains that the peer may claim for its name servers, if this host requests addresses.
+    #[cfg(feature = "split-dns")]
+    pub dns_domains: DomainPolicy,
     /// Whether the SAs may move to other addresses, if the peer supports that (MOBIKE, RFC 4555).
     #[cfg(feature = "mobike")]
     pub mobike: bool,
@@ -122,6 +127,8 @@ impl Connection {
             shunts: Vec::new(),
             vips: Vec::new(),
             pools: Vec::new(),
+            #[cfg(feature = "split-dns")]
+            dns_domains: DomainPolicy::default(),
             #[cfg(feature = "mobike")]
             mobike: false,
             encapsulation: Encapsulation::IfNat,
@@ -291,6 +298,9 @@ pub struct Pool {
     pub addrs: AddrRange,
     /// Name servers for peers that get an address.
     pub dns: Vec<IpAddr>,
+    /// Domains whose names these servers know, sent to peers that support split DNS (RFC 8598). None without
+    /// the Cargo feature `split-dns`.
+    pub dns_domains: Vec<DomainName>,
     /// Subnets behind this host, sent as INTERNAL_IP4_SUBNET and INTERNAL_IP6_SUBNET. Each is a prefix.
     pub subnets: Vec<AddrRange>,
 }

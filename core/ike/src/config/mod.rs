@@ -7,6 +7,7 @@ mod address;
 mod child;
 mod connection;
 mod identity;
+mod name_servers;
 mod proposal;
 #[cfg(feature = "eap")]
 mod rounds;
@@ -20,6 +21,7 @@ pub use connection::{
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+pub use name_servers::{DomainName, DomainPolicy, is_name_server};
 pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,
     ike_proposals,

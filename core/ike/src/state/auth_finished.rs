@@ -52,6 +52,13 @@ impl AuthSent {
         let Self { mut channel, init, first_child, queued_children, .. } = *self;
         channel.peer_token = PeerToken::from_message(content);
         let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        #[cfg(feature = "split-dns")]
+        let assigned = {
+            let mut assigned = assigned;
+            let policy = &common.connection.dns_domains;
+            content.cp.iter().for_each(|cp| config_payload::add_domains(&mut assigned, cp, policy));
+            assigned
+        };
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
         let mut tasks: VecDeque<Task> =
             queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();

@@ -1,7 +1,10 @@
-//! Configuration payloads: virtual addresses, name servers and subnets (RFC 7296 sections 2.19 and 3.15).
+//! Configuration payloads: virtual addresses, name servers, their domains, and subnets (RFC 7296 sections
+//! 2.19 and 3.15, RFC 8598).
 
 use crate::address_pool::LeaseRequest;
-use crate::config::Connection;
+use crate::config::{Connection, is_name_server};
+#[cfg(feature = "split-dns")]
+use crate::config::{DomainName, DomainPolicy};
 use crate::context::Step;
 use crate::{AssignedConfig, StateFault};
 use alloc::vec::Vec;
@@ -45,6 +48,10 @@ pub(super) fn write_request(vips: &[IpAddr], out: &mut Writer<'_>) -> Result<(),
             attributes.push(OwnedAttribute { kind: dns, value: Vec::new() });
         }
     }
+    // RFC 8598 section 3.1: an empty value says that this host supports split DNS. Trust anchors for DNSSEC
+    // are not requested: no resolver of this host would get them.
+    #[cfg(feature = "split-dns")]
+    attributes.push(OwnedAttribute { kind: CfgAttribute::INTERNAL_DNS_DOMAIN, value: Vec::new() });
     write(CfgType::REQUEST, &attributes, out)
 }
 
@@ -62,8 +69,8 @@ pub(super) fn read_reply(cp: &Cp<'_>) -> AssignedConfig {
             CfgAttribute::INTERNAL_IP6_ADDRESS => {
                 push(&mut assigned.addrs, attribute.v6_prefix().map(|(addr, _)| IpAddr::V6(addr)));
             }
-            CfgAttribute::INTERNAL_IP4_DNS => push(&mut assigned.dns, attribute.v4().map(IpAddr::V4)),
-            CfgAttribute::INTERNAL_IP6_DNS => push(&mut assigned.dns, attribute.v6().map(IpAddr::V6)),
+            CfgAttribute::INTERNAL_IP4_DNS => add_server(&mut assigned, attribute.v4().map(IpAddr::V4)),
+            CfgAttribute::INTERNAL_IP6_DNS => add_server(&mut assigned, attribute.v6().map(IpAddr::V6)),
             CfgAttribute::INTERNAL_IP4_SUBNET => push(&mut assigned.subnets, parse_v4_subnet(&attribute)),
             CfgAttribute::INTERNAL_IP6_SUBNET => {
                 let prefix = attribute.v6_prefix();
@@ -74,6 +81,49 @@ pub(super) fn read_reply(cp: &Cp<'_>) -> AssignedConfig {
         }
     }
     assigned
+}
+
+/// Adds a name server once, if it can be one.
+fn add_server(assigned: &mut AssignedConfig, server: Option<IpAddr>) {
+    let Some(server) = server else { return };
+    if assigned.dns.contains(&server) {
+        return;
+    }
+    if is_name_server(server) && assigned.dns.len() < MAX_VALUES {
+        assigned.dns.push(server);
+    } else {
+        assigned.refused = assigned.refused.saturating_add(1);
+    }
+}
+
+/// Adds the domains of a reply that the policy accepts. If the peer names none, those of the policy are meant
+/// (RFC 8598 section 3.2). If none of its domains is acceptable, its servers are not used: they are not meant
+/// for other names.
+#[cfg(feature = "split-dns")]
+pub(super) fn add_domains(assigned: &mut AssignedConfig, cp: &Cp<'_>, policy: &DomainPolicy) {
+    if cp.kind != CfgType::REPLY || assigned.dns.is_empty() {
+        return;
+    }
+    let mut names_domains = false;
+    for attribute in cp.attributes() {
+        if attribute.kind != CfgAttribute::INTERNAL_DNS_DOMAIN || attribute.value.is_empty() {
+            continue;
+        }
+        names_domains = true;
+        let domain = DomainName::parse(attribute.value).filter(|domain| policy.accepts(domain));
+        match domain {
+            Some(domain) if assigned.domains.contains(&domain) => {}
+            Some(domain) if assigned.domains.len() < MAX_VALUES => assigned.domains.push(domain),
+            _ => assigned.refused = assigned.refused.saturating_add(1),
+        }
+    }
+    if assigned.domains.is_empty() {
+        assigned.domains.clone_from(&policy.accepted);
+        if names_domains && assigned.domains.is_empty() {
+            assigned.refused = assigned.refused.saturating_add(assigned.dns.len());
+            assigned.dns.clear();
+        }
+    }
 }
 
 fn push<T>(values: &mut Vec<T>, value: Option<T>) {
@@ -149,6 +199,10 @@ impl LeasedConfig {
             let used = self.addrs.iter().any(|addr| pool.addrs.contains(*addr));
             let (dns, subnets) = if used { (&*pool.dns, &*pool.subnets) } else { (&[][..], &[][..]) };
             self.attributes.extend(dns.iter().map(|dns| dns_attribute(*dns)));
+            #[cfg(feature = "split-dns")]
+            if !dns.is_empty() && supports_domains(cp) {
+                self.attributes.extend(pool.dns_domains.iter().map(domain_attribute));
+            }
             self.attributes.extend(subnets.iter().filter_map(subnet_attribute));
         }
         Ok(())
@@ -201,6 +255,17 @@ fn dns_attribute(addr: IpAddr) -> OwnedAttribute {
             OwnedAttribute { kind: CfgAttribute::INTERNAL_IP6_DNS, value: addr.octets().into() }
         }
     }
+}
+
+/// Whether the peer supports split DNS (RFC 8598 section 3.1).
+#[cfg(feature = "split-dns")]
+fn supports_domains(cp: &Cp<'_>) -> bool {
+    cp.attributes().any(|attribute| attribute.kind == CfgAttribute::INTERNAL_DNS_DOMAIN)
+}
+
+#[cfg(feature = "split-dns")]
+fn domain_attribute(domain: &DomainName) -> OwnedAttribute {
+    OwnedAttribute { kind: CfgAttribute::INTERNAL_DNS_DOMAIN, value: domain.as_str().into() }
 }
 
 fn subnet_attribute(range: &AddrRange) -> Option<OwnedAttribute> {
@@ -261,7 +326,9 @@ mod tests {
     use super::*;
     use crate::transport::{Content, MessageKind, header, write_plain};
     use crate::{IkeSpis, Role};
-    use alloc::vec;
+    #[cfg(feature = "split-dns")]
+    use alloc::string::{String, ToString};
+    use alloc::{format, vec};
     use casemate_wire::ike::{ExchangeType, IkeSpi, Message};
 
     /// Passes the payload that `build` wrote to `read`; `None` if it wrote none.
@@ -306,14 +373,68 @@ mod tests {
     #[test]
     fn address_requests_include_name_servers() {
         assert_eq!(request(&[]), None);
-        assert_eq!(request(&["0.0.0.0"]), Some((1, vec![(1, vec![]), (3, vec![])])));
+        // RFC 8598 section 7: INTERNAL_DNS_DOMAIN is 25.
+        let domains = if cfg!(feature = "split-dns") { vec![(25, vec![])] } else { vec![] };
+        let with_domains = |values: &[(u16, Vec<u8>)]| [values, &domains].concat();
+        assert_eq!(request(&["0.0.0.0"]), Some((1, with_domains(&[(1, vec![]), (3, vec![])]))));
         let (kind, values) = request(&["10.0.0.5", "::", "10.0.0.6"]).unwrap();
         let expected =
             [(1, vec![10, 0, 0, 5]), (3, vec![]), (8, vec![]), (10, vec![]), (1, vec![10, 0, 0, 6])];
-        assert_eq!((kind, values), (1, expected.into()));
+        assert_eq!((kind, values), (1, with_domains(&expected)));
         let (_, values) = request(&["2001:db8::1"]).unwrap();
         assert_eq!(values[0].1.len(), 17, "with a prefix length");
         assert_eq!(values[0].1[16], 128);
+    }
+
+    /// What a host with this policy reads from a reply with these name servers and domains.
+    #[cfg(feature = "split-dns")]
+    fn read_domains(accepted: &[&str], servers: &[&str], domains: &[&[u8]]) -> AssignedConfig {
+        let accepted = accepted.iter().map(|name| DomainName::parse(name.as_bytes()).unwrap()).collect();
+        let domain =
+            |name: &&[u8]| OwnedAttribute { kind: CfgAttribute::INTERNAL_DNS_DOMAIN, value: name.to_vec() };
+        let mut attributes: Vec<_> = addrs(servers).into_iter().map(dns_attribute).collect();
+        attributes.extend(domains.iter().map(domain));
+        on_wire(
+            |out| write(CfgType::REPLY, &attributes, out),
+            |cp| {
+                let mut assigned = read_reply(cp.unwrap());
+                add_domains(&mut assigned, cp.unwrap(), &DomainPolicy { accepted });
+                assigned
+            },
+        )
+    }
+
+    #[test]
+    #[cfg(feature = "split-dns")]
+    fn the_policy_decides_which_domains_a_peer_may_claim() {
+        let texts = |assigned: &AssignedConfig| {
+            let domains: Vec<String> = assigned.domains.iter().map(ToString::to_string).collect();
+            (assigned.dns.len(), domains.join(" "), assigned.refused)
+        };
+        let read = |accepted: &[&str], domains: &[&[u8]]| {
+            texts(&read_domains(accepted, &["10.1.0.53", "127.0.0.1", "10.1.0.53"], domains))
+        };
+        assert_eq!(read(&[], &[]), (1, "".into(), 1), "for all names");
+        assert_eq!(read(&[], &[b"", b"Corp.Example.", b"corp.example"]), (1, "corp.example".into(), 1));
+        assert_eq!(read(&[], &[b"com", b"a.example"]), (1, "a.example".into(), 2));
+        assert_eq!(
+            read(
+                &[],
+                &[
+                    b"com",
+                    b"x
+.example"
+                ]
+            ),
+            (0, "".into(), 4),
+            "not for all names instead"
+        );
+        assert_eq!(read(&["corp.example"], &[b"bank.example"]), (1, "corp.example".into(), 2));
+        assert_eq!(read(&["corp.example"], &[]), (1, "corp.example".into(), 1));
+        let many: Vec<Vec<u8>> = (0..40).map(|n| format!("d{n}.example").into_bytes()).collect();
+        let many: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
+        assert_eq!(read_domains(&[], &["10.1.0.53"], &many).domains.len(), MAX_VALUES);
+        assert_eq!(read_domains(&["corp.example"], &[], &[b"corp.example"]), AssignedConfig::default());
     }
 
     fn reply(kind: CfgType, attributes: &[OwnedAttribute]) -> AssignedConfig {

@@ -199,6 +199,7 @@ impl IkeSa {
             rekey_at: None,
             virtual_addrs: Vec::new(),
             dns: Vec::new(),
+            dns_domains: Vec::new(),
             children: Vec::new(),
         };
         match &self.state {
@@ -316,6 +317,7 @@ impl Established {
         let own = &assigned.addrs;
         status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
         status.dns = assigned.dns.clone();
+        status.dns_domains = assigned.domains.clone();
         status.children = children.iter().map(ChildSa::status).collect();
     }
 

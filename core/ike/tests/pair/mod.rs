@@ -367,5 +367,5 @@ pub(crate) fn with_pool(last: &str, vips: &[&str]) -> (Connection, Connection, P
     right.children = forever(everything, TrafficSelectorTemplate::DYNAMIC);
     let addrs = AddrRange::new("10.9.0.1".parse().unwrap(), last.parse().unwrap()).unwrap();
     let dns = vec!["10.9.9.9".parse().unwrap()];
-    (left, right, Pool { name: "pool".into(), addrs, dns, subnets: vec![] })
+    (left, right, Pool { name: "pool".into(), addrs, dns, dns_domains: vec![], subnets: vec![] })
 }

@@ -36,7 +36,7 @@ fn asking(connection: Connection) -> Connection {
 
 fn pool() -> Pool {
     let addrs = AddrRange::new([10, 9, 0, 1].into(), [10, 9, 0, 9].into()).unwrap();
-    Pool { name: "pool".into(), addrs, dns: vec![], subnets: vec![] }
+    Pool { name: "pool".into(), addrs, dns: vec![], dns_domains: vec![], subnets: vec![] }
 }
 
 /// A gateway with these connections: "pinned" names the peer and accepts its signature, "group" accepts any
