@@ -4,6 +4,7 @@ use super::ike::IkeState;
 use super::key_log::KeyLog;
 use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
+use super::revocation::RevocationState;
 use crate::command::{self, PendingCommand};
 use crate::config_source::ConfigSource;
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
@@ -83,6 +84,8 @@ pub(super) struct RunController {
     pub(super) metrics: Option<MetricsCollector>,
     /// AAA servers and the sessions that they have accepted.
     pub(super) radius: RadiusState,
+    /// The threads that fetch the status of certificates.
+    pub(super) revocation: RevocationState,
 }
 
 impl RunController {
@@ -115,6 +118,7 @@ impl RunController {
             trace: None,
             metrics: None,
             radius: RadiusState::default(),
+            revocation: RevocationState::default(),
         }
     }
 
@@ -263,6 +267,10 @@ impl EngineHandler for RunController {
             self.control.wake_loop();
         }
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
+        for problem in self.revocation.serve(handle) {
+            let message = Message::new(Level::Warning, LogCategory::Certificate, Subject::default(), problem);
+            self.log.record(message);
+        }
         self.serve_clients(handle);
         self.collect_metrics(handle);
         Ok(())

@@ -17,6 +17,7 @@ mod key_log;
 mod manual;
 mod radius;
 mod reload;
+mod revocation;
 mod start;
 mod vici;
 

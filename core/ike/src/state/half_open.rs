@@ -1,12 +1,18 @@
 //! IKE_AUTH as the responder (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
 use super::auth_accepted::{Accepted, Authentic};
+#[cfg(feature = "revocation")]
+use super::awaited_status::AwaitedStatus;
 use super::config_payload::LeasedConfig;
 #[cfg(feature = "eap")]
 use super::eap_responder::EapResponder;
 use super::init_response::{InitExchange, authorities};
 use super::select_connection::{by_identity, check_childless};
-use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
+#[cfg(feature = "revocation")]
+use crate::auth::StatusWait;
+use crate::auth::{
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+};
 use crate::config::{Connection, Identity};
 use crate::context::Step;
 use crate::diagnosis::RefusedInitiator;
@@ -27,13 +33,18 @@ pub(crate) struct HalfOpen {
     /// EAP conversation with the peer, once it has begun.
     #[cfg(feature = "eap")]
     pub(crate) eap: Option<Box<EapResponder>>,
+    /// The request of an authenticated peer, while the status of its certificates is looked up.
+    #[cfg(feature = "revocation")]
+    pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
+    #[cfg(feature = "revocation")]
+    pub(super) is_status_wait_over: bool,
 }
 
 /// Result of an IKE_AUTH request.
 pub(super) enum Progress {
     Accepted(Accepted),
-    /// More IKE_AUTH requests follow.
-    #[cfg(feature = "eap")]
+    /// More IKE_AUTH requests follow, or the response waits.
+    #[cfg(any(feature = "eap", feature = "revocation"))]
     Continues,
     /// The peer knows that the IKE SA has ended, and the fault was reported.
     #[cfg(feature = "eap")]
@@ -47,12 +58,42 @@ struct Authenticated<'c> {
     proof: OwnProof,
 }
 
+/// Why a request does not authenticate its sender.
+enum Refusal {
+    Fault(PeerFault),
+    /// The status of the certificates is being looked up.
+    #[cfg(feature = "revocation")]
+    StatusPending,
+}
+
+impl From<PeerFault> for Refusal {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for Refusal {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
 impl HalfOpen {
-    pub(crate) const fn next_timeout(&self) -> Instant {
+    pub(crate) fn next_timeout(&self) -> Instant {
+        #[cfg(feature = "revocation")]
+        if let Some(awaited) = &self.awaited_status {
+            return awaited.until().min(self.expires_at);
+        }
         self.expires_at
     }
 
-    pub(crate) fn on_timeout(self: Box<Self>, step: &Step<'_, '_>) -> State {
+    pub(crate) fn on_timeout(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        #[cfg(feature = "revocation")]
+        if self.awaited_status.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
+            return self.continue_authentication(common, step);
+        }
+        #[cfg(not(feature = "revocation"))]
+        let _ = common;
         if step.context.now < self.expires_at {
             State::HalfOpen(self)
         } else {
@@ -76,6 +117,11 @@ impl HalfOpen {
             // The request whose response the server delays, repeated.
             return State::HalfOpen(self);
         }
+        #[cfg(feature = "revocation")]
+        if self.awaited_status.is_some() {
+            // The request whose response waits, repeated.
+            return State::HalfOpen(self);
+        }
         let mut leased = LeasedConfig::default();
         let progress = request.and_then(|request| {
             #[cfg(feature = "eap")]
@@ -89,7 +135,7 @@ impl HalfOpen {
             if let Some(progress) = self.run_eap(common, &request, &mut leased, step)? {
                 return Ok(progress);
             }
-            self.authenticate(common, &request, &mut leased, step).map(Progress::Accepted)
+            self.authenticate(common, &request, &mut leased, step)
         });
         self.advance(common, progress, leased, meta, step)
     }
@@ -105,7 +151,7 @@ impl HalfOpen {
     ) -> State {
         match progress {
             Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
-            #[cfg(feature = "eap")]
+            #[cfg(any(feature = "eap", feature = "revocation"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
             Ok(Progress::Ended(reason)) => State::Closed(reason),
@@ -118,20 +164,30 @@ impl HalfOpen {
         }
     }
 
-    fn authenticate(
+    /// Authenticates the peer by its AUTH payload.
+    pub(super) fn authenticate(
         &mut self,
         common: &mut SaCommon,
         request: &IncomingMessage<'_>,
         leased: &mut LeasedConfig,
         step: &mut Step<'_, '_>,
-    ) -> Result<Accepted, PeerFault> {
+    ) -> Result<Progress, PeerFault> {
         let content = &request.content;
-        let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, step)?;
+        let Authenticated { peer, own, proof } = match self.authenticate_peer(common, content, step) {
+            Ok(authenticated) => authenticated,
+            Err(Refusal::Fault(fault)) => return Err(fault),
+            #[cfg(feature = "revocation")]
+            Err(Refusal::StatusPending) => {
+                self.awaited_status = Some(AwaitedStatus::new(request, step)?);
+                return Ok(Progress::Continues);
+            }
+        };
         let write_proof: Build<'_> = &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)
         };
-        self.accept(common, Authentic { content, path: request.path, peer, write_proof }, leased, step)
+        let authentic = Authentic { content, path: request.path, peer, write_proof };
+        self.accept(common, authentic, leased, step).map(Progress::Accepted)
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former
@@ -141,7 +197,7 @@ impl HalfOpen {
         common: &mut SaCommon,
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, PeerFault> {
+    ) -> Result<Authenticated<'c>, Refusal> {
         let received = required(content.id_i)?;
         let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let asked = match content.id_r {
@@ -150,7 +206,14 @@ impl HalfOpen {
         };
         // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which no connection allows.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
-        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
+        let claim = AuthClaim {
+            id: &id,
+            auth,
+            certs: &content.certs,
+            remote: common.path.remote.ip(),
+            #[cfg(feature = "revocation")]
+            status: StatusWait { ike: common.id, is_over: self.is_status_wait_over },
+        };
         let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
@@ -163,7 +226,9 @@ impl HalfOpen {
             }
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
-                Err(fault) => {
+                #[cfg(feature = "revocation")]
+                Err(NotVerified::StatusPending) => return Err(Refusal::StatusPending),
+                Err(NotVerified::Fault(fault)) => {
                     faults.push(fault);
                     refused = if is_generic(refused) { fault } else { refused };
                 }
@@ -174,7 +239,7 @@ impl HalfOpen {
             let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
             Some(explainer.initiator(refused, step.shared.connections.all(), step.context))
         });
-        Err(refused.into())
+        Err(Refusal::Fault(refused.into()))
     }
 
     /// Verifies the peer's proof and creates ours on one connection.
@@ -186,7 +251,7 @@ impl HalfOpen {
         id_body: &[u8],
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, StateFault> {
+    ) -> Result<Authenticated<'c>, NotVerified> {
         check_childless(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
         let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
