@@ -20,8 +20,8 @@ use subtle::ConstantTimeEq as _;
 
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
-/// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this module creates it. An IKE SA and
-/// its successors share one proof.
+/// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
+/// module creates it. An IKE SA and its successors share one proof.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
     id: Identity,

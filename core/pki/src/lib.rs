@@ -5,8 +5,8 @@
 //! order of its CERT payloads and returns a [`VerifiedCert`], whose names are compared with the peer's
 //! identity by [`VerifiedCert::has_name`]. [`LocalCert`] is our own certificate with its private key.
 //!
-//! Nothing is fetched here. With the Cargo feature `status`, [`StatusUris`] reads URIs from a certificate, which
-//! a caller may follow once a peer has proved that it has the certificate's key (CVE-2022-40617), and
+//! Nothing is fetched here. With the Cargo feature `status`, [`StatusUris`] reads URIs from a certificate,
+//! which a caller may follow once a peer has proved that it has the certificate's key (CVE-2022-40617), and
 //! [`StatusVerifier`] verifies CRLs and OCSP responses (RFC 6960) that arrive. Work is bounded: sizes,
 //! numbers, path length, verified signatures and compared names. No I/O, no clock, no random generator.
 //! `no_std` with alloc.

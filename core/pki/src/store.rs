@@ -102,8 +102,8 @@ impl TrustStore {
         push(&mut self.crls, der, self.limits.crls).map(|()| true)
     }
 
-    /// What the CRLs of the store say about a certificate: revoked, if one lists it, or until when one says that
-    /// it is not. `None` if no valid one covers it.
+    /// What the CRLs of the store say about a certificate: revoked, if one lists it, or until when one says
+    /// that it is not. `None` if no valid one covers it.
     #[cfg(feature = "status")]
     pub fn crl_status(
         &self,

@@ -64,8 +64,8 @@ pub(super) struct PeerVerifier {
     pub(super) raw_key: Option<PublicKey>,
 }
 
-/// Where `revocation` of the connection is applied. A certificate that a CRL file revokes is refused at once in
-/// both cases.
+/// Where `revocation` of the connection is applied. A certificate that a CRL file revokes is refused at once
+/// in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusCheck {
     /// Here, by CRL files alone.

@@ -10,7 +10,7 @@ use crate::swanctl::Revocation;
 use casemate_crypto::Providers;
 use casemate_ike::StatusQuery;
 use casemate_pki::{
-    CertStatus, IssuedCert, MAX_URIS, StatusUris, StatusVerifier, TrustStore, VerifiedCert, VerifyOptions,
+    CertStatus, IssuedCert, StatusUris, StatusVerifier, TrustStore, VerifiedCert, VerifyOptions,
 };
 use std::sync::Arc;
 
@@ -141,8 +141,8 @@ impl PathCheck<'_> {
         }
     }
 
-    /// What the responses that the peer has sent say (RFC 4806). They are as good as fetched ones, because the
-    /// issuer has signed them or had them signed.
+    /// What the responses that the peer has sent say (RFC 4806). They are as good as fetched ones, because
+    /// the issuer has signed them or had them signed.
     fn stapled(&self, issued: IssuedCert<'_>, verifier: &StatusVerifier<'_>) -> Option<CertStatus> {
         let trusted: Vec<&[u8]> = self.authorities.responders.iter().map(Vec::as_slice).collect();
         let stapled = self.query.stapled.iter().take(MAX_STAPLED);
@@ -164,7 +164,6 @@ impl PathCheck<'_> {
                     sources.push(Source { uri, origin });
                 }
             }
-            sources.truncate(2 * MAX_URIS);
             sources
         };
         let ocsp = configured.iter().flat_map(|authority| authority.ocsp.clone()).collect();

@@ -17,7 +17,6 @@ mod key_log;
 mod manual;
 mod radius;
 mod reload;
-mod revocation;
 mod start;
 mod vici;
 

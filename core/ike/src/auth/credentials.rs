@@ -111,8 +111,8 @@ pub trait Credentials {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted>;
 
-    /// Status of the certificates that [`verify_peer`](Self::verify_peer) has accepted. Called once the peer has
-    /// proved that it has the private key, so that no other host can make this one fetch anything
+    /// Status of the certificates that [`verify_peer`](Self::verify_peer) has accepted. Called once the peer
+    /// has proved that it has the private key, so that no other host can make this one fetch anything
     /// (CVE-2022-40617), and again after
     /// [`Ike::continue_authentication`](crate::Ike::continue_authentication).
     #[cfg(feature = "revocation")]

@@ -1,6 +1,6 @@
-//! The wait for the status of a peer's certificates, in both roles. The peer has proved that it has the private
-//! key. Its message is kept and processed again, from the beginning, once the status is known or the time is
-//! over.
+//! The wait for the status of a peer's certificates, in both roles. The peer has proved that it has the
+//! private key. Its message is kept and processed again, from the beginning, once the status is known or the
+//! time is over.
 
 use super::config_payload::LeasedConfig;
 use super::half_open::Progress;

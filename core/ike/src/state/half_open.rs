@@ -59,20 +59,20 @@ struct Authenticated<'c> {
 }
 
 /// Why a request does not authenticate its sender.
-enum Refusal {
+enum NotAuthenticated {
     Fault(PeerFault),
     /// The status of the certificates is being looked up.
     #[cfg(feature = "revocation")]
     StatusPending,
 }
 
-impl From<PeerFault> for Refusal {
+impl From<PeerFault> for NotAuthenticated {
     fn from(fault: PeerFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<StateFault> for Refusal {
+impl From<StateFault> for NotAuthenticated {
     fn from(fault: StateFault) -> Self {
         Self::Fault(fault.into())
     }
@@ -175,9 +175,9 @@ impl HalfOpen {
         let content = &request.content;
         let Authenticated { peer, own, proof } = match self.authenticate_peer(common, content, step) {
             Ok(authenticated) => authenticated,
-            Err(Refusal::Fault(fault)) => return Err(fault),
+            Err(NotAuthenticated::Fault(fault)) => return Err(fault),
             #[cfg(feature = "revocation")]
-            Err(Refusal::StatusPending) => {
+            Err(NotAuthenticated::StatusPending) => {
                 self.awaited_status = Some(AwaitedStatus::new(request, step)?);
                 return Ok(Progress::Continues);
             }
@@ -197,7 +197,7 @@ impl HalfOpen {
         common: &mut SaCommon,
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, Refusal> {
+    ) -> Result<Authenticated<'c>, NotAuthenticated> {
         let received = required(content.id_i)?;
         let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let asked = match content.id_r {
@@ -227,7 +227,7 @@ impl HalfOpen {
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
                 #[cfg(feature = "revocation")]
-                Err(NotVerified::StatusPending) => return Err(Refusal::StatusPending),
+                Err(NotVerified::StatusPending) => return Err(NotAuthenticated::StatusPending),
                 Err(NotVerified::Fault(fault)) => {
                     faults.push(fault);
                     refused = if is_generic(refused) { fault } else { refused };
@@ -239,7 +239,7 @@ impl HalfOpen {
             let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
             Some(explainer.initiator(refused, step.shared.connections.all(), step.context))
         });
-        Err(Refusal::Fault(refused.into()))
+        Err(NotAuthenticated::Fault(refused.into()))
     }
 
     /// Verifies the peer's proof and creates ours on one connection.

@@ -1,21 +1,20 @@
 //! Status of certificates: whether their issuer has revoked them, as a CRL (RFC 5280 section 5) or an OCSP
 //! response (RFC 6960) that was received says. [`StatusUris`] reads where the issuer publishes it.
 
-mod crl;
 mod fault;
 mod ocsp;
-mod request;
 mod responder;
 mod uris;
 
 use crate::certificate::Cert;
+use crate::crl::Crl;
 use crate::time::Seconds;
 use crate::{CertFault, VerifyOptions};
 use casemate_crypto::der::{Malformed, Reader, SEQUENCE};
 use casemate_crypto::{HashAlg, Providers, PublicKey, SignatureAlg};
 
 pub use fault::StatusFault;
-pub use request::{NONCE_LEN, OcspNonce};
+pub use ocsp::{NONCE_LEN, OcspNonce};
 pub(crate) use responder::has_ocsp_signing;
 pub use uris::{MAX_URI_LEN, MAX_URIS, StatusUris};
 
@@ -69,6 +68,32 @@ pub struct StatusVerifier<'a> {
 }
 
 impl StatusVerifier<'_> {
+    /// Verifies a CRL in DER, and looks up a certificate in it. A CRL that has expired still revokes the
+    /// certificates that it lists; about others it says nothing.
+    pub fn verify_crl(&self, issued: IssuedCert<'_>, der: &[u8]) -> Result<StatusAnswer, StatusFault> {
+        let Parsed { cert, issuer } = Parsed::new(issued)?;
+        let crl = Crl::parse(der)?;
+        if !crl.check_entries()? || !crl.covers(&cert) {
+            return Err(StatusFault::OtherScope);
+        }
+        if !issuer.extensions.key_usage.is_none_or(|usage| usage.may_sign_crls()) {
+            return Err(StatusFault::KeyUsage);
+        }
+        let Crl { tbs, algorithm, signature, .. } = crl;
+        self.check_signature(&self.key(&issuer)?, Signed { content: tbs, algorithm, signature })?;
+        if crl.this_update > self.now().saturating_add(CLOCK_SKEW) {
+            return Err(StatusFault::NotYetValid);
+        }
+        let valid_until = to_unix(crl.next_update.unwrap_or_default());
+        if crl.lists(cert.serial) {
+            return Ok(StatusAnswer { status: CertStatus::Revoked, valid_until });
+        }
+        match valid_until >= self.now {
+            true => Ok(StatusAnswer { status: CertStatus::Good, valid_until }),
+            false => Err(StatusFault::Stale),
+        }
+    }
+
     fn now(&self) -> Seconds {
         Seconds::try_from(self.now).unwrap_or(Seconds::MAX)
     }
