@@ -28,6 +28,7 @@ pub mod output;
 pub mod printable;
 pub mod providers;
 mod radius;
+pub mod revocation;
 pub mod run;
 pub mod stack;
 pub mod status;

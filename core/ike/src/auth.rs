@@ -24,8 +24,8 @@ use subtle::ConstantTimeEq as _;
 
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
-/// Proof that a peer's AUTH payload was valid for this identity. Only this module creates it. An IKE SA and
-/// its successors share one proof.
+/// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
+/// module creates it. An IKE SA and its successors share one proof.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
     id: Identity,
@@ -133,6 +133,32 @@ pub(crate) struct AuthClaim<'a> {
     pub(crate) certs: &'a [Cert<'a>],
     /// Address of the peer.
     pub(crate) remote: IpAddr,
+    #[cfg(feature = "revocation")]
+    pub(crate) status: StatusWait,
+}
+
+/// The wait for the status of a peer's certificates.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StatusWait {
+    pub(crate) ike: crate::IkeSaId,
+    /// Whether the time is over.
+    pub(crate) is_over: bool,
+}
+
+/// Why a claim does not authenticate its peer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotVerified {
+    Fault(StateFault),
+    /// The proof is valid, and the status of the certificates is being looked up.
+    #[cfg(feature = "revocation")]
+    StatusPending,
+}
+
+impl From<StateFault> for NotVerified {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault)
+    }
 }
 
 /// Verifies a peer's proof as its connection requires.
@@ -142,7 +168,7 @@ pub(crate) fn verify(
     connection: &Connection,
     own_id: &Identity,
     context: &Context<'_>,
-) -> Result<PeerAuthenticated, StateFault> {
+) -> Result<PeerAuthenticated, NotVerified> {
     let method = &connection.remote.method;
     let by_key = matches!(method, RemoteMethod::SharedKey | RemoteMethod::Any(_));
     let by_signature = matches!(method, RemoteMethod::Certificate(_) | RemoteMethod::Any(_));
@@ -152,16 +178,16 @@ pub(crate) fn verify(
             let secret = secret.ok_or(StateFault::NoSharedKey)?;
             let expected = octets.with_shared_key(secret, context.providers)?;
             if !bool::from(expected.expose().ct_eq(claim.auth.data)) {
-                return Err(StateFault::AuthMismatch);
+                return Err(StateFault::AuthMismatch.into());
             }
             Proof::SharedKey
         }
-        AuthMethod::SHARED_KEY => return Err(StateFault::AuthMethod),
+        AuthMethod::SHARED_KEY => return Err(StateFault::AuthMethod.into()),
         _ if by_signature => {
             signature::verify(claim, octets, connection, context)?;
             Proof::Signature
         }
-        _ => return Err(StateFault::AuthMethod),
+        _ => return Err(StateFault::AuthMethod.into()),
     };
     let pair = PeerPair::new(own_id, claim.id, claim.remote);
     let scope = AuthScope::new(connection, proof, own_id, claim.id, claim.remote);

@@ -177,6 +177,19 @@ impl Ike {
         self.update_sa(ike, host, context, IkeSa::continue_eap).is_found()
     }
 
+    /// Continues with a peer whose proof is valid, after
+    /// [`Credentials::peer_status`](crate::Credentials::peer_status) was pending and the status of its
+    /// certificates has become known, or cannot become known. Returns whether the IKE SA exists.
+    #[cfg(feature = "revocation")]
+    pub fn continue_authentication(
+        &mut self,
+        ike: IkeSaId,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
+        self.update_sa(ike, host, context, IkeSa::continue_authentication).is_found()
+    }
+
     /// Closes one Child SA. Returns whether it exists.
     pub fn terminate_child(
         &mut self,

@@ -43,6 +43,8 @@ mod transport;
 #[cfg(feature = "eap")]
 pub use auth::credentials::EapSession;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
+#[cfg(feature = "revocation")]
+pub use auth::credentials::{PeerStatus, StatusQuery};
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};

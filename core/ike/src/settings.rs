@@ -42,6 +42,9 @@ pub struct IkeSettings {
     pub retransmission: Retransmission,
     /// Lifetime of a half-open IKE SA that a peer started.
     pub half_open_time: Duration,
+    /// Longest wait for the status of the certificates of an authenticated peer, if it has to be fetched. The
+    /// peer may repeat its request meanwhile, so this is less than the time after which peers give up.
+    pub status_wait: Duration,
     /// Time without a packet after which a NAT keepalive is sent (RFC 3948 section 4).
     pub keepalive_interval: Duration,
     /// Time that an attempt waits for another response after an unauthenticated refusal, which any host may
@@ -86,6 +89,7 @@ impl IkeSettings {
             tries: 6,
         },
         half_open_time: Duration::from_secs(30),
+        status_wait: Duration::from_secs(15),
         keepalive_interval: Duration::from_secs(20),
         refusal_wait: Duration::from_secs(2),
     };

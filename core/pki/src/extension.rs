@@ -13,6 +13,10 @@ const ID_KP: [u8; 7] = [0x2B, 6, 1, 5, 5, 7, 3];
 /// anyExtendedKeyUsage.
 const ANY_PURPOSE: [u8; 4] = [0x55, 0x1D, 37, 0];
 
+/// id-pe-authorityInfoAccess.
+#[cfg(feature = "status")]
+const INFO_ACCESS: [u8; 8] = [0x2B, 6, 1, 5, 5, 7, 1, 1];
+
 /// Accepted purposes: serverAuth and clientAuth, which many certificates of VPN gateways have, and ipsecIKE
 /// (RFC 4945 section 5.1.3.12). One of them has to be present if there is any purpose.
 const PURPOSES: [u8; 3] = [1, 2, 17];
@@ -59,6 +63,12 @@ pub(crate) struct Extensions<'a> {
     pub(crate) authority_key_id: Option<&'a [u8]>,
     /// cRLDistributionPoints: the contents of the list.
     pub(crate) distribution_points: Option<&'a [u8]>,
+    /// authorityInfoAccess, as in the extension.
+    #[cfg(feature = "status")]
+    pub(crate) info_access: Option<&'a [u8]>,
+    /// Whether extendedKeyUsage includes the signing of OCSP responses.
+    #[cfg(feature = "status")]
+    pub(crate) signs_ocsp: bool,
     /// Whether there is a critical extension that is not processed.
     pub(crate) unknown_critical: bool,
 }
@@ -120,6 +130,12 @@ impl<'a> Extensions<'a> {
 
     /// Stores an extension. Returns whether it is processed if it is critical.
     fn take(&mut self, extension: Extension<'a>) -> Result<bool, Malformed> {
+        #[cfg(feature = "status")]
+        if extension.oid == INFO_ACCESS {
+            // RFC 5280 section 4.2.2.1: it must not be critical.
+            self.info_access = Some(extension.value);
+            return Ok(false);
+        }
         // id-ce (RFC 5280 section 4.2.1): joint-iso-ccitt(2) ds(5) 29.
         let [0x55, 0x1D, number] = extension.oid else { return Ok(false) };
         match number {
@@ -132,7 +148,13 @@ impl<'a> Extensions<'a> {
             31 => self.distribution_points = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
             // policyConstraints requires policies, whether critical or not.
             36 => self.unknown_critical = true,
-            37 => self.purpose = Some(purpose(extension.value)?),
+            37 => {
+                self.purpose = Some(purpose(extension.value)?);
+                #[cfg(feature = "status")]
+                {
+                    self.signs_ocsp = crate::status::has_ocsp_signing(extension.value);
+                }
+            }
             // certificatePolicies, policyMappings and inhibitAnyPolicy are skipped.
             32 | 33 | 54 => {}
             _ => return Ok(false),

@@ -5,7 +5,9 @@
 //! order of its CERT payloads and returns a [`VerifiedCert`], whose names are compared with the peer's
 //! identity by [`VerifiedCert::has_name`]. [`LocalCert`] is our own certificate with its private key.
 //!
-//! Nothing is ever fetched: URIs in certificates are never followed (CVE-2022-40617). Work is bounded: sizes,
+//! Nothing is fetched here. With the Cargo feature `status`, [`StatusUris`] reads URIs from a certificate,
+//! which a caller may follow once a peer has proved that it has the certificate's key (CVE-2022-40617), and
+//! [`StatusVerifier`] verifies CRLs and OCSP responses (RFC 6960) that arrive. Work is bounded: sizes,
 //! numbers, path length, verified signatures and compared names. No I/O, no clock, no random generator.
 //! `no_std` with alloc.
 #![no_std]
@@ -26,6 +28,8 @@ mod general_name;
 mod local_cert;
 mod path;
 pub mod pem;
+#[cfg(feature = "status")]
+mod status;
 mod store;
 mod time;
 
@@ -36,4 +40,9 @@ pub use fault::CertFault;
 pub use general_name::PeerName;
 pub use local_cert::{LocalCert, LocalCertFault};
 pub use path::{VerifiedCert, is_self_issued, subject};
+#[cfg(feature = "status")]
+pub use status::{
+    CertStatus, IssuedCert, MAX_OCSP_LEN, MAX_URI_LEN, MAX_URIS, NONCE_LEN, OcspNonce, StatusAnswer,
+    StatusFault, StatusUris, StatusVerifier,
+};
 pub use store::{Revocation, StoreLimits, TrustStore, VerifyOptions};

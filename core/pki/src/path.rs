@@ -40,6 +40,14 @@ impl VerifiedCert {
     pub fn issuers(&self) -> impl Iterator<Item = &[u8]> {
         self.issuers.iter().map(Vec::as_slice)
     }
+
+    /// The certificates below the root, each with that of its issuer: first that of the peer. Empty if the
+    /// certificate is accepted without a path.
+    #[cfg(feature = "status")]
+    pub fn issued(&self) -> impl Iterator<Item = crate::IssuedCert<'_>> {
+        let certs = core::iter::once(self.der()).chain(self.issuers());
+        certs.zip(self.issuers()).map(|(cert, issuer)| crate::IssuedCert { cert, issuer })
+    }
 }
 
 impl VerifiedCert {

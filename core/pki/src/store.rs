@@ -102,6 +102,18 @@ impl TrustStore {
         push(&mut self.crls, der, self.limits.crls).map(|()| true)
     }
 
+    /// What the CRLs of the store say about a certificate: revoked, if one lists it, or until when one says
+    /// that it is not. `None` if no valid one covers it.
+    #[cfg(feature = "status")]
+    pub fn crl_status(
+        &self,
+        issued: crate::IssuedCert<'_>,
+        verifier: &crate::StatusVerifier<'_>,
+    ) -> Option<crate::StatusAnswer> {
+        let answers = self.crls.iter().filter_map(|der| verifier.verify_crl(issued, der).ok());
+        answers.max_by_key(|answer| (answer.status == crate::CertStatus::Revoked, answer.valid_until))
+    }
+
     /// Trusted roots in DER.
     pub fn roots(&self) -> impl Iterator<Item = &[u8]> {
         self.roots.iter().map(Vec::as_slice)
@@ -161,7 +173,7 @@ fn push(list: &mut Vec<Vec<u8>>, der: &[u8], most: usize) -> Result<(), CertFaul
     Ok(())
 }
 
-/// When a CRL is required. No CRL is fetched: the administrator adds them to the store. A certificate that is
+/// When a CRL is required, of those that the administrator has added to the store. A certificate that is
 /// listed in a CRL of its issuer is rejected in any case. The names are those of strongSwan's `revocation`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Revocation {

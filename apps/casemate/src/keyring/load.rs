@@ -4,6 +4,7 @@ use super::encrypted::EncryptedKey;
 use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapPasswords, Keyring, ListedFile, ListedKind, SharedKeys};
+use crate::revocation::{Authorities, AuthorityUris};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
 use casemate_pki::{StoreLimits, TrustStore, pem};
@@ -77,6 +78,7 @@ pub(super) fn load(
     let (own, mut listed) = reader.own(config, &cas, &list);
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
     listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
+    let authorities = reader.authorities(config);
     let errors = reader.errors.into_inner();
     if !errors.is_empty() {
         return Err(errors);
@@ -92,6 +94,8 @@ pub(super) fn load(
         refusals: Arc::default(),
         providers: providers.to_vec(),
         radius: Mutex::default(),
+        authorities,
+        revocation: Mutex::default(),
     })
 }
 
@@ -137,6 +141,21 @@ impl KeyFileReader<'_> {
 
     fn crls(&self, path: &Path) -> Vec<Vec<u8>> {
         self.items(path, crls_of)
+    }
+
+    /// The URIs of CAs, and the certificates of OCSP responders.
+    fn authorities(&self, config: &Config) -> Authorities {
+        let with_uris =
+            config.authorities.iter().filter(|one| !one.crl_uris.is_empty() || !one.ocsp_uris.is_empty());
+        let uris = with_uris.flat_map(|authority| {
+            self.certificates(&authority.cacert).into_iter().map(|cacert| AuthorityUris {
+                cacert,
+                crls: authority.crl_uris.clone(),
+                ocsp: authority.ocsp_uris.clone(),
+            })
+        });
+        let responders = config.folders.responders.iter().flat_map(|path| self.certificates(path));
+        Authorities { uris: uris.collect(), responders: responders.collect() }
     }
 
     /// Makes the verifier of the peers of a connection.

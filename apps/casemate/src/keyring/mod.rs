@@ -1,7 +1,8 @@
 //! Keys and certificates of a configuration: the credentials that IKE uses.
 //!
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
-//! all errors if there are any. Nothing is fetched over the network.
+//! all errors if there are any. Only the status of certificates is fetched over the network, by
+//! [`crate::revocation`].
 
 mod encrypted;
 mod join;
@@ -14,11 +15,14 @@ mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
+use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity};
-use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
+use casemate_ike::{
+    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, StatusQuery,
+};
 use casemate_pki::{DnPattern, dn_text_parts};
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
@@ -26,7 +30,7 @@ use own::{OwnCert, OwnKeys};
 use shared_keys::{EapPasswords, SharedKeys};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
-use verifier::{PeerVerifier, Refusals};
+use verifier::{PeerVerifier, Refusals, StatusCheck};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
@@ -43,6 +47,10 @@ pub struct Keyring {
     providers: Vec<&'static dyn Provider>,
     /// AAA servers for peers that use EAP.
     radius: Mutex<Option<RadiusLink>>,
+    /// CAs and OCSP responders, for the status of certificates.
+    authorities: Authorities,
+    /// The threads that fetch it; `None` if nothing is fetched.
+    revocation: Mutex<Option<RevocationLink>>,
 }
 
 /// A certificate or CRL that was read.
@@ -92,12 +100,24 @@ impl Keyring {
             refusals: Arc::default(),
             providers: Vec::new(),
             radius: Mutex::default(),
+            authorities: Authorities::default(),
+            revocation: Mutex::default(),
         }
     }
 
     /// Has AAA servers authenticate the peers of connections that want it.
     pub(crate) fn use_radius(&self, link: Option<RadiusLink>) {
         *self.radius() = link;
+    }
+
+    /// Algorithms for certificates.
+    pub(crate) fn providers(&self) -> &[&'static dyn Provider] {
+        &self.providers
+    }
+
+    /// Has the status of certificates fetched.
+    pub(crate) fn use_revocation(&self, link: Option<RevocationLink>) {
+        *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }
 
     /// Returns the refusals since the last call.
@@ -167,10 +187,43 @@ impl Credentials for Keyring {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
         let verifier = self.verifier(connection).ok_or(NotTrusted)?;
-        verifier.verify(shown, providers, &pattern_matches).map_err(|why| {
+        verifier.verify(shown, providers, StatusCheck::Follows, &pattern_matches).map_err(|why| {
             self.refuse(connection, shown.id, format!("certificate of {}: {why}", shown.id));
             NotTrusted
         })
+    }
+
+    fn peer_status(
+        &self,
+        connection: &Connection,
+        query: &StatusQuery<'_>,
+        providers: &Providers<'_>,
+    ) -> PeerStatus {
+        let Some(verifier) = self.verifier(connection) else { return PeerStatus::Refused };
+        let path = match verifier.path(&query.shown, providers) {
+            None => return PeerStatus::Accepted,
+            Some(path) => path,
+        };
+        let link = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let check = PathCheck {
+            policy: verifier.conditions().revocation,
+            store: &verifier.store,
+            authorities: &self.authorities,
+            link: link.as_ref(),
+            query,
+            providers,
+        };
+        let verdict =
+            path.map_or_else(|fault| PathVerdict::Refused(fault.to_string()), |path| check.run(&path));
+        match verdict {
+            PathVerdict::Accepted => PeerStatus::Accepted,
+            PathVerdict::Pending => PeerStatus::Pending,
+            PathVerdict::Refused(why) => {
+                let id = query.shown.id;
+                self.refuse(connection, id, format!("certificate of {id}: {why}"));
+                PeerStatus::Refused
+            }
+        }
     }
 
     fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {

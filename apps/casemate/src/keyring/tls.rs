@@ -1,6 +1,6 @@
 //! TLS sessions of EAP, with the certificates of the connections.
 
-use super::verifier::{PeerVerifier, Refusals, RefusedPeer};
+use super::verifier::{PeerVerifier, Refusals, RefusedPeer, StatusCheck};
 use super::{Keyring, OwnCert, pattern_matches};
 use casemate_crypto::{Provider, Providers, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
 use casemate_eap::{EapFault, TlsRole, TlsSession};
@@ -82,7 +82,12 @@ struct TlsPeerVerifier {
 impl CertificateVerifier for TlsPeerVerifier {
     fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted> {
         let shown = PeerCertificates { id: &self.expected, chain, unix_time };
-        let verdict = self.verifier.verify(&shown, &Providers(&self.providers), &pattern_matches);
+        let verdict = self.verifier.verify(
+            &shown,
+            &Providers(&self.providers),
+            StatusCheck::CrlFiles,
+            &pattern_matches,
+        );
         verdict.map(drop).map_err(|why| {
             self.refusals.add(RefusedPeer {
                 peer: self.expected.clone(),

@@ -67,6 +67,16 @@ pub(super) struct PeerVerifier {
     pub(super) known_keys: KnownKeys,
 }
 
+/// Where `revocation` of the connection is applied. A certificate that a CRL file revokes is refused at once
+/// in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusCheck {
+    /// Here, by CRL files alone.
+    CrlFiles,
+    /// Later, once the peer has proved that it has the private key.
+    Follows,
+}
+
 /// Why a peer certificate is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -110,12 +120,13 @@ impl PeerVerifier {
         &self,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
+        status: StatusCheck,
         pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
         if let Some(key) = &self.raw_key {
             return Ok(key.key.clone());
         }
-        let options = self.options();
+        let options = self.options(status);
         if let Some(known) = self.known_key(shown) {
             options.algorithms.check_key(&known).map_err(|fault| self.refusal(fault))?;
             return Ok(known);
@@ -151,6 +162,20 @@ impl PeerVerifier {
         known.find(is_shown).map(|known| known.key.clone())
     }
 
+    /// The path of the certificates that a peer has shown, for the check of their status. `None` if there is
+    /// nothing to check: a raw key, or a certificate that the connection names.
+    pub(super) fn path(
+        &self,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+    ) -> Option<Result<VerifiedCert, CertFault>> {
+        if self.raw_key.is_some() || !self.pinned.is_empty() {
+            return None;
+        }
+        let options = self.options(StatusCheck::Follows);
+        Some(self.store.verify(shown.chain, shown.unix_time, &options, providers))
+    }
+
     /// Returns the named certificate of the connection: the one that the peer sent, or the one with the
     /// peer's identity.
     fn named_certificate(
@@ -183,11 +208,11 @@ impl PeerVerifier {
         }
     }
 
-    fn options(&self) -> VerifyOptions {
-        let revocation = match self.conditions.revocation {
-            Revocation::Strict => casemate_pki::Revocation::Strict,
-            Revocation::IfUri => casemate_pki::Revocation::IfUri,
-            Revocation::Relaxed => casemate_pki::Revocation::Relaxed,
+    fn options(&self, status: StatusCheck) -> VerifyOptions {
+        let revocation = match (status, self.conditions.revocation) {
+            (StatusCheck::Follows, _) | (_, Revocation::Relaxed) => casemate_pki::Revocation::Relaxed,
+            (StatusCheck::CrlFiles, Revocation::Strict) => casemate_pki::Revocation::Strict,
+            (StatusCheck::CrlFiles, Revocation::IfUri) => casemate_pki::Revocation::IfUri,
         };
         VerifyOptions {
             revocation,

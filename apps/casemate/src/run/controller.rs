@@ -17,6 +17,7 @@ use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
 use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
+use crate::revocation::RevocationState;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
@@ -91,6 +92,8 @@ pub(super) struct RunController {
     pub(super) radius: RadiusState,
     /// Scripts that run when Child SAs come up and go down.
     pub(super) updown: Updown,
+    /// The threads that fetch the status of certificates.
+    pub(super) revocation: RevocationState,
 }
 
 impl RunController {
@@ -126,6 +129,7 @@ impl RunController {
             metrics: None,
             radius: RadiusState::default(),
             updown: Updown::default(),
+            revocation: RevocationState::default(),
         }
     }
 
@@ -285,6 +289,10 @@ impl EngineHandler for RunController {
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
         let messages = self.updown.serve(&handle.lock(), &self.keyring);
         messages.into_iter().for_each(|message| self.log.record(message));
+        for problem in self.revocation.serve(handle) {
+            let message = Message::new(Level::Warning, LogCategory::Certificate, Subject::default(), problem);
+            self.log.record(message);
+        }
         self.serve_clients(handle);
         self.collect_metrics(handle);
         Ok(())

@@ -209,6 +209,8 @@ pub struct Folders {
     pub cacerts: Vec<PathBuf>,
     /// Certificate revocation lists: folder `x509crl`.
     pub crls: Vec<PathBuf>,
+    /// Certificates of trusted OCSP responders: folder `x509ocsp`.
+    pub responders: Vec<PathBuf>,
     /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
     pub private_keys: Vec<PathBuf>,
     /// Public keys without certificates: folder `pubkey`.
@@ -218,10 +220,9 @@ pub struct Folders {
 }
 
 /// Folders that strongSwan loads and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 3] = [
     ("x509ac", "attribute certificates are not implemented"),
     ("x509aa", "attribute certificates are not implemented"),
-    ("x509ocsp", "OCSP is not implemented"),
     ("bliss", "BLISS is not implemented"),
 ];
 
@@ -251,6 +252,7 @@ impl Folders {
             certs: files("x509"),
             cacerts: files("x509ca"),
             crls: files("x509crl"),
+            responders: files("x509ocsp"),
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
             public_keys: files("pubkey"),
             containers: files("pkcs12"),

@@ -6,6 +6,7 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::Parsed;
+use crate::revocation::HttpUri;
 use casemate_ike::config::{DomainName, Pool, SERVER_POOL};
 use casemate_sa::AddrRange;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,21 @@ pub struct Authority {
     pub cacert: PathBuf,
     /// Files with certificate revocation lists.
     pub crls: Vec<PathBuf>,
+    /// Where certificate revocation lists are fetched.
+    pub crl_uris: Vec<HttpUri>,
+    /// OCSP responders.
+    pub ocsp_uris: Vec<HttpUri>,
+}
+
+/// Maximum number of URIs of one kind for an authority.
+const MAX_URIS: usize = 4;
+
+/// A URI of a CRL.
+enum CrlUri {
+    File(PathBuf),
+    Http(HttpUri),
+    /// Of a scheme that is not supported. There must be another one.
+    Other,
 }
 
 const NO_TOKEN: &str = "tokens are not implemented";
@@ -74,7 +90,7 @@ pub(super) const AUTHORITY: Schema = Schema {
         ("cacert", Rule::Read),
         ("file", Rule::Read),
         ("crl_uris", Rule::Read),
-        ("ocsp_uris", Rule::Refused("OCSP is not implemented")),
+        ("ocsp_uris", Rule::Read),
         ("cert_uri_base", Rule::Refused("certificates by hash and URL are not implemented")),
         ("handle", Rule::Refused(NO_TOKEN)),
         ("slot", Rule::Refused(NO_TOKEN)),
@@ -99,13 +115,37 @@ pub(super) fn authority(
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))
         .or_else(|| keys.get("file", absolute))
         .or_else(|| file_section(section?, problems));
-    let crls = keys.list("crl_uris", crl);
-    Some(Authority { name: resolved.name().into(), cacert: cacert?, crls })
+    let (mut crls, mut crl_uris, mut others) = (Vec::new(), Vec::new(), 0_usize);
+    for uri in keys.uris("crl_uris", crl) {
+        match uri {
+            CrlUri::File(path) => crls.push(path),
+            CrlUri::Http(uri) => crl_uris.push(uri),
+            CrlUri::Other => others = others.saturating_add(1),
+        }
+    }
+    match others {
+        0 => {}
+        _ if crls.is_empty() && crl_uris.is_empty() => keys.error("crl_uris", NO_LDAP),
+        _ => keys.warn("crl_uris", NO_LDAP),
+    }
+    let ocsp_uris = keys.uris("ocsp_uris", HttpUri::parse);
+    for (key, uris) in [("crl_uris", &crl_uris), ("ocsp_uris", &ocsp_uris)] {
+        if uris.len() > MAX_URIS {
+            keys.error(key, &format!("at most {MAX_URIS} http URIs were expected"));
+        }
+    }
+    Some(Authority { name: resolved.name().into(), cacert: cacert?, crls, crl_uris, ocsp_uris })
 }
 
-/// Reads the `file:` URI of a CRL. Casemate never fetches a CRL over the network.
-fn crl(text: &str) -> Result<PathBuf, String> {
-    let expected = "CRLs are not fetched over the network: a URI such as file:///etc/ca.crl, or a file in \
-        the folder x509crl, was expected";
-    absolute(text.strip_prefix("file://").ok_or(expected)?)
+const NO_LDAP: &str = "only CRLs from http and file URIs are used: a URI such as http://ca.example.org/ca.crl or \
+     file:///etc/ca.crl was expected";
+
+/// Reads the URI of a CRL.
+fn crl(text: &str) -> Result<CrlUri, String> {
+    match text.split_once("://") {
+        Some(("file", path)) => absolute(path).map(CrlUri::File),
+        Some(("http", _)) => HttpUri::parse(text).map(CrlUri::Http),
+        Some(_) => Ok(CrlUri::Other),
+        None => Err(NO_LDAP.into()),
+    }
 }

@@ -106,6 +106,19 @@ impl<'a> Keys<'a> {
         list
     }
 
+    /// The URIs of a key, separated by commas. Those in single quotes may contain commas.
+    pub(super) fn uris<T>(&self, name: &str, read: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
+        let Some(value) = self.resolved.key(name) else { return Vec::new() };
+        let mut list = Vec::new();
+        for item in value::uris(&value.text) {
+            match read(item) {
+                Ok(item) => list.push(item),
+                Err(why) => self.problem(&value.location, name, &format!("{}: {why}", shown(item))),
+            }
+        }
+        list
+    }
+
     /// The values of all keys whose names begin with `prefix`.
     pub(super) fn all<T>(&self, prefix: &str, read: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
         let keys = self.resolved.keys();

@@ -9,6 +9,16 @@ use casemate_wire::dscp::{Dscp, ParseDscpError};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
+/// The URIs in a list. One in single quotes may contain commas.
+pub(super) fn uris(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let items = text.split(move |letter| {
+        is_quoted ^= letter == '\'';
+        letter == ',' && !is_quoted
+    });
+    items.map(|item| item.trim().trim_matches('\'')).filter(|item| !item.is_empty())
+}
+
 /// Reads `yes`, `no`, or one of their synonyms.
 pub(super) fn truth(text: &str) -> Parsed<bool> {
     let words = [

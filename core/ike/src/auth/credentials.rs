@@ -1,8 +1,10 @@
 //! Interface to the keys and certificates of this host.
 
-use crate::config::{Connection, IdPattern, Identity};
+#[cfg(any(feature = "eap", feature = "revocation"))]
+use crate::IkeSaId;
 #[cfg(feature = "eap")]
-use crate::{IkeSaId, Path};
+use crate::Path;
+use crate::config::{Connection, IdPattern, Identity};
 #[cfg(feature = "eap")]
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -40,6 +42,32 @@ pub struct PeerCertificates<'m> {
 /// reason; the peer only learns that the authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotTrusted;
+
+/// A peer that has proved that it has the private key of its certificate, which was verified.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy)]
+pub struct StatusQuery<'m> {
+    /// The IKE SA; [`Ike::continue_authentication`](crate::Ike::continue_authentication) takes it.
+    pub ike: IkeSaId,
+    /// The certificates, and the identity that they prove.
+    pub shown: PeerCertificates<'m>,
+    /// OCSP responses that the peer has sent (RFC 4806).
+    pub stapled: &'m [&'m [u8]],
+    /// Whether the time is over: the answer must not be [`PeerStatus::Pending`], which would refuse the peer.
+    pub is_last: bool,
+}
+
+/// Whether the certificates of a peer are still valid for their issuers.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerStatus {
+    /// No certificate of the path is revoked, as far as the connection requires to know.
+    Accepted,
+    /// It is being looked up.
+    Pending,
+    /// A certificate is revoked, or it is not known but must be. The implementation logs the reason.
+    Refused,
+}
 
 /// A peer that begins EAP, as the responder knows it.
 #[cfg(feature = "eap")]
@@ -82,6 +110,20 @@ pub trait Credentials {
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted>;
+
+    /// Status of the certificates that [`verify_peer`](Self::verify_peer) has accepted. Called once the peer
+    /// has proved that it has the private key, so that no other host can make this one fetch anything
+    /// (CVE-2022-40617), and again after
+    /// [`Ike::continue_authentication`](crate::Ike::continue_authentication).
+    #[cfg(feature = "revocation")]
+    fn peer_status(
+        &self,
+        _connection: &Connection,
+        _query: &StatusQuery<'_>,
+        _providers: &Providers<'_>,
+    ) -> PeerStatus {
+        PeerStatus::Accepted
+    }
 
     /// Whether a connection accepts this signature algorithm in IKE_AUTH from a peer whose certificates were
     /// verified.

@@ -1,9 +1,13 @@
 //! Signatures in AUTH payloads (RFC 7427, RFC 4754, RFC 8420; RFC 7296 section 3.8 for older peers).
 
-use super::{AuthClaim, SignedOctets};
+#[cfg(feature = "revocation")]
+use super::StatusWait;
+use super::{AuthClaim, NotVerified, SignedOctets};
 use crate::config::Connection;
 use crate::transport::Content;
 use crate::{Context, OwnKey, PeerCertificates, StateFault};
+#[cfg(feature = "revocation")]
+use crate::{PeerStatus, StatusQuery};
 use alloc::vec::Vec;
 use casemate_crypto::{
     Curve, HashAlg, KeyKind, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
@@ -107,20 +111,20 @@ const fn without_rfc7427(kind: KeyKind) -> Result<(SignatureAlg, AuthMethod), St
 }
 
 /// Verifies a signature. The certificates are verified first: a signature by an untrusted key proves nothing.
+/// Their status comes last, because it may have to be fetched.
 pub(super) fn verify(
     claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
     connection: &Connection,
     context: &Context<'_>,
-) -> Result<(), StateFault> {
-    let shown = claim.certs.iter().filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE);
-    let chain: Vec<&[u8]> = shown.map(|cert| cert.data).collect();
+) -> Result<(), NotVerified> {
+    let chain = certificates(claim, CertEncoding::X509_SIGNATURE);
     let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: context.unix_time };
     let key = context.credentials.verify_peer(connection, &shown, context.providers);
     let key = key.map_err(|_| StateFault::Certificate)?;
     let (alg, value) = parse_auth(claim, key.kind())?;
     if alg.uses_sha1() || !context.credentials.accepts_signature(connection, claim.id, alg) {
-        return Err(StateFault::SignatureAlgorithm);
+        return Err(StateFault::SignatureAlgorithm.into());
     }
     let signed = octets.concat(context.providers)?;
     context.providers.verify(alg, &key, &signed, &value).map_err(|error| match error {
@@ -128,7 +132,33 @@ pub(super) fn verify(
             StateFault::SignatureAlgorithm
         }
         SignatureError::Invalid | SignatureError::Failed => StateFault::AuthMismatch,
-    })
+    })?;
+    #[cfg(feature = "revocation")]
+    check_status(claim, connection, shown, context)?;
+    Ok(())
+}
+
+/// Contents of the CERT payloads with this encoding.
+fn certificates<'m>(claim: &AuthClaim<'m>, encoding: CertEncoding) -> Vec<&'m [u8]> {
+    claim.certs.iter().filter(|cert| cert.encoding == encoding).map(|cert| cert.data).collect()
+}
+
+/// Checks that the certificates, which the peer has proved to be its own, are not revoked.
+#[cfg(feature = "revocation")]
+fn check_status(
+    claim: &AuthClaim<'_>,
+    connection: &Connection,
+    shown: PeerCertificates<'_>,
+    context: &Context<'_>,
+) -> Result<(), NotVerified> {
+    let StatusWait { ike, is_over } = claim.status;
+    let stapled = certificates(claim, CertEncoding::OCSP);
+    let query = StatusQuery { ike, shown, stapled: &stapled, is_last: is_over };
+    match context.credentials.peer_status(connection, &query, context.providers) {
+        PeerStatus::Accepted => Ok(()),
+        PeerStatus::Pending if !is_over => Err(NotVerified::StatusPending),
+        PeerStatus::Pending | PeerStatus::Refused => Err(StateFault::Certificate.into()),
+    }
 }
 
 /// Reads algorithm and signature of the AUTH payload.
@@ -219,6 +249,8 @@ mod tests {
                     auth: Auth { method, data },
                     certs: &[],
                     remote: [192, 0, 2, 1].into(),
+                    #[cfg(feature = "revocation")]
+                    status: StatusWait { ike: crate::IkeSaId(1), is_over: false },
                 },
                 kind,
             )

@@ -217,7 +217,7 @@ impl Ike {
         let message = content.map(|content| IncomingMessage {
             exchange: header.exchange,
             content,
-            #[cfg(feature = "eap")]
+            #[cfg(any(feature = "eap", feature = "revocation"))]
             payloads: crate::state::Plaintext { first, bytes: &payloads },
             path,
         });

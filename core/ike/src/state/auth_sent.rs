@@ -1,6 +1,8 @@
 //! IKE_AUTH as the initiator (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
 use super::auth_finished::take_first_child;
+#[cfg(feature = "revocation")]
+use super::awaited_status::AwaitedStatus;
 use super::config_payload;
 use super::delete::send_final_notify;
 #[cfg(feature = "eap")]
@@ -8,8 +10,10 @@ use super::eap_initiator::allows_eap_only;
 use super::init_response::{InitExchange, wanted_authorities, write_certreq};
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
+#[cfg(feature = "revocation")]
+use crate::auth::StatusWait;
 use crate::auth::credentials::id_matches;
-use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
+use crate::auth::{AuthClaim, LocalAuthenticator, NotVerified, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Connection, IdPattern, Identity, Unique};
 use crate::context::Step;
@@ -17,10 +21,11 @@ use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
 use crate::state::{IncomingMessage, InitSent, SaCommon, State};
 use crate::transport::{Content, SecureChannel, required};
-use crate::{DownReason, Path, PeerFault, StateFault};
+use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
 
 /// The IKE_AUTH request is outstanding.
@@ -39,6 +44,11 @@ pub(crate) struct AuthSent {
     /// Progress of authentication, which EAP or several rounds make longer.
     #[cfg(feature = "eap")]
     pub(super) rounds: InitiatorRounds,
+    /// The response of an authenticated peer, while the status of its certificates is looked up.
+    #[cfg(feature = "revocation")]
+    pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
+    #[cfg(feature = "revocation")]
+    pub(super) is_status_wait_over: bool,
 }
 
 impl AuthSent {
@@ -147,6 +157,10 @@ impl AuthSent {
                     sequences,
                     #[cfg(feature = "eap")]
                     rounds,
+                    #[cfg(feature = "revocation")]
+                    awaited_status: None,
+                    #[cfg(feature = "revocation")]
+                    is_status_wait_over: false,
                 })
             }
             Err(_) => {
@@ -161,7 +175,21 @@ impl AuthSent {
         self.first_child.iter().map(|first_child| &first_child.request).chain(&self.queued_children)
     }
 
+    /// Time of the next timeout. A request that was answered is not repeated.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        #[cfg(feature = "revocation")]
+        if let Some(awaited) = &self.awaited_status {
+            return Some(awaited.until());
+        }
+        self.channel.window.next_timeout()
+    }
+
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        #[cfg(feature = "revocation")]
+        if let Some(awaited) = &self.awaited_status {
+            let is_over = awaited.until() <= step.context.now;
+            return if is_over { self.continue_authentication(common, step) } else { State::AuthSent(self) };
+        }
         match self.channel.retransmit(common, step) {
             Ok(()) => State::AuthSent(self),
             Err(_) => self.restart_sequence(common, step),
@@ -211,16 +239,19 @@ impl AuthSent {
         response: Result<IncomingMessage<'_>, PeerFault>,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "revocation")]
+        if self.awaited_status.is_some() {
+            // The response that waits, repeated.
+            return State::AuthSent(self);
+        }
         let verified = response.map_err(Rejection::from).and_then(|response| {
-            if response.exchange != ExchangeType::IKE_AUTH {
-                return Err(StateFault::WrongExchange.into());
+            let verified = self.process_response(common, &response, step);
+            #[cfg(feature = "revocation")]
+            if let Err(Rejection::StatusPending) = verified {
+                self.awaited_status = Some(AwaitedStatus::new(&response, step)?);
+                return Ok(None);
             }
-            #[cfg(feature = "eap")]
-            let peer = self.on_round_response(common, &response.content, step)?;
-            #[cfg(not(feature = "eap"))]
-            let peer =
-                Some(self.verify_response(&common.connection, common.path, &response.content, step)?);
-            Ok(peer.map(|peer| (peer, response)))
+            Ok(verified?.map(|peer| (peer, response)))
         });
         match verified {
             Ok(Some((peer, response))) => {
@@ -236,9 +267,27 @@ impl AuthSent {
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
                     Rejection::Fault(fault) => self.reject(common, fault, step),
+                    #[cfg(feature = "revocation")]
+                    Rejection::StatusPending => State::AuthSent(self),
                 }
             }
         }
+    }
+
+    /// Returns the peer if the response authenticates it; `None` if another request was sent.
+    fn process_response(
+        &mut self,
+        common: &mut SaCommon,
+        response: &IncomingMessage<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<PeerAuthenticated>, Rejection> {
+        if response.exchange != ExchangeType::IKE_AUTH {
+            return Err(StateFault::WrongExchange.into());
+        }
+        #[cfg(feature = "eap")]
+        return self.on_round_response(common, &response.content, step);
+        #[cfg(not(feature = "eap"))]
+        self.verify_response(&common.connection, common, &response.content, step).map(Some)
     }
 
     /// Tells a peer that considers itself authenticated that it is not (RFC 7296 section 2.21.2).
@@ -285,7 +334,7 @@ impl AuthSent {
     pub(super) fn verify_response(
         &self,
         connection: &Connection,
-        path: Path,
+        common: &SaCommon,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<PeerAuthenticated, Rejection> {
@@ -298,11 +347,22 @@ impl AuthSent {
             suite: self.channel.suite,
         };
         let auth = required(content.auth)?;
-        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: path.remote.ip() };
+        let claim = AuthClaim {
+            id: &id,
+            auth,
+            certs: &content.certs,
+            remote: common.path.remote.ip(),
+            #[cfg(feature = "revocation")]
+            status: StatusWait { ike: common.id, is_over: self.is_status_wait_over },
+        };
         let verified = verify(&claim, &octets, connection, &self.own_id, step.context);
-        verified.map_err(|fault| {
-            self.explain(fault, content, step);
-            fault.into()
+        verified.map_err(|not_verified| match not_verified {
+            NotVerified::Fault(fault) => {
+                self.explain(fault, content, step);
+                fault.into()
+            }
+            #[cfg(feature = "revocation")]
+            NotVerified::StatusPending => Rejection::StatusPending,
         })
     }
 
@@ -316,6 +376,9 @@ pub(super) enum Rejection {
     /// The peer refused.
     Refused(NotifyType),
     Fault(PeerFault),
+    /// The status of the certificates is being looked up.
+    #[cfg(feature = "revocation")]
+    StatusPending,
 }
 
 impl From<PeerFault> for Rejection {

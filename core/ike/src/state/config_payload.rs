@@ -327,8 +327,10 @@ mod tests {
     use crate::transport::{Content, MessageKind, header, write_plain};
     use crate::{IkeSpis, Role};
     #[cfg(feature = "split-dns")]
+    use alloc::format;
+    #[cfg(feature = "split-dns")]
     use alloc::string::{String, ToString};
-    use alloc::{format, vec};
+    use alloc::vec;
     use casemate_wire::ike::{ExchangeType, IkeSpi, Message};
 
     /// Passes the payload that `build` wrote to `read`; `None` if it wrote none.

@@ -1,6 +1,8 @@
 //! IKE_AUTH as the responder (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
 use super::auth_accepted::{Accepted, Authentic};
+#[cfg(feature = "revocation")]
+use super::awaited_status::AwaitedStatus;
 use super::config_payload::LeasedConfig;
 use super::init_response::{InitExchange, authorities};
 #[cfg(feature = "eap")]
@@ -8,7 +10,9 @@ use super::responder_rounds::ResponderRounds;
 #[cfg(feature = "eap")]
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
-use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
+use crate::auth::{
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+};
 use crate::config::{Connection, Identity};
 use crate::context::Step;
 use crate::diagnosis::RefusedInitiator;
@@ -29,13 +33,18 @@ pub(crate) struct HalfOpen {
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,
+    /// The request of an authenticated peer, while the status of its certificates is looked up.
+    #[cfg(feature = "revocation")]
+    pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
+    #[cfg(feature = "revocation")]
+    pub(super) is_status_wait_over: bool,
 }
 
 /// Result of an IKE_AUTH request.
 pub(super) enum Progress {
     Accepted(Accepted),
-    /// More IKE_AUTH requests follow.
-    #[cfg(feature = "eap")]
+    /// More IKE_AUTH requests follow, or the response waits.
+    #[cfg(any(feature = "eap", feature = "revocation"))]
     Continues,
     /// The peer knows that the IKE SA has ended, and the fault was reported.
     #[cfg(feature = "eap")]
@@ -49,12 +58,42 @@ pub(super) struct Authenticated<'c> {
     pub(super) proof: OwnProof,
 }
 
+/// Why a request does not authenticate its sender.
+enum NotAuthenticated {
+    Fault(PeerFault),
+    /// The status of the certificates is being looked up.
+    #[cfg(feature = "revocation")]
+    StatusPending,
+}
+
+impl From<PeerFault> for NotAuthenticated {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for NotAuthenticated {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
 impl HalfOpen {
-    pub(crate) const fn next_timeout(&self) -> Instant {
+    pub(crate) fn next_timeout(&self) -> Instant {
+        #[cfg(feature = "revocation")]
+        if let Some(awaited) = &self.awaited_status {
+            return awaited.until().min(self.expires_at);
+        }
         self.expires_at
     }
 
-    pub(crate) fn on_timeout(self: Box<Self>, step: &Step<'_, '_>) -> State {
+    pub(crate) fn on_timeout(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        #[cfg(feature = "revocation")]
+        if self.awaited_status.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
+            return self.continue_authentication(common, step);
+        }
+        #[cfg(not(feature = "revocation"))]
+        let _ = common;
         if step.context.now < self.expires_at {
             State::HalfOpen(self)
         } else {
@@ -78,22 +117,36 @@ impl HalfOpen {
             // The request whose response the server delays, repeated.
             return State::HalfOpen(self);
         }
+        #[cfg(feature = "revocation")]
+        if self.awaited_status.is_some() {
+            // The request whose response waits, repeated.
+            return State::HalfOpen(self);
+        }
         let mut leased = LeasedConfig::default();
-        let progress = request.and_then(|request| {
-            #[cfg(feature = "eap")]
-            if let Some(progress) = self.leave_rounds(common, &request, step)? {
-                return Ok(progress);
-            }
-            if request.exchange != ExchangeType::IKE_AUTH {
-                return Err(StateFault::WrongExchange.into());
-            }
-            #[cfg(feature = "eap")]
-            if let Some(progress) = self.run_rounds(common, &request, &mut leased, step)? {
-                return Ok(progress);
-            }
-            self.authenticate(common, &request, &mut leased, step)
-        });
+        let progress = request.and_then(|request| self.process_request(common, &request, &mut leased, step));
         self.advance(common, progress, leased, meta, step)
+    }
+
+    /// Processes a request. A request that waits for the status of certificates is processed again.
+    pub(super) fn process_request(
+        &mut self,
+        common: &mut SaCommon,
+        request: &IncomingMessage<'_>,
+        leased: &mut LeasedConfig,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Progress, PeerFault> {
+        #[cfg(feature = "eap")]
+        if let Some(progress) = self.leave_rounds(common, request, step)? {
+            return Ok(progress);
+        }
+        if request.exchange != ExchangeType::IKE_AUTH {
+            return Err(StateFault::WrongExchange.into());
+        }
+        #[cfg(feature = "eap")]
+        if let Some(progress) = self.run_rounds(common, request, leased, step)? {
+            return Ok(progress);
+        }
+        self.authenticate(common, request, leased, step)
     }
 
     /// Goes to the next state after an IKE_AUTH request, and tells the peer of a fault.
@@ -107,7 +160,7 @@ impl HalfOpen {
     ) -> State {
         match progress {
             Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
-            #[cfg(feature = "eap")]
+            #[cfg(any(feature = "eap", feature = "revocation"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
             Ok(Progress::Ended(reason)) => State::Closed(reason),
@@ -120,6 +173,7 @@ impl HalfOpen {
         }
     }
 
+    /// Authenticates the peer by its AUTH payload.
     fn authenticate(
         &mut self,
         common: &mut SaCommon,
@@ -128,7 +182,12 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
         let content = &request.content;
-        let authenticated = self.authenticate_peer(common, content, step)?;
+        let authenticated = match self.authenticate_peer(common, content, step) {
+            Ok(authenticated) => authenticated,
+            Err(NotAuthenticated::Fault(fault)) => return Err(fault),
+            #[cfg(feature = "revocation")]
+            Err(NotAuthenticated::StatusPending) => return self.await_status(request, step),
+        };
         #[cfg(feature = "eap")]
         if common.connection.has_further_rounds() {
             return self.begin_rounds(common, authenticated, request, step);
@@ -138,8 +197,8 @@ impl HalfOpen {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)
         };
-        let accepted = Authentic { content, path: request.path, peer, write_proof };
-        self.accept(common, accepted, leased, step).map(Progress::Accepted)
+        let authentic = Authentic { content, path: request.path, peer, write_proof };
+        self.accept(common, authentic, leased, step).map(Progress::Accepted)
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former
@@ -149,7 +208,7 @@ impl HalfOpen {
         common: &mut SaCommon,
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, PeerFault> {
+    ) -> Result<Authenticated<'c>, NotAuthenticated> {
         let received = required(content.id_i)?;
         let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let asked = match content.id_r {
@@ -158,7 +217,14 @@ impl HalfOpen {
         };
         // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which no connection allows.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
-        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
+        let claim = AuthClaim {
+            id: &id,
+            auth,
+            certs: &content.certs,
+            remote: common.path.remote.ip(),
+            #[cfg(feature = "revocation")]
+            status: self.status_wait(common),
+        };
         let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
@@ -171,7 +237,9 @@ impl HalfOpen {
             }
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
-                Err(fault) => {
+                #[cfg(feature = "revocation")]
+                Err(NotVerified::StatusPending) => return Err(NotAuthenticated::StatusPending),
+                Err(NotVerified::Fault(fault)) => {
                     faults.push(fault);
                     refused = if is_generic(refused) { fault } else { refused };
                 }
@@ -182,7 +250,7 @@ impl HalfOpen {
             let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
             Some(explainer.initiator(refused, step.shared.connections.all(), step.context))
         });
-        Err(refused.into())
+        Err(NotAuthenticated::Fault(refused.into()))
     }
 
     /// Verifies the peer's proof and creates ours on one connection.
@@ -194,7 +262,7 @@ impl HalfOpen {
         id_body: &[u8],
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, StateFault> {
+    ) -> Result<Authenticated<'c>, NotVerified> {
         check_childless(connection, content)?;
         #[cfg(feature = "eap")]
         check_first_round(connection, content)?;

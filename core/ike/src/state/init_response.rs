@@ -234,6 +234,10 @@ fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step:
         expires_at,
         #[cfg(feature = "eap")]
         rounds: None,
+        #[cfg(feature = "revocation")]
+        awaited_status: None,
+        #[cfg(feature = "revocation")]
+        is_status_wait_over: false,
     };
     IkeSa { common, state: State::HalfOpen(Box::new(half_open)) }
 }

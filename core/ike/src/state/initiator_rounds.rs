@@ -165,7 +165,7 @@ impl AuthSent {
         let (id, body) = self.responder_id(&in_round, content, step)?;
         let authenticated = match content.auth {
             None if allows_eap_only(connection) => None,
-            _ => Some(self.verify_response(&in_round, common.path, content, step)?),
+            _ => Some(self.verify_response(&in_round, common, content, step)?),
         };
         check_another_round(connection, self.rounds.peer, content)?;
         let former = self.rounds.responder.take().and_then(|former| former.authenticated);

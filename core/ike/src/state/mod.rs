@@ -15,6 +15,8 @@ mod addresses;
 mod auth_accepted;
 mod auth_finished;
 mod auth_sent;
+#[cfg(feature = "revocation")]
+mod awaited_status;
 mod config_payload;
 mod create_child;
 mod create_child_response;
@@ -138,13 +140,13 @@ pub(crate) struct IncomingMessage<'m> {
     pub(crate) exchange: ExchangeType,
     pub(crate) content: Content<'m>,
     /// The payloads from which `content` was parsed.
-    #[cfg(feature = "eap")]
+    #[cfg(any(feature = "eap", feature = "revocation"))]
     pub(crate) payloads: Plaintext<'m>,
     pub(crate) path: Path,
 }
 
 /// Decrypted payloads of a message.
-#[cfg(feature = "eap")]
+#[cfg(any(feature = "eap", feature = "revocation"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Plaintext<'m> {
     pub(crate) first: casemate_wire::ike::PayloadType,
@@ -212,6 +214,9 @@ impl IkeSa {
         self.state = match self.state {
             State::HalfOpen(state) => state.on_request(common, request, meta, step),
             State::Established(state) => state.on_request(common, request, meta, step),
+            // The peer sends it again once we are established.
+            #[cfg(feature = "revocation")]
+            State::AuthSent(state) if state.awaited_status.is_some() => State::AuthSent(state),
             // A responder sends no request before it knows that its response has arrived.
             state @ (State::InitSent(_) | State::AuthSent(_) | State::Closed(_)) => {
                 step.fault(StateFault::WrongExchange.into(), meta.path);
@@ -230,6 +235,18 @@ impl IkeSa {
             state @ (State::InitSent(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
                 state
             }
+        };
+        self
+    }
+
+    /// Continues after the status of the peer's certificates was looked up.
+    #[cfg(feature = "revocation")]
+    pub(crate) fn continue_authentication(mut self, step: &mut Step<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::HalfOpen(state) => state.continue_authentication(&mut self.common, step),
+            State::AuthSent(state) => state.continue_authentication(&mut self.common, step),
+            // The time was over.
+            state @ (State::InitSent(_) | State::Established(_) | State::Closed(_)) => state,
         };
         self
     }
@@ -365,7 +382,7 @@ impl IkeSa {
         let common = &mut self.common;
         self.state = match self.state {
             State::InitSent(state) => state.on_timeout(common, step),
-            State::HalfOpen(state) => state.on_timeout(step),
+            State::HalfOpen(state) => state.on_timeout(common, step),
             State::AuthSent(state) => state.on_timeout(common, step),
             State::Established(state) => state.on_timeout(common, step),
             State::Closed(reason) => State::Closed(reason),

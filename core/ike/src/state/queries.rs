@@ -166,7 +166,7 @@ impl IkeSa {
         match &self.state {
             State::InitSent(state) => Some(state.next_timeout()),
             State::HalfOpen(state) => Some(state.next_timeout()),
-            State::AuthSent(state) => state.channel.window.next_timeout(),
+            State::AuthSent(state) => state.next_timeout(),
             State::Established(state) => state.next_timeout(),
             State::Closed(_) => None,
         }

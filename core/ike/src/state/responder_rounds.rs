@@ -12,7 +12,9 @@ use super::init_response::authorities;
 use super::initiator_rounds::write_another;
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support};
-use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
+use crate::auth::{
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+};
 use crate::config::{Connection, IdPattern, Identity, LocalMethod, Round};
 use crate::context::Step;
 use crate::state::{HalfOpen, IncomingMessage, SaCommon};
@@ -188,9 +190,24 @@ impl HalfOpen {
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: received.body, suite };
         let remote = common.path.remote.ip();
-        let claim = AuthClaim { id: &rounds.peer_id, auth, certs: &content.certs, remote };
+        let claim = AuthClaim {
+            id: &rounds.peer_id,
+            auth,
+            certs: &content.certs,
+            remote,
+            #[cfg(feature = "revocation")]
+            status: self.status_wait(common),
+        };
         check_another_round(&configured, rounds.peer, content)?;
-        let peer = verify(&claim, &theirs, &connection, &rounds.own_id, step.context)?;
+        let peer = match verify(&claim, &theirs, &connection, &rounds.own_id, step.context) {
+            Ok(peer) => peer,
+            Err(NotVerified::Fault(fault)) => return Err(fault.into()),
+            #[cfg(feature = "revocation")]
+            Err(NotVerified::StatusPending) => {
+                self.rounds = Some(rounds);
+                return self.await_status(request, step);
+            }
+        };
         rounds.add(peer);
         self.finish_round(common, rounds, None, request.path, leased, step)
     }

@@ -96,8 +96,8 @@ pub(super) fn authorities(Call { server, request, events, .. }: Call<'_, '_, '_>
             message.section(&authority.name, |section| {
                 section.value("cacert", name.as_deref().unwrap_or(""));
                 let crls = authority.crls.iter().map(|crl| format!("file://{}", crl.display()));
-                section.list("crl_uris", crls);
-                section.list::<&str>("ocsp_uris", []);
+                section.list("crl_uris", crls.chain(authority.crl_uris.iter().map(ToString::to_string)));
+                section.list("ocsp_uris", authority.ocsp_uris.iter().map(ToString::to_string));
             });
         });
         events.push(("list-authority", message));

@@ -1,0 +1,167 @@
+//! Looks up the status of one certificate: asks its OCSP responders in order, then fetches CRLs.
+
+use super::http::{FetchFault, Origin, Query, fetch};
+use super::uri::HttpUri;
+use super::{CertKey, unix_time};
+use casemate_pki::{
+    IssuedCert, MAX_OCSP_LEN, NONCE_LEN, OcspNonce, StatusAnswer, StatusFault, StatusVerifier, StoreLimits,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Maximum length of all CRLs that are kept, in bytes.
+const MAX_CRL_BYTES: usize = 64 << 20;
+/// Longest use of a CRL in seconds, whatever its nextUpdate says.
+const MAX_CRL_AGE: u64 = 86_400;
+
+/// A certificate whose status is wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) key: CertKey,
+    /// Subject, for messages.
+    pub(super) name: String,
+    pub(super) cert: Vec<u8>,
+    pub(super) issuer: Vec<u8>,
+    /// OCSP responders.
+    pub(super) ocsp: Vec<Source>,
+    /// Where CRLs are. Empty if a CRL file covers the certificate.
+    pub(super) crls: Vec<Source>,
+}
+
+/// A URI that is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) uri: HttpUri,
+    pub(super) origin: Origin,
+}
+
+/// Why a source does not tell a status.
+enum SourceFault {
+    Fetch(FetchFault),
+    Status(StatusFault),
+}
+
+impl fmt::Display for SourceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fetch(fault) => fault.fmt(f),
+            Self::Status(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl From<FetchFault> for SourceFault {
+    fn from(fault: FetchFault) -> Self {
+        Self::Fetch(fault)
+    }
+}
+
+impl From<StatusFault> for SourceFault {
+    fn from(fault: StatusFault) -> Self {
+        Self::Status(fault)
+    }
+}
+
+/// CRLs that were fetched, by URI.
+#[derive(Default)]
+pub(super) struct CrlStore(Mutex<HashMap<HttpUri, StoredCrl>>);
+
+struct StoredCrl {
+    der: Arc<[u8]>,
+    until: u64,
+}
+
+/// What a look-up works with.
+pub(super) struct LookUp<'l> {
+    pub(super) verifier: StatusVerifier<'l>,
+    /// Certificates of OCSP responders that the administrator trusts.
+    pub(super) trusted: &'l [&'l [u8]],
+    pub(super) crls: &'l CrlStore,
+    pub(super) deadline: Instant,
+}
+
+impl LookUp<'_> {
+    /// Returns the status and where it is from, or why each source does not tell it.
+    pub(super) fn run(
+        &self,
+        wanted: &Wanted,
+        mut nonce: impl FnMut() -> OcspNonce,
+    ) -> Result<(StatusAnswer, String), Vec<String>> {
+        let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
+        let mut why = Vec::new();
+        for source in &wanted.ocsp {
+            match self.ask(issued, source, &nonce()) {
+                Ok(answer) => return Ok((answer, format!("OCSP {}", source.uri))),
+                Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
+            }
+        }
+        for source in &wanted.crls {
+            match self.crl(issued, source) {
+                Ok(answer) => return Ok((answer, format!("CRL {}", source.uri))),
+                Err(fault) => why.push(format!("CRL {}: {fault}", source.uri)),
+            }
+        }
+        Err(why)
+    }
+
+    fn ask(
+        &self,
+        issued: IssuedCert<'_>,
+        Source { uri, origin }: &Source,
+        nonce: &[u8; NONCE_LEN],
+    ) -> Result<StatusAnswer, SourceFault> {
+        let request = self.verifier.ocsp_request(issued, nonce)?;
+        let response = fetch(uri, &Query::Ocsp(&request), *origin, MAX_OCSP_LEN, self.deadline)?;
+        // Time has passed.
+        let verifier = StatusVerifier { now: unix_time(), ..self.verifier };
+        Ok(verifier.verify_ocsp(issued, &response, Some(nonce), self.trusted)?)
+    }
+
+    /// Uses the stored CRL of this URI, or fetches it.
+    fn crl(
+        &self,
+        issued: IssuedCert<'_>,
+        Source { uri, origin }: &Source,
+    ) -> Result<StatusAnswer, SourceFault> {
+        if let Some(stored) = self.crls.get(uri, self.verifier.now)
+            && let Ok(answer) = self.verifier.verify_crl(issued, &stored)
+        {
+            return Ok(answer);
+        }
+        let fetched = fetch(uri, &Query::Crl, *origin, StoreLimits::default().crl_len, self.deadline)?;
+        let der = match fetched.first() {
+            Some(0x30) => fetched,
+            // RFC 5280 section 4.2.1.13 requires DER; some servers have PEM.
+            _ => casemate_pki::pem::crls(&fetched).ok().and_then(|mut crls| crls.pop()).unwrap_or_default(),
+        };
+        let verifier = StatusVerifier { now: unix_time(), ..self.verifier };
+        let answer = verifier.verify_crl(issued, &der)?;
+        self.crls.add(uri, der, answer.valid_until, verifier.now);
+        Ok(answer)
+    }
+}
+
+impl CrlStore {
+    fn get(&self, uri: &HttpUri, now: u64) -> Option<Arc<[u8]>> {
+        let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.get(uri).filter(|crl| now <= crl.until).map(|crl| crl.der.clone())
+    }
+
+    /// Keeps a verified CRL. Forgets those that end first if there is no room.
+    fn add(&self, uri: &HttpUri, der: Vec<u8>, valid_until: u64, now: u64) {
+        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.retain(|other, crl| other != uri && now <= crl.until);
+        let room = MAX_CRL_BYTES.saturating_sub(der.len());
+        while stored.values().map(|crl| crl.der.len()).sum::<usize>() > room {
+            let Some(first) = stored.iter().min_by_key(|(_, crl)| crl.until).map(|(uri, _)| uri.clone())
+            else {
+                break;
+            };
+            stored.remove(&first);
+        }
+        let until = valid_until.min(now.saturating_add(MAX_CRL_AGE));
+        stored.insert(uri.clone(), StoredCrl { der: der.into(), until });
+    }
+}

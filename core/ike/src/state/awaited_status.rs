@@ -1,0 +1,105 @@
+//! The wait for the status of a peer's certificates, in both roles. The peer has proved that it has the
+//! private key. Its message is kept and processed again, from the beginning, once the status is known or the
+//! time is over.
+
+use super::config_payload::LeasedConfig;
+use super::half_open::Progress;
+use crate::auth::StatusWait;
+use crate::context::Step;
+use crate::state::{AuthSent, HalfOpen, IncomingMessage, MessageMeta, Plaintext, SaCommon, State};
+use crate::transport::parse_payloads;
+use crate::{Path, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, PayloadType};
+
+/// An IKE_AUTH message whose sender is authenticated but for the status of its certificates.
+pub(crate) struct AwaitedStatus {
+    /// Type of the first payload.
+    first: PayloadType,
+    payloads: Vec<u8>,
+    path: Path,
+    /// When the wait ends.
+    until: Instant,
+}
+
+impl AwaitedStatus {
+    pub(super) fn new(message: &IncomingMessage<'_>, step: &Step<'_, '_>) -> Result<Box<Self>, StateFault> {
+        let Plaintext { first, bytes } = message.payloads;
+        if bytes.len() > step.shared.settings.max_unauthenticated_bytes {
+            return Err(StateFault::FragmentLimit);
+        }
+        let until = step.context.now.after(step.shared.settings.status_wait);
+        Ok(Box::new(Self { first, payloads: bytes.into(), path: message.path, until }))
+    }
+
+    pub(crate) const fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Processes the message again.
+    fn process<T>(&self, act: impl FnOnce(Result<IncomingMessage<'_>, PeerFault>) -> T) -> T {
+        let payloads = Plaintext { first: self.first, bytes: &self.payloads };
+        let (exchange, path) = (ExchangeType::IKE_AUTH, self.path);
+        let content = parse_payloads(self.first, &self.payloads);
+        act(content.map(|content| IncomingMessage { exchange, content, payloads, path }))
+    }
+}
+
+impl HalfOpen {
+    /// Whether the status of the peer's certificates may still be awaited.
+    pub(super) const fn status_wait(&self, common: &SaCommon) -> StatusWait {
+        StatusWait { ike: common.id, is_over: self.is_status_wait_over }
+    }
+
+    /// Keeps a request until the status of the peer's certificates is known.
+    pub(super) fn await_status(
+        &mut self,
+        request: &IncomingMessage<'_>,
+        step: &Step<'_, '_>,
+    ) -> Result<Progress, PeerFault> {
+        self.awaited_status = Some(AwaitedStatus::new(request, step)?);
+        Ok(Progress::Continues)
+    }
+
+    /// Continues if the status of the peer's certificates was awaited.
+    pub(crate) fn continue_authentication(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let Some(awaited) = self.awaited_status.take() else { return State::HalfOpen(self) };
+        self.is_status_wait_over = step.context.now >= awaited.until;
+        let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: awaited.path };
+        let mut leased = LeasedConfig::default();
+        let progress = awaited.process(|request| {
+            request.and_then(|request| self.process_request(common, &request, &mut leased, step))
+        });
+        // In a later round of authentication the time begins again.
+        self.is_status_wait_over = false;
+        if let Ok(Progress::Continues) = progress {
+            // Another certificate, or another connection: the time does not begin again.
+            self.awaited_status.iter_mut().for_each(|again| again.until = awaited.until);
+        }
+        self.advance(common, progress, leased, meta, step)
+    }
+}
+
+impl AuthSent {
+    /// Continues if the status of the peer's certificates was awaited.
+    pub(crate) fn continue_authentication(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let Some(awaited) = self.awaited_status.take() else { return State::AuthSent(self) };
+        self.is_status_wait_over = step.context.now >= awaited.until;
+        let mut state = awaited.process(|response| self.on_response(common, response, step));
+        if let State::AuthSent(state) = &mut state {
+            state.is_status_wait_over = false;
+            state.awaited_status.iter_mut().for_each(|again| again.until = awaited.until);
+        }
+        state
+    }
+}

@@ -1,0 +1,67 @@
+//! Where the issuer of a certificate publishes its status: cRLDistributionPoints (RFC 5280 section 4.2.1.13)
+//! and authorityInfoAccess (section 4.2.2.1).
+
+use crate::certificate::Cert;
+use crate::general_name::{self, GeneralName};
+use alloc::string::String;
+use alloc::vec::Vec;
+use casemate_crypto::der::{OID, Reader, SEQUENCE};
+
+/// Maximum number of URIs of one kind that are read from a certificate.
+pub const MAX_URIS: usize = 4;
+/// Maximum length of a URI in bytes; longer ones are left out.
+pub const MAX_URI_LEN: usize = 1_024;
+
+/// id-ad-ocsp, as an OBJECT IDENTIFIER's content.
+const AD_OCSP: [u8; 8] = [0x2B, 6, 1, 5, 5, 7, 48, 1];
+
+/// URIs in a certificate. They are ASCII without control characters and spaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusUris {
+    /// Where CRLs are that cover the certificate, complete and signed by its issuer.
+    pub crls: Vec<String>,
+    /// OCSP responders.
+    pub ocsp: Vec<String>,
+}
+
+impl StatusUris {
+    /// Reads the URIs of a certificate in DER; none if it is malformed.
+    pub fn of(der: &[u8]) -> Self {
+        let Ok(cert) = Cert::parse(der) else { return Self::default() };
+        let mut uris = Self::default();
+        let mut points = Reader::new(cert.extensions.distribution_points.unwrap_or_default());
+        while let Ok(mut point) = points.read_nested(SEQUENCE) {
+            let name = point.read_optional(0xA0).ok().flatten();
+            // What follows is a list of reasons, or the name of another issuer: such CRLs are not used.
+            if let Some(name) = name.filter(|_| point.is_empty())
+                && let Ok(full_name) = Reader::new(name).read(0xA0)
+            {
+                general_name::names(Some(full_name)).for_each(|name| add(&mut uris.crls, name));
+            }
+        }
+        let access = cert.extensions.info_access.unwrap_or_default();
+        let mut access = Reader::only(SEQUENCE, access).unwrap_or(Reader::new(&[]));
+        while let Ok(mut description) = access.read_nested(SEQUENCE) {
+            if description.read(OID) == Ok(&AD_OCSP[..])
+                && let Ok(location) = GeneralName::read(&mut description)
+            {
+                add(&mut uris.ocsp, location);
+            }
+        }
+        uris
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.crls.is_empty() && self.ocsp.is_empty()
+    }
+}
+
+fn add(list: &mut Vec<String>, name: GeneralName<'_>) {
+    let GeneralName::Uri(uri) = name else { return };
+    let is_text = uri.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_text && uri.len() <= MAX_URI_LEN && list.len() < MAX_URIS && !list.iter().any(|known| known == uri)
+    {
+        list.push(uri.into());
+    }
+}
