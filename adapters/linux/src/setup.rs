@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::netns::Netns;
     use casemate_datapath::spd::{Action, Bundle, PolicyTable, Template};
-    use casemate_sa::{AddrRange, Mode, Protocol, Selector};
+    use casemate_sa::{AddrRange, Mode, Protocol, Selector, SpdId};
     use casemate_sched::{Class, DscpTable, Rule as ClassRule};
 
     const NUMBERS: RoutingNumbers = RoutingNumbers { mark: 7, table: 8, priority: 9 };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn policy(src: &str, dst: &str, action: Action) -> Policy {
-        Policy { selector: Selector::between(range(src), range(dst)), action, priority: 0 }
+        Policy { spd: SpdId::MAIN, selector: Selector::between(range(src), range(dst)), action, priority: 0 }
     }
 
     fn protect(src: Option<&str>) -> Action {

@@ -104,6 +104,16 @@ impl Tun {
         netlink.set_up(self.index, mtu)
     }
 
+    /// Does the same for the interface of a route-based tunnel. It keeps its link-local address, which routing
+    /// protocols need. Its reverse path filter is loose: with an interface for each direction, packets arrive
+    /// by one and leave by the other.
+    pub(crate) fn set_up_tunnel(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
+        let name = format!("net/ipv4/conf/{}/rp_filter", self.name);
+        let loosened = std::fs::write(format!("/proc/sys/{name}"), "2");
+        loosened.map_err(|error| Error::new(format!("sysctl {name}"), error))?;
+        netlink.set_up(self.index, mtu)
+    }
+
     /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name

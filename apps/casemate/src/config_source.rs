@@ -9,7 +9,7 @@ use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, Recor
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteMethod};
-use casemate_linux::{Performance, Scheduling, sandbox};
+use casemate_linux::{Performance, Scheduling, TunnelSpec, sandbox};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +53,8 @@ pub struct LoadedConfig {
     pub radius: Option<RadiusConfig>,
     /// Ways to move packets.
     pub performance: Performance,
+    /// Interfaces of route-based tunnels.
+    pub tunnels: Vec<TunnelSpec>,
     /// Warnings for the log.
     pub warnings: Vec<String>,
     /// The files that it was read from.
@@ -114,7 +116,7 @@ impl ConfigSource {
         }
         let (files, contents) = environment.into_files();
         let base = self.keeps_files.then(|| Arc::new(FileConfig { config: config.clone(), contents }));
-        Ok(LoadedConfig { warnings, files, base, ..LoadedConfig::new(config, keyring) })
+        Ok(LoadedConfig { warnings, files, base, ..LoadedConfig::new(config, keyring)? })
     }
 
     /// Like [`load`](Self::load), with the part that clients of vici have loaded.
@@ -129,7 +131,7 @@ impl ConfigSource {
     fn merge(&self, base: &Arc<FileConfig>, loaded: &Loaded) -> Result<LoadedConfig, Failure> {
         let config = loaded.merge(&base.config);
         let keyring = self.keyring(&config, &LoadedEnvironment::new(loaded, &base.contents))?;
-        Ok(LoadedConfig { base: Some(base.clone()), ..LoadedConfig::new(config, keyring) })
+        Ok(LoadedConfig { base: Some(base.clone()), ..LoadedConfig::new(config, keyring)? })
     }
 
     fn keyring(&self, config: &Config, environment: &dyn Environment) -> Result<Keyring, Failure> {
@@ -159,9 +161,11 @@ fn check_servers(config: &Config) -> Result<(), Failure> {
 }
 
 impl LoadedConfig {
-    /// Without warnings and without a record of files.
-    fn new(config: Config, keyring: Keyring) -> Self {
-        Self {
+    /// Without warnings and without a record of files. An error if the names of interfaces contradict each
+    /// other.
+    fn new(config: Config, keyring: Keyring) -> Result<Self, Failure> {
+        Ok(Self {
+            tunnels: config.interfaces().map_err(Failure::bad_input)?,
             connections: config.connections,
             pools: config.pools,
             keyring,
@@ -172,7 +176,7 @@ impl LoadedConfig {
             warnings: Vec::new(),
             files: FilesRead::default(),
             base: None,
-        }
+        })
     }
 }
 

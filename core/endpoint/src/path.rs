@@ -14,8 +14,8 @@
 use casemate_crypto::Rng;
 use casemate_datapath::fragment::{self, CannotFragment, Fragments};
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
-use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, SaId, Sealed, SecPath, pmtu};
-use casemate_sa::{Instant, Limits};
+use casemate_datapath::{Admitted, Datapath, DropReason, Inbound, Outbound, SaId, Sealed, SecPath, pmtu};
+use casemate_sa::{Instant, Limits, SpdId};
 use casemate_wire::ip::{self, IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use core::time::Duration;
@@ -152,20 +152,21 @@ impl OutboundPath {
         packet: &mut Packet<'_>,
         access: &mut impl DatapathAccess,
     ) -> OutboundAction {
-        protect(&mut self.idents, now, packet, access)
+        protect(&mut self.idents, now, SpdId::MAIN, packet, access)
     }
 
-    /// Adds a fragment with the verdict [`Outbound::Reassemble`]. If its datagram is complete, protects and
-    /// returns it.
+    /// Adds a fragment with the verdict [`Outbound::Reassemble`] of this SPD. If its datagram is complete,
+    /// protects and returns it.
     pub fn reassemble(
         &mut self,
         now: Instant,
+        spd: SpdId,
         fragment: &[u8],
         access: &mut impl DatapathAccess,
     ) -> Option<(Packet<'_>, OutboundAction)> {
-        let reassembled = push(self.fragments.as_mut(), now, fragment, Sender::Known, access);
+        let reassembled = push(self.fragments.as_mut(), now, fragment, Sender::Protected(spd), access);
         let mut whole = reassembled.whole()?;
-        let action = match protect(&mut self.idents, now, &mut whole, access) {
+        let action = match protect(&mut self.idents, now, spd, &mut whole, access) {
             OutboundAction::Send { sa: None, plan } => in_clear(&mut self.idents, &mut whole, plan),
             action => action,
         };
@@ -188,12 +189,13 @@ impl OutboundPath {
 fn protect(
     idents: &mut Idents,
     now: Instant,
+    spd: SpdId,
     packet: &mut Packet<'_>,
     access: &mut impl DatapathAccess,
 ) -> OutboundAction {
     idents.number(packet.data_mut());
     let (verdict, link_mtu) = access.with_datapath(|datapath, rng| {
-        (datapath.outbound_reassembled(now, rng, packet), datapath.link_mtu())
+        (datapath.outbound_reassembled(spd, now, rng, packet), datapath.link_mtu())
     });
     let mut plan = |mtu: usize| FragmentPlan { mtu, ident: idents.next() };
     match verdict {
@@ -266,6 +268,17 @@ impl InboundFragments {
     }
 }
 
+/// A datagram that SAs delivered in fragments, and that policy admits.
+#[derive(Debug)]
+pub struct OpenedDatagram<'r> {
+    /// The datagram.
+    pub packet: Packet<'r>,
+    /// The SPD that admits it.
+    pub spd: SpdId,
+    /// How a gateway fragments it again; `None` if it stays whole.
+    pub plan: Option<FragmentPlan>,
+}
+
 /// Fragments that SAs delivered: the source fragmented the datagram before its protection.
 #[derive(Debug)]
 pub struct OpenedFragments {
@@ -283,8 +296,7 @@ impl OpenedFragments {
     }
 
     /// Adds a fragment that these SAs delivered with the verdict [`Inbound::ReassembleOpened`] (RFC 4301
-    /// section 7.4). If its datagram is complete and policy admits it, returns it with the plan for a
-    /// gateway: routers do not fragment IPv6 packets (RFC 8200 section 5), so the gateway must restore
+    /// section 7.4). If its datagram is complete and policy admits it, returns it. Routers do not fragment IPv6 packets (RFC 8200 section 5), so the gateway must restore
     /// fragments. A datagram for the host itself stays whole.
     pub fn push(
         &mut self,
@@ -292,14 +304,14 @@ impl OpenedFragments {
         via: SecPath,
         fragment: &[u8],
         access: &mut impl DatapathAccess,
-    ) -> Reassembled<(Packet<'_>, Option<FragmentPlan>)> {
+    ) -> Reassembled<OpenedDatagram<'_>> {
         let mut whole = match push(Some(&mut self.table), now, fragment, Sender::Opened(via), access) {
             Reassembled::Whole(whole) => whole,
             Reassembled::Held => return Reassembled::Held,
             Reassembled::Dropped => return Reassembled::Dropped,
         };
         let verdict = access.with_datapath(|datapath, _| datapath.admit_reassembled(now, via, &mut whole));
-        let Inbound::Deliver(_) = verdict else { return Reassembled::Dropped };
+        let Inbound::Deliver(Admitted { spd, .. }) = verdict else { return Reassembled::Dropped };
         let is_v6 = ip::version(whole.data()) == Ok(IpVersion::V6);
         let plan = if is_for_host(whole.data(), access) {
             None
@@ -309,7 +321,7 @@ impl OpenedFragments {
             fragment::clear_df(whole.data_mut());
             None
         };
-        Reassembled::Whole((whole, plan))
+        Reassembled::Whole(OpenedDatagram { packet: whole, spd, plan })
     }
 
     /// How a gateway fragments a packet that SAs delivered whole; `None` if the packet stays whole.

@@ -1,6 +1,8 @@
 //! The endpoint with everything that its calls need, and access to it while the engine runs.
 
 use super::shared::Shared;
+use super::tunnels::{PreparedTunnels, TunnelSpec};
+use crate::Error;
 use crate::ike::MarkedRoutes;
 use crate::link_sender::LinkSending;
 use crate::process::{Clock, SystemRng};
@@ -11,7 +13,9 @@ use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::Datapath;
 use casemate_datapath::trace::{TraceFilter, TraceIsRunning, TraceRecord, TraceSummary};
 use casemate_ike::Credentials;
+use casemate_sa::SpdId;
 use casemate_sched::{Counters, PerClass};
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,6 +27,22 @@ impl EndpointHandle<'_> {
     /// socket or a process while holding it.
     pub fn lock(&self) -> MutexGuard<'_, EndpointContext> {
         self.0.lock_endpoint()
+    }
+
+    /// Makes the interfaces of route-based tunnels of a new configuration. Nothing changes until
+    /// [`use_tunnels`](Self::use_tunnels). Must not be called while the endpoint is locked.
+    pub fn prepare_tunnels(&self, specs: &[TunnelSpec]) -> Result<PreparedTunnels, Error> {
+        self.0.tunnels.prepare(specs)
+    }
+
+    /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is locked.
+    pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
+        self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)
+    }
+
+    /// The names of the interfaces of route-based tunnels.
+    pub fn tunnel_names(&self) -> BTreeMap<SpdId, String> {
+        self.0.tunnels.names()
     }
 
     /// Starts a trace of packets. The engine adds how each packet is sent

@@ -4,13 +4,14 @@ use super::connection::{Context, WEAK_GROUP};
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
+use super::tunnel::{self, ChildTunnel, InterfaceName};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
-use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdPair};
 use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -25,7 +26,6 @@ const REPLAY_WINDOW: u32 = 32;
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
 const NO_MARKS: &str = "netfilter marks belong to the kernel's IPsec";
-const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_LABELS: &str = "security labels are not implemented";
 const NO_SPREAD: &str = "only times are randomised";
 
@@ -55,14 +55,14 @@ pub(super) const CHILD: Schema = Schema {
         ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
-        ("interface", Rule::Refused("policies apply to all interfaces")),
+        ("interface", Rule::Read),
         ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
         ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
-        ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
+        ("if_id_in", Rule::Read),
+        ("if_id_out", Rule::Read),
         ("label", Rule::Refused(NO_LABELS)),
         ("label_mode", Rule::Only(&["system"], NO_LABELS)),
         ("tfc_padding", Rule::Read),
@@ -86,8 +86,8 @@ pub(super) const CHILD: Schema = Schema {
 
 /// An entry of `children`.
 pub(super) enum ChildEntry {
-    /// A Child SA.
-    Child(ChildConfig),
+    /// A Child SA, and the name that it gives to its interface.
+    Child(Box<ChildConfig>, Option<InterfaceName>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -99,11 +99,12 @@ enum EntryMode {
     Drop,
 }
 
-/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one. An
-/// error becomes a problem, and the entry gets a default value in its place.
+/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one, and
+/// `spds` are those of the connection. An error becomes a problem, and the entry gets a default value in its place.
 pub(super) fn read(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
+    spds: SpdPair,
     context: &Context<'_>,
 ) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
@@ -118,7 +119,8 @@ pub(super) fn read(
     }
     match keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel)) {
         EntryMode::Protect(mode) => {
-            let child = child(&keys, resolved.name(), mode, context.has_scheduler);
+            let ChildTunnel { spds, name } = tunnel::read(&keys, mode, spds);
+            let child = ChildConfig { spds, ..child(&keys, resolved.name(), mode, context.has_scheduler) };
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
                     "start_action",
@@ -130,7 +132,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(child)
+            ChildEntry::Child(Box::new(child), name)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
@@ -224,6 +226,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         outer: outer(keys),
         priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
         policies: keys.get("policies", truth).unwrap_or(true),
+        spds: SpdPair::MAIN,
     }
 }
 
@@ -384,6 +387,7 @@ fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
     if keys.has("dscp_values") {
         keys.error("dscp_values", "pass and drop have no SA to select: no DSCP was expected");
     }
+    tunnel::refuse(keys);
     Shunt {
         name: name.into(),
         passes,

@@ -6,6 +6,7 @@ use super::child::{self, ChildEntry};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
+use super::tunnel::{self, InterfaceName};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
@@ -14,6 +15,7 @@ use casemate_ike::config::{
     IdPattern, Lifespan, LocalMethod, PacketLimits, RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt,
     StartAction, Unique,
 };
+use casemate_sa::SpdPair;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,6 @@ pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 s
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";
-const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_MEDIATION: &str = "mediation is not implemented";
 
 pub(super) const CONNECTION: Schema = Schema {
@@ -64,8 +65,8 @@ pub(super) const CONNECTION: Schema = Schema {
         ("mtu", Rule::Read),
         ("path_mtu_probes", Rule::Read),
         ("mss", Rule::Read),
-        ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
-        ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
+        ("if_id_in", Rule::Read),
+        ("if_id_out", Rule::Read),
         ("mediation", Rule::OnlyNo(NO_MEDIATION)),
         ("mediated_by", Rule::Refused(NO_MEDIATION)),
         ("mediation_peer", Rule::Refused(NO_MEDIATION)),
@@ -81,6 +82,7 @@ pub(super) struct ParsedConnection {
     pub(super) connection: Connection,
     pub(super) own: OwnSignature,
     pub(super) conditions: PeerConditions,
+    pub(super) interfaces: Vec<InterfaceName>,
 }
 
 /// What the readers of all connections share.
@@ -107,7 +109,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let (remote, conditions) = auth_round::remote(remote.as_ref(), name, directory, problems);
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
-    let (children, shunts) = children(resolved, peer, context);
+    let Children { children, shunts, interfaces } = children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
@@ -156,7 +158,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
              none was expected",
         );
     }
-    ParsedConnection { connection, own, conditions }
+    ParsedConnection { connection, own, conditions, interfaces }
 }
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.
@@ -236,24 +238,37 @@ fn single_section<'r, 't>(
     sections.into_iter().next()
 }
 
+/// The entries of `children`.
+#[derive(Default)]
+struct Children {
+    children: Vec<Arc<ChildConfig>>,
+    shunts: Vec<Shunt>,
+    /// Names of the interfaces of route-based tunnels.
+    interfaces: Vec<InterfaceName>,
+}
+
 fn children(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
+    spds: SpdPair,
     context: &Context<'_>,
-) -> (Vec<Arc<ChildConfig>>, Vec<Shunt>) {
-    let (mut children, mut shunts) = (Vec::new(), Vec::new());
+) -> Children {
+    let mut entries = Children::default();
     let sections = resolved.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
-        return (children, shunts);
+        return entries;
     };
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
-        match child::read(&entry, peer, context) {
-            ChildEntry::Child(child) => children.push(Arc::new(child)),
-            ChildEntry::Shunt(shunt) => shunts.push(shunt),
+        match child::read(&entry, peer, spds, context) {
+            ChildEntry::Child(child, interface) => {
+                entries.children.push(Arc::from(child));
+                entries.interfaces.extend(interface);
+            }
+            ChildEntry::Shunt(shunt) => entries.shunts.push(shunt),
         }
     }
-    (children, shunts)
+    entries
 }
 
 /// Reads a list of endpoint addresses. An empty list is any address.
