@@ -30,6 +30,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 pub use guard_monitor::GuardState;
+pub(crate) use rp_filter::rp_filter_name;
 pub use system_state::SystemState;
 
 /// Input of a plan.

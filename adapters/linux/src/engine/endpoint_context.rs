@@ -37,12 +37,10 @@ impl EndpointHandle<'_> {
 
     /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is locked.
     pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
-        self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)
-    }
-
-    /// The names of the interfaces of route-based tunnels.
-    pub fn tunnel_names(&self) -> BTreeMap<SpdId, String> {
-        self.0.tunnels.names()
+        let names = prepared.names();
+        self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)?;
+        self.lock().tunnel_names = names;
+        Ok(())
     }
 
     /// Starts a trace of packets. The engine adds how each packet is sent
@@ -82,6 +80,8 @@ pub struct EndpointContext {
     pub(super) guard_state: GuardState,
     /// Copied at the same time.
     pub(super) link_sending: LinkSending,
+    /// Interfaces of route-based tunnels.
+    tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -104,6 +104,7 @@ impl EndpointContext {
             rejected_gro_writes: 0,
             guard_state: GuardState { stands: true, restored: 0 },
             link_sending: LinkSending::Off("the engine does not run yet".into()),
+            tunnel_names: BTreeMap::new(),
             providers,
             credentials,
         }
@@ -133,6 +134,11 @@ impl EndpointContext {
     /// How protected packets leave.
     pub const fn link_sending(&self) -> &LinkSending {
         &self.link_sending
+    }
+
+    /// Names of the interfaces of route-based tunnels.
+    pub const fn tunnel_names(&self) -> &BTreeMap<SpdId, String> {
+        &self.tunnel_names
     }
 
     /// Current time of the engine's clock.

@@ -100,17 +100,19 @@ impl Tunnels {
         }
     }
 
-    /// Name of the interface of this SPD.
-    pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
-        self.map().iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
-    }
-
     fn get(&self, spd: SpdId) -> Option<Arc<Tunnel>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&spd).cloned()
     }
 
     fn map(&self) -> TunnelMap {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl PreparedTunnels {
+    /// The names of the interfaces.
+    pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
+        self.0.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
     }
 }
 

@@ -17,9 +17,8 @@ use std::sync::Arc;
 /// The commands that make the interfaces of route-based tunnels.
 pub(super) fn tunnels(tunnels: &[TunnelSpec]) -> String {
     let commands = |TunnelSpec { name, mtu, .. }: &TunnelSpec| {
-        let filter = "sysctl -w net/ipv4/conf";
         let up = format!("ip link set dev {name} mtu {mtu} up");
-        format!("ip tuntap add dev {name} mode tun\n{filter}/{name}/rp_filter=2\n{up}\n")
+        format!("ip tuntap add dev {name} mode tun\nsysctl -w net/ipv4/conf/{name}/rp_filter=0\n{up}\n")
     };
     tunnels.iter().map(commands).collect()
 }

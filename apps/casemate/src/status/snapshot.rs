@@ -63,6 +63,8 @@ struct PolicySnapshot {
     selector: String,
     action: String,
     priority: u32,
+    /// Interface of its route-based tunnel.
+    interface: Option<String>,
 }
 
 /// A snapshot of the state. Taking it is quick; it is formatted without the lock.
@@ -97,6 +99,7 @@ impl Snapshot {
                 selector: policy.selector.to_string(),
                 action: policy.action.to_string(),
                 priority: policy.priority,
+                interface: context.tunnel_names().get(&policy.spd).cloned(),
             })
         });
         let sas: Vec<SaStatus> = datapath.sas().collect();
@@ -115,7 +118,7 @@ impl Snapshot {
             broken_invariants: invariant::broken(),
             guard: context.guard_state(),
             link_sending: context.link_sending().clone(),
-            ike: IkeSnapshot::take(endpoint),
+            ike: IkeSnapshot::take(endpoint, context.tunnel_names().clone()),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
     }
@@ -129,6 +132,7 @@ impl Snapshot {
                 "selector": policy.selector,
                 "action": policy.action,
                 "priority": policy.priority,
+                "interface": policy.interface,
             })
         };
         let negotiated = self.ike.algorithms();
