@@ -105,10 +105,10 @@ impl Tun {
         netlink.set_up(self.index, mtu)
     }
 
-    /// Does the same for the interface of a route-based tunnel. It keeps its link-local address, which routing
-    /// protocols need. Its reverse path filter is off, because answers may leave by another interface, and the
-    /// policies check the sources. Where the host has it on for all interfaces, it is loose, which is enough
-    /// for interfaces with an address.
+    /// Does the same for the interface of a route-based tunnel. It keeps its link-local address, which
+    /// routing protocols need. Its reverse path filter is off, because answers may leave by another
+    /// interface, and the policies check the sources. Where the host has it on for all interfaces, it is
+    /// loose, which is enough for interfaces with an address.
     pub(crate) fn set_up_tunnel(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
         let path = |of: &str| format!("/proc/sys/{}", rp_filter_name(of));
         let failed = |error| Error::new(format!("sysctl {}", rp_filter_name(&self.name)), error);

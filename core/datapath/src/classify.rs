@@ -21,8 +21,8 @@ pub(crate) enum Decision {
     Acquire(PolicyId),
 }
 
-/// Decision for the packets of a flow that enter by the interface of an SPD, as stored in the flow cache. If a
-/// flow enters by several, each replaces the decision of the others.
+/// Decision for the packets of a flow that enter by the interface of an SPD, as stored in the flow cache. If
+/// a flow enters by several, each replaces the decision of the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedDecision {
     pub(crate) spd: SpdId,

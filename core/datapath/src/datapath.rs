@@ -181,8 +181,8 @@ impl Datapath {
         self.forget_flows();
     }
 
-    /// Adds a policy for one direction to its SPD. The selector of an inbound policy has the orientation of inbound
-    /// packets.
+    /// Adds a policy for one direction to its SPD. The selector of an inbound policy has the orientation of
+    /// inbound packets.
     pub fn add_policy(&mut self, direction: Direction, policy: Policy) -> Result<PolicyId, InsertError> {
         self.forget_flows();
         self.spd_mut(direction).insert(policy)

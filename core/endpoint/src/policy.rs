@@ -84,7 +84,8 @@ impl<'a> DirectionActions<'a> {
 }
 
 impl PolicySet {
-    /// Adds policies for all pairs of `local` and `remote` to `pair`. If one policy is rejected, none is added.
+    /// Adds policies for all pairs of `local` and `remote` to `pair`. If one policy is rejected, none is
+    /// added.
     pub(crate) fn add(
         spds: &mut SpdWriter<'_>,
         pair: SpdPair,

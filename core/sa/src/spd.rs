@@ -1,5 +1,7 @@
 //! Numbers of SPDs, for hosts with more than one.
 
+use core::fmt;
+
 /// Identifies one of several SPDs: the SPD-ID of RFC 4301 section 4.4.1.
 ///
 /// Most hosts have one SPD, [`MAIN`](Self::MAIN). A gateway with route-based tunnels has another one for each
@@ -42,6 +44,17 @@ impl SpdId {
     }
 }
 
+impl fmt::Display for SpdId {
+    /// `main`, or the number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "spds")]
+        if !self.is_main() {
+            return self.number.fmt(f);
+        }
+        f.write_str("main")
+    }
+}
+
 /// The SPDs of the two directions of a Child SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SpdPair {
@@ -54,4 +67,21 @@ pub struct SpdPair {
 impl SpdPair {
     /// The main SPD in both directions.
     pub const MAIN: Self = Self { outbound: SpdId::MAIN, inbound: SpdId::MAIN };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn the_main_spd_is_the_default() {
+        assert!(SpdId::default().is_main() && SpdId::MAIN.is_main());
+        assert_eq!(SpdPair::default(), SpdPair::MAIN);
+        #[cfg(feature = "spds")]
+        assert_eq!(SpdId::new(7).to_string(), "7");
+        assert_eq!(SpdId::MAIN.to_string(), "main");
+        #[cfg(feature = "spds")]
+        assert!(SpdId::new(0).is_main() && !SpdId::new(1).is_main());
+    }
 }

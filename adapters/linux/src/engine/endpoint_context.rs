@@ -35,7 +35,8 @@ impl EndpointHandle<'_> {
         self.0.tunnels.prepare(specs)
     }
 
-    /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is locked.
+    /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is
+    /// locked.
     pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
         let names = prepared.names();
         self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)?;

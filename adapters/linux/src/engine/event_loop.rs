@@ -211,8 +211,8 @@ impl EventLoop {
 /// Room for the feedback of several packets.
 const MAX_FEEDBACK_LEN: usize = 128;
 
-/// Sends a packet of at most `len` bytes that the data path makes by the policies of an SPD, behind those that
-/// were begun before.
+/// Sends a packet of at most `len` bytes that the data path makes by the policies of an SPD, behind those
+/// that were begun before.
 pub(super) fn send_own_packet(
     batch: &mut Batch,
     spd: SpdId,

@@ -1,7 +1,7 @@
 //! Reading packets, by one thread at a time.
 //!
-//! Packets come from numbered inputs: the TUN interface, the interfaces of route-based tunnels, then the packet
-//! sockets, then the UDP ports.
+//! Packets come from numbered inputs: the TUN interface, the interfaces of route-based tunnels, then the
+//! packet sockets, then the UDP ports.
 
 use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;

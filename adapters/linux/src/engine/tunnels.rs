@@ -1,9 +1,9 @@
 //! TUN interfaces of route-based tunnels, one for each SPD besides the main one.
 //!
-//! Such an interface exists from the start of the configuration that names it to its end, whether SAs exist or
-//! not, so that routes into it hold packets back rather than let them leave in clear. All these interfaces
-//! are one input of the engine, with an epoll set of their own: the engine's input list does not change when a
-//! reload adds or removes an interface. Their packets are not scheduled.
+//! Such an interface exists from the start of the configuration that names it to its end, whether SAs exist
+//! or not, so that routes into it hold packets back rather than let them leave in clear. All these interfaces
+//! are one input of the engine, with an epoll set of their own: the engine's input list does not change when
+//! a reload adds or removes an interface. Their packets are not scheduled.
 
 use super::tun_queue::fill_directly;
 use crate::Error;

@@ -66,8 +66,8 @@ impl DesiredState {
         desired
     }
 
-    /// Adds a policy, behind all others of its direction and priority. Policies of route-based tunnels ask for
-    /// nothing: the administrator routes into their interfaces.
+    /// Adds a policy, behind all others of its direction and priority. Policies of route-based tunnels ask
+    /// for nothing: the administrator routes into their interfaces.
     pub(super) fn add(&mut self, direction: Direction, id: PolicyId, policy: &Policy) {
         if !policy.spd.is_main() {
             return;

@@ -99,8 +99,10 @@ enum EntryMode {
     Drop,
 }
 
-/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one, and
-/// `spds` are those of the connection. An error becomes a problem, and the entry gets a default value in its place.
+/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one,
+/// and
+/// `spds` are those of the connection. An error becomes a problem, and the entry gets a default value in its
+/// place.
 pub(super) fn read(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,

@@ -181,8 +181,8 @@ impl PolicyTable {
         }
     }
 
-    /// The first policy with the SPD, selector and priority of `first`, which matches the flow, that fulfils a
-    /// condition. Several tunnels for the same traffic have such policies.
+    /// The first policy with the SPD, selector and priority of `first`, which matches the flow, that fulfils
+    /// a condition. Several tunnels for the same traffic have such policies.
     pub fn find_equal(&self, flow: &FlowKey, first: &Policy, is_so: impl Fn(&Policy) -> bool) -> Lookup<'_> {
         let fit = |policy: &Policy| {
             let is_equal = policy.priority == first.priority && policy.selector == first.selector;

@@ -3,9 +3,10 @@
 //! Rules whose two address ranges are prefixes are grouped by their pair of prefix lengths, a tuple. All
 //! rules of a tuple that can match a packet have the same masked addresses, so one hash probe finds them. The
 //! search visits the tuples in the order of their best rules and ends when no later tuple can have a better
-//! rule. With several SPDs, each has its own rules for a pair of prefixes. The cost depends on the number of different pairs of prefix lengths (a handful in practice) and on
-//! the number of rules with one pair of addresses, not on the number of policies. Ranges that are not
-//! prefixes are few; they are searched in order. The index only finds candidates; `fits` decides.
+//! rule. With several SPDs, each has its own rules for a pair of prefixes. The cost depends on the number of
+//! different pairs of prefix lengths (a handful in practice) and on the number of rules with one pair of
+//! addresses, not on the number of policies. Ranges that are not prefixes are few; they are searched in
+//! order. The index only finds candidates; `fits` decides.
 
 use super::KeyedHash;
 use alloc::collections::BTreeSet;
