@@ -46,8 +46,8 @@ pub mod unix_socket;
 pub mod updown;
 
 pub use engine::{
-    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Performance,
-    Scheduling, SystemProblem,
+    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, MAX_TUNNELS, ManualSa,
+    Performance, PreparedTunnels, Scheduling, SystemProblem, TunnelSpec,
 };
 pub use link_sender::LinkSending;
 

@@ -30,6 +30,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 pub use guard_monitor::GuardState;
+pub(crate) use rp_filter::rp_filter_name;
 pub use system_state::SystemState;
 
 /// Input of a plan.
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use crate::netns::Netns;
     use casemate_datapath::spd::{Action, Bundle, PolicyTable, Template};
-    use casemate_sa::{AddrRange, Mode, Protocol, Selector};
+    use casemate_sa::{AddrRange, Mode, Protocol, Selector, SpdId};
     use casemate_sched::{Class, DscpTable, Rule as ClassRule};
 
     const NUMBERS: RoutingNumbers = RoutingNumbers { mark: 7, table: 8, priority: 9 };
@@ -229,7 +230,7 @@ mod tests {
     }
 
     fn policy(src: &str, dst: &str, action: Action) -> Policy {
-        Policy { selector: Selector::between(range(src), range(dst)), action, priority: 0 }
+        Policy { spd: SpdId::MAIN, selector: Selector::between(range(src), range(dst)), action, priority: 0 }
     }
 
     fn protect(src: Option<&str>) -> Action {

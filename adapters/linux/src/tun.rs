@@ -6,6 +6,7 @@
 
 use crate::netlink::Netlink;
 use crate::offload::{GroBatch, PacketList, VNET_HEADER_LEN, VnetHeader, coalesce};
+use crate::setup::rp_filter_name;
 use crate::{BATCH, Error, queue_steering, sys};
 use arrayvec::ArrayVec;
 use casemate_sched::{Class, Classifier};
@@ -101,6 +102,20 @@ impl Tun {
     /// Sets the MTU and switches the interface on.
     pub(crate) fn set_up(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
         disable_link_local(&self.name);
+        netlink.set_up(self.index, mtu)
+    }
+
+    /// Does the same for the interface of a route-based tunnel. It keeps its link-local address, which
+    /// routing protocols need. Its reverse path filter is off, because answers may leave by another
+    /// interface, and the policies check the sources. Where the host has it on for all interfaces, it is
+    /// loose, which is enough for interfaces with an address.
+    pub(crate) fn set_up_tunnel(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
+        let path = |of: &str| format!("/proc/sys/{}", rp_filter_name(of));
+        let failed = |error| Error::new(format!("sysctl {}", rp_filter_name(&self.name)), error);
+        let is_off = std::fs::read_to_string(path("all")).map_err(failed)?.trim() == "0";
+        std::fs::write(path(&self.name), if is_off { "0" } else { "2" }).map_err(failed)?;
+        // No router is asked for addresses. A kernel without IPv6 has no such file.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/accept_ra", self.name), "0");
         netlink.set_up(self.index, mtu)
     }
 

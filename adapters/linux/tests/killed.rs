@@ -9,7 +9,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Outbound, TAIL_ROOM};
 use casemate_linux::counters::{BLOCK, CounterFile, CounterStoreBuilder};
 use casemate_linux::process::SystemRng;
-use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
+use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, SpdId, Spi, Transform};
 use casemate_wire::packet::Packet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -112,5 +112,5 @@ fn sa() -> SaParams {
 fn policy() -> Policy {
     let template = Template { protocol: Protocol::Esp, mode: Mode::Tunnel, src: None, dst: None, reqid: 0 };
     let selector = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
-    Policy { selector, action: Action::Protect(Bundle::single(template)), priority: 0 }
+    Policy { spd: SpdId::MAIN, selector, action: Action::Protect(Bundle::single(template)), priority: 0 }
 }

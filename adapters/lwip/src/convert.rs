@@ -5,7 +5,9 @@ use crate::{Status, suite};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{self, Action, Bundle};
-use casemate_sa::{AddrRange, Mode, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap};
+use casemate_sa::{
+    AddrRange, Mode, PortRange, Protocol, SaParams, Selector, SpdId, Spi, Transform, UdpEncap,
+};
 use casemate_wire::ah::Align;
 use core::net::IpAddr;
 
@@ -176,5 +178,5 @@ pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Status> {
         types::PROTECT => Action::Protect(bundle(&policy.sa, &policy.around)?),
         _ => return Err(Status::Value),
     };
-    Ok(spd::Policy { selector, action, priority: policy.priority })
+    Ok(spd::Policy { spd: SpdId::MAIN, selector, action, priority: policy.priority })
 }

@@ -107,7 +107,7 @@ impl Host {
         match opened.push(now, via, fragment, &mut access) {
             Reassembled::Held => CONSUMED,
             Reassembled::Dropped => DROPPED,
-            Reassembled::Whole((mut whole, _)) => lend_packet(whole.data_mut(), position),
+            Reassembled::Whole(mut whole) => lend_packet(whole.packet.data_mut(), position),
         }
     }
 

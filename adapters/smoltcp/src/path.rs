@@ -8,7 +8,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
 use casemate::path::{
-    ExclusiveAccess, FragmentPlan, InboundFragments, OpenedFragments, OutboundAction, OutboundPath,
+    ExclusiveAccess, FragmentPlan, InboundFragments, OpenedDatagram, OpenedFragments, OutboundAction,
+    OutboundPath,
 };
 use casemate_crypto::Rng;
 use casemate_datapath::{DropReason, HEAD_ROOM, Inbound, Outbound, Role, SecPath, TAIL_ROOM};
@@ -339,7 +340,8 @@ impl PacketPath {
             let packet = opened.get(range)?;
             let Self { endpoint, rng, opened, .. } = self;
             let mut access = ExclusiveAccess { datapath: endpoint.datapath_mut(), rng: &mut **rng };
-            let (datagram, _) = opened.push(now, via, packet, &mut access).whole()?;
+            let OpenedDatagram { packet: datagram, .. } =
+                opened.push(now, via, packet, &mut access).whole()?;
             range = copy_to(datagram.data(), reassembled, link.len())?;
             is_reassembled = true;
         }

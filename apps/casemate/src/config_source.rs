@@ -11,7 +11,7 @@ use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};
 use casemate_linux::dns::DnsMode;
-use casemate_linux::{Performance, Scheduling, sandbox};
+use casemate_linux::{Performance, Scheduling, TunnelSpec, sandbox};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -59,6 +59,8 @@ pub struct LoadedConfig {
     pub performance: Performance,
     /// How name servers of tunnels are used.
     pub name_servers: DnsMode,
+    /// Interfaces of route-based tunnels.
+    pub tunnels: Vec<TunnelSpec>,
     /// Warnings for the log.
     pub warnings: Vec<String>,
     /// The files that it was read from.
@@ -120,7 +122,7 @@ impl ConfigSource {
         }
         let (files, contents) = environment.into_files();
         let base = self.keeps_files.then(|| Arc::new(FileConfig { config: config.clone(), contents }));
-        Ok(LoadedConfig { warnings, files, base, ..LoadedConfig::new(config, keyring) })
+        Ok(LoadedConfig { warnings, files, base, ..LoadedConfig::new(config, keyring)? })
     }
 
     /// Like [`load`](Self::load), with the part that clients of vici have loaded.
@@ -135,7 +137,7 @@ impl ConfigSource {
     fn merge(&self, base: &Arc<FileConfig>, loaded: &Loaded) -> Result<LoadedConfig, Failure> {
         let config = loaded.merge(&base.config);
         let keyring = self.keyring(&config, &LoadedEnvironment::new(loaded, &base.contents))?;
-        Ok(LoadedConfig { base: Some(base.clone()), ..LoadedConfig::new(config, keyring) })
+        Ok(LoadedConfig { base: Some(base.clone()), ..LoadedConfig::new(config, keyring)? })
     }
 
     fn keyring(&self, config: &Config, environment: &dyn Environment) -> Result<Keyring, Failure> {
@@ -166,9 +168,11 @@ fn check_servers(config: &Config) -> Result<(), Failure> {
 }
 
 impl LoadedConfig {
-    /// Without warnings and without a record of files.
-    fn new(config: Config, keyring: Keyring) -> Self {
-        Self {
+    /// Without warnings and without a record of files. An error if the names of interfaces contradict each
+    /// other.
+    fn new(config: Config, keyring: Keyring) -> Result<Self, Failure> {
+        Ok(Self {
+            tunnels: config.interfaces().map_err(Failure::bad_input)?,
             scripts: ScriptTable::new(&config.connections, config.scripts),
             connections: keyring.with_key_ids(config.connections),
             pools: config.pools,
@@ -181,7 +185,7 @@ impl LoadedConfig {
             warnings: Vec::new(),
             files: FilesRead::default(),
             base: None,
-        }
+        })
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::sad::{SaId, Sad};
 use crate::spd::{Action, Bundle, Lookup, MAX_BUNDLE, Policy, PolicyTable};
 use crate::{Admitted, Direction, DropReason, Inbound};
-use casemate_sa::Mode;
+use casemate_sa::{Mode, SpdId};
 use casemate_wire::flow::{FlowKey, FragmentKind};
 use core::net::IpAddr;
 
@@ -91,6 +91,7 @@ enum AdmissionDecision {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedAdmission {
     sec_path: SecPathSlots,
+    spd: SpdId,
     decision: AdmissionDecision,
 }
 
@@ -107,7 +108,7 @@ impl CachedAdmission {
             AdmissionDecision::Admit => {
                 let innermost = self.sec_path.slots().next_back();
                 let sa = innermost.map(|slot| sad.id_of(Direction::Inbound, slot));
-                *verdict = Inbound::Deliver(Admitted { sa, proof: Proof(()) });
+                *verdict = Inbound::Deliver(Admitted { sa, spd: self.spd, proof: Proof(()) });
             }
             AdmissionDecision::Drop(reason) => *verdict = Inbound::Drop(reason),
             AdmissionDecision::Reassemble => *verdict = self.reassemble(sad),
@@ -137,14 +138,22 @@ pub(crate) struct AdmissionCheck<'d> {
 impl AdmissionCheck<'_> {
     /// Checks whether a packet of `flow` that came through the SAs in `sec_path` is admitted.
     pub(crate) fn check(&self, flow: &FlowKey, sec_path: SecPathSlots) -> CachedAdmission {
-        let decision = match self.decide(flow, sec_path) {
+        let spd = self.spd_of(sec_path);
+        let decision = match spd.and_then(|spd| self.decide(spd, flow, sec_path)) {
             Ok(AdmissionDecision::Admit) if self.is_fragment_for_host(flow, sec_path) => {
                 AdmissionDecision::Reassemble
             }
             Ok(decision) => decision,
             Err(reason) => AdmissionDecision::Drop(reason),
         };
-        CachedAdmission { sec_path, decision }
+        CachedAdmission { sec_path, spd: spd.unwrap_or_default(), decision }
+    }
+
+    /// The SPD of the SAs that a packet came through. SAs of different SPDs serve no packet together.
+    pub(crate) fn spd_of(&self, sec_path: SecPathSlots) -> Result<SpdId, DropReason> {
+        let mut spds = sec_path.slots().filter_map(|slot| self.sad.inbound_ref(slot)).map(|sa| sa.spd);
+        let first = spds.next().unwrap_or_default();
+        if spds.all(|spd| spd == first) { Ok(first) } else { Err(DropReason::PolicyMismatch) }
     }
 
     /// Whether the packet is a fragment for the local host that came through an SA (RFC 4301 section 7.4).
@@ -154,10 +163,18 @@ impl AdmissionCheck<'_> {
             && self.local_addrs.is_none_or(|local_addrs| local_addrs.binary_search(&flow.dst()).is_ok())
     }
 
-    fn decide(&self, flow: &FlowKey, sec_path: SecPathSlots) -> Result<AdmissionDecision, DropReason> {
+    fn decide(
+        &self,
+        spd: SpdId,
+        flow: &FlowKey,
+        sec_path: SecPathSlots,
+    ) -> Result<AdmissionDecision, DropReason> {
         self.check_selector(flow, sec_path)?;
         let tunnelled = self.came_through_tunnel(sec_path);
-        let found = if tunnelled { self.policies.lookup_tunnelled(flow) } else { self.policies.lookup(flow) };
+        let found = match tunnelled {
+            true => self.policies.lookup_tunnelled(spd, flow),
+            false => self.policies.lookup(spd, flow),
+        };
         match found {
             Lookup::Match(_, policy) => match &policy.action {
                 Action::Discard => Err(DropReason::PolicyDiscard),
@@ -170,7 +187,7 @@ impl AdmissionCheck<'_> {
                 }
                 Action::Protect(_) => Err(DropReason::PolicyMismatch),
             },
-            Lookup::NeedsPorts => self.decide_for_fragment(flow, sec_path),
+            Lookup::NeedsPorts => self.decide_for_fragment(spd, flow, sec_path),
             Lookup::NoMatch => match self.unmatched {
                 Unmatched::PassAll => Ok(AdmissionDecision::Admit),
                 Unmatched::PassClear if sec_path.is_empty() => Ok(AdmissionDecision::Admit),
@@ -201,6 +218,7 @@ impl AdmissionCheck<'_> {
     /// 7.3).
     fn decide_for_fragment(
         &self,
+        spd: SpdId,
         flow: &FlowKey,
         sec_path: SecPathSlots,
     ) -> Result<AdmissionDecision, DropReason> {
@@ -210,7 +228,8 @@ impl AdmissionCheck<'_> {
             }
             Action::Bypass | Action::Discard => false,
         };
-        let may_carry = sec_path.is_empty() || self.policies.lookup_visible(flow).is_some_and(is_satisfied);
+        let may_carry =
+            sec_path.is_empty() || self.policies.lookup_visible(spd, flow).is_some_and(is_satisfied);
         match flow.fragment() {
             FragmentKind::First | FragmentKind::Later if may_carry => Ok(AdmissionDecision::Reassemble),
             _ => Err(DropReason::FragmentWithoutPorts),

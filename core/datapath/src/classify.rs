@@ -6,7 +6,7 @@ use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{Action, Bundle, Lookup, PolicyId, PolicyTable};
 use crate::{DropReason, Unmatched};
-use casemate_sa::Mode;
+use casemate_sa::{Mode, SpdId};
 use casemate_wire::flow::{FlowKey, FragmentKind};
 
 /// Decision for the packets of a flow. Small, because the flow cache stores it.
@@ -19,6 +19,14 @@ pub(crate) enum Decision {
     Drop(DropReason),
     /// The policy demands an SA that does not exist.
     Acquire(PolicyId),
+}
+
+/// Decision for the packets of a flow that enter by the interface of an SPD, as stored in the flow cache. If
+/// a flow enters by several, each replaces the decision of the others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedDecision {
+    pub(crate) spd: SpdId,
+    pub(crate) decision: Decision,
 }
 
 /// Slots of one or two outbound SAs, innermost first.
@@ -37,15 +45,17 @@ pub(crate) struct Classifier<'d> {
 }
 
 impl Classifier<'_> {
-    /// Decides for packets of `flow`.
-    pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
-        match self.policies.lookup(flow) {
+    /// Decides for packets of `flow` by the policies of an SPD.
+    pub(crate) fn decide(&mut self, spd: SpdId, flow: &FlowKey) -> Decision {
+        match self.policies.lookup(spd, flow) {
             Lookup::Match(id, policy) => match &policy.action {
                 Action::Discard => Decision::Drop(DropReason::PolicyDiscard),
                 Action::Bypass => Decision::Bypass,
                 Action::Protect(bundle) => self.resolve(id, bundle, flow),
             },
             Lookup::NeedsPorts => Decision::Reassemble,
+            // What the administrator routes into a tunnel never leaves in clear.
+            Lookup::NoMatch if !spd.is_main() => Decision::Drop(DropReason::NoPolicy),
             Lookup::NoMatch => match self.unmatched {
                 Unmatched::Discard => Decision::Drop(DropReason::NoPolicy),
                 Unmatched::PassClear | Unmatched::PassAll => Decision::Bypass,

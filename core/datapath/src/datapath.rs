@@ -2,7 +2,7 @@
 
 use crate::admission::CachedAdmission;
 use crate::batch_padding::{BatchPadding, BatchPlanner, PaddingCounters};
-use crate::classify::Decision;
+use crate::classify::CachedDecision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
@@ -15,7 +15,7 @@ use crate::trace::Tracer;
 use crate::{Direction, DropCounters, DropReason, SaId, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use casemate_sa::{Instant, Limits, Protocol, RateLimiter, UdpEncap};
+use casemate_sa::{Instant, Limits, Protocol, RateLimiter, SpdId, UdpEncap};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::proto;
 use casemate_wire::ip::v6::Ipv6;
@@ -74,7 +74,7 @@ pub struct Datapath {
     pub(crate) sad: Sad,
     pub(crate) spd_out: PolicyTable,
     pub(crate) spd_in: PolicyTable,
-    pub(crate) flows_out: FlowCache<Decision>,
+    pub(crate) flows_out: FlowCache<CachedDecision>,
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
     pub(crate) unmatched: Unmatched,
@@ -181,8 +181,8 @@ impl Datapath {
         self.forget_flows();
     }
 
-    /// Adds a policy for one direction. The selector of an inbound policy has the orientation of inbound
-    /// packets.
+    /// Adds a policy for one direction to its SPD. The selector of an inbound policy has the orientation of
+    /// inbound packets.
     pub fn add_policy(&mut self, direction: Direction, policy: Policy) -> Result<PolicyId, InsertError> {
         self.forget_flows();
         self.spd_mut(direction).insert(policy)
@@ -194,7 +194,7 @@ impl Datapath {
         self.spd_mut(direction).remove(id)
     }
 
-    /// The policies of one direction in order of precedence.
+    /// The policies of one direction, of all SPDs, in order of precedence.
     pub fn policies(&self, direction: Direction) -> impl Iterator<Item = (PolicyId, &Policy)> {
         match direction {
             Direction::Outbound => self.spd_out.iter(),
@@ -264,6 +264,13 @@ impl Datapath {
     /// the limit. Returns `false` if the SA does not exist.
     pub fn set_sa_max_mss(&mut self, id: SaId, mss: Option<u16>) -> bool {
         self.sad.outbound_by_id(id).map(|sa| sa.max_mss = mss.unwrap_or(u16::MAX)).is_some()
+    }
+
+    /// Sets the SPD whose policies apply to the packets of an inbound SA; without a call it is the main SPD.
+    /// Returns `false` if the SA does not exist.
+    pub fn set_sa_spd(&mut self, id: SaId, spd: SpdId) -> bool {
+        self.forget_flows();
+        self.sad.inbound_by_id(id).map(|sa| sa.spd = spd).is_some()
     }
 
     /// The largest known link MTU. A longer packet from an SA was reassembled by the peer before it was

@@ -203,7 +203,7 @@ impl Datapath {
         if let Inbound::Deliver(admitted) = verdict
             && (admitted.sa.is_some() || self.role == Role::Host)
         {
-            self.clamp_mss_inbound(now, packet.data_mut(), flow);
+            self.clamp_mss_inbound(now, admitted.spd, packet.data_mut(), flow);
         }
     }
 

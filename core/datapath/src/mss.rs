@@ -9,7 +9,7 @@ use crate::classify::{Decision, SaChain};
 use crate::datapath::Role;
 use crate::size::sealed_len;
 use crate::{Datapath, pmtu};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v6};
 use casemate_wire::packet::Packet;
@@ -57,12 +57,12 @@ impl Datapath {
         }
     }
 
-    /// Lowers the MSS option of an admitted incoming SYN: its receiver will send through the SAs of the other
-    /// direction.
+    /// Lowers the MSS option of an incoming SYN that `spd` admits: its receiver will send through the SAs of
+    /// the other direction.
     #[cold]
-    pub(crate) fn clamp_mss_inbound(&mut self, now: Instant, packet: &mut [u8], flow: &FlowKey) {
+    pub(crate) fn clamp_mss_inbound(&mut self, now: Instant, spd: SpdId, packet: &mut [u8], flow: &FlowKey) {
         let Some(back) = reply_flow(flow) else { return };
-        match self.decide(&back) {
+        match self.decide(spd, &back) {
             Decision::Protect(chain) => self.clamp_mss(now, packet, Some(chain)),
             Decision::Bypass if self.role == Role::Host => self.clamp_mss(now, packet, None),
             Decision::Bypass | Decision::Reassemble | Decision::Drop(_) | Decision::Acquire(_) => {}

@@ -5,7 +5,7 @@
 //! before the encryption, with `framing` for the packets of each SA. `sealing` encrypts the packets on any
 //! thread. `write_verdicts` returns the verdicts.
 
-use crate::classify::{Classifier, Decision, SaChain};
+use crate::classify::{CachedDecision, Classifier, Decision, SaChain};
 use crate::datapath::{Datapath, Role};
 use crate::esp::MAX_BATCH;
 use crate::framing::Content;
@@ -16,7 +16,7 @@ use crate::spd::{Action, Lookup};
 use crate::tunnel::InnerHeader;
 use crate::{DropReason, Outbound, mss};
 use casemate_crypto::Rng;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::flow::{FlowKey, HeaderSummary};
 use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::packet::Packet;
@@ -30,8 +30,8 @@ pub(crate) enum Origin {
 }
 
 impl Datapath {
-    /// Protects, bypasses or drops a batch of outgoing IP packets. `verdicts` receives one verdict for each
-    /// packet.
+    /// Protects, bypasses or drops a batch of outgoing IP packets by the policies of the main SPD. `verdicts`
+    /// receives one verdict for each packet.
     ///
     /// Packets need [`HEAD_ROOM`](crate::HEAD_ROOM) and [`TAIL_ROOM`](crate::TAIL_ROOM). Both slices should
     /// have the same length; elements beyond the shorter one stay untouched.
@@ -42,12 +42,25 @@ impl Datapath {
         packets: &mut [Packet<'_>],
         verdicts: &mut [Outbound],
     ) {
+        self.outbound_in(SpdId::MAIN, now, rng, packets, verdicts);
+    }
+
+    /// Does what [`outbound`](Self::outbound) does, by the policies of this SPD. A packet that matches none
+    /// of them is dropped if the SPD is not the main one.
+    pub fn outbound_in(
+        &mut self,
+        spd: SpdId,
+        now: Instant,
+        rng: &mut dyn Rng,
+        packets: &mut [Packet<'_>],
+        verdicts: &mut [Outbound],
+    ) {
         for (packets, verdicts) in packets.chunks_mut(MAX_BATCH).zip(verdicts.chunks_mut(MAX_BATCH)) {
-            self.outbound_chunk(now, rng, packets, verdicts, Origin::AsSent);
+            self.outbound_chunk(spd, now, rng, packets, verdicts, Origin::AsSent);
         }
     }
 
-    /// The first of three steps that together do what [`outbound`](Self::outbound) does, for at most
+    /// The first of three steps that together do what [`outbound_in`](Self::outbound_in) does, for at most
     /// [`MAX_BATCH`] packets. This step applies policy, reserves sequence numbers and writes headers. The
     /// second step, [`SealBatch::seal`], is the expensive one and needs no data path. The third step is
     /// [`finish_outbound`](Self::finish_outbound).
@@ -61,12 +74,14 @@ impl Datapath {
     /// discarded: its sequence numbers stay used, and it can no longer be finished.
     pub fn begin_outbound(
         &mut self,
+        spd: SpdId,
         now: Instant,
         rng: &mut dyn Rng,
         packets: &mut [Packet<'_>],
         sealing: &mut SealBatch,
     ) {
         sealing.clear();
+        sealing.batch.spd = spd;
         self.frame_batch(now, rng, packets, Origin::AsSent, &mut sealing.batch);
         sealing.packets.record(packets);
     }
@@ -92,22 +107,24 @@ impl Datapath {
         }
     }
 
-    /// Does what [`outbound`](Self::outbound) does for one datagram that the caller reassembled after the
-    /// verdict [`Outbound::Reassemble`].
+    /// Does what [`outbound_in`](Self::outbound_in) does for one datagram that the caller reassembled after
+    /// the verdict [`Outbound::Reassemble`].
     pub fn outbound_reassembled(
         &mut self,
+        spd: SpdId,
         now: Instant,
         rng: &mut dyn Rng,
         packet: &mut Packet<'_>,
     ) -> Outbound {
         let mut verdict = Outbound::Drop(DropReason::NoRoom);
         let (packets, verdicts) = (slice::from_mut(packet), slice::from_mut(&mut verdict));
-        self.outbound_chunk(now, rng, packets, verdicts, Origin::Reassembled);
+        self.outbound_chunk(spd, now, rng, packets, verdicts, Origin::Reassembled);
         verdict
     }
 
     fn outbound_chunk(
         &mut self,
+        spd: SpdId,
         now: Instant,
         rng: &mut dyn Rng,
         packets: &mut [Packet<'_>],
@@ -115,6 +132,7 @@ impl Datapath {
         origin: Origin,
     ) {
         let mut batch = OutboundBatch::new();
+        batch.spd = spd;
         self.frame_batch(now, rng, packets, origin, &mut batch);
         batch.seal(packets);
         self.write_verdicts(now, packets, &batch.records, verdicts);
@@ -134,9 +152,9 @@ impl Datapath {
     ) {
         batch.prepare(packets.len());
         self.trace_unframed(now, packets, batch);
-        let mut known = None;
+        let (mut known, spd) = (None, batch.spd);
         for (packet, record) in packets.iter_mut().zip(&mut batch.records) {
-            self.classify_packet(now, packet, origin, record, &mut known);
+            self.classify_packet(now, spd, packet, origin, record, &mut known);
         }
         let (mut rest, mut end) = (&mut *packets, 0usize);
         for run in batch.records.chunk_by_mut(|a, b| a.chain == b.chain) {
@@ -173,25 +191,25 @@ impl Datapath {
         self.frame_run(now, rng, outer, packets, run, Content::Packets)
     }
 
-    /// The decision for outgoing packets of `flow`, from the flow cache if possible.
+    /// The decision of an SPD for outgoing packets of `flow`, from the flow cache if possible.
     #[inline(always)]
-    pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
+    pub(crate) fn decide(&mut self, spd: SpdId, flow: &FlowKey) -> Decision {
         match self.flows_out.get(flow, self.epoch) {
-            Some(decision) => *decision,
-            None => self.decide_uncached(flow),
+            Some(known) if known.spd == spd => known.decision,
+            _ => self.decide_uncached(spd, flow),
         }
     }
 
     #[inline(never)]
-    fn decide_uncached(&mut self, flow: &FlowKey) -> Decision {
+    fn decide_uncached(&mut self, spd: SpdId, flow: &FlowKey) -> Decision {
         let mut classifier = Classifier {
             policies: &self.spd_out,
             sad: &self.sad,
             events: &mut self.events,
             unmatched: self.unmatched,
         };
-        let decision = classifier.decide(flow);
-        self.flows_out.insert(flow, self.epoch, decision);
+        let decision = classifier.decide(spd, flow);
+        self.flows_out.insert(flow, self.epoch, CachedDecision { spd, decision });
         decision
     }
 
@@ -201,6 +219,7 @@ impl Datapath {
     fn classify_packet(
         &mut self,
         now: Instant,
+        spd: SpdId,
         packet: &mut Packet<'_>,
         origin: Origin,
         record: &mut OutboundPacket,
@@ -209,7 +228,7 @@ impl Datapath {
         let Ok(summary) = HeaderSummary::parse(packet.data()) else {
             return record.set_drop(DropReason::MalformedHeader);
         };
-        let chain = match self.decide(&summary.key) {
+        let chain = match self.decide(spd, &summary.key) {
             Decision::Protect(chain) => chain,
             other => return self.handle_unprotected(now, packet, &summary.key, other, origin, record),
         };
@@ -266,9 +285,9 @@ impl Datapath {
     /// would reveal in clear what came through an SA (RFC 4301 section 6).
     #[cold]
     fn quotes_protected(&self, flow: &FlowKey, packet: &[u8]) -> bool {
-        let is_unmatched = matches!(self.spd_out.lookup(flow), Lookup::NoMatch);
+        let is_unmatched = matches!(self.spd_out.lookup(SpdId::MAIN, flow), Lookup::NoMatch);
         let answers = icmp::quoted_flow(packet).filter(|_| is_unmatched).map(FlowKey::reversed);
-        answers.is_some_and(|answers| match self.spd_out.lookup(&answers) {
+        answers.is_some_and(|answers| match self.spd_out.lookup(SpdId::MAIN, &answers) {
             Lookup::Match(_, policy) => matches!(policy.action, Action::Protect(_)),
             Lookup::NeedsPorts => true,
             Lookup::NoMatch => false,

@@ -17,7 +17,7 @@ use crate::{AddSaError, DropReason, SaPath};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::{KeyError, Providers};
-use casemate_sa::{DscpSet, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
+use casemate_sa::{DscpSet, Instant, Mode, Protocol, SaParams, Selector, SpdId, Spi, Transform};
 use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 
@@ -102,6 +102,8 @@ pub(crate) struct SaIn {
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
     pub(crate) reqid: u32,
+    /// The SPD whose policies apply to its packets.
+    pub(crate) spd: SpdId,
     /// Boxed, because few SAs have one: policies restrict the traffic of negotiated SAs.
     pub(crate) selector: Option<Box<Selector>>,
     pub(crate) format: PacketFormat,
@@ -138,6 +140,7 @@ impl SaIn {
             src: params.src,
             dst: params.dst,
             reqid: params.reqid,
+            spd: SpdId::MAIN,
             selector: params.selector.map(Box::new),
             rohc: None,
         })

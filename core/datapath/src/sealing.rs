@@ -14,6 +14,7 @@ use crate::tunnel::InnerHeader;
 use crate::{DropReason, Outbound, Sealed};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
+use casemate_sa::SpdId;
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::Ipv6;
 use casemate_wire::packet::Packet;
@@ -101,6 +102,8 @@ fn location(packet: &Packet<'_>) -> Location {
 
 /// States of the packets, and the keys of those that wait for encryption.
 pub(crate) struct OutboundBatch {
+    /// The SPD whose policies apply.
+    pub(crate) spd: SpdId,
     pub(crate) records: ArrayVec<OutboundPacket, MAX_BATCH>,
     /// At most one run for each packet.
     pub(crate) runs: ArrayVec<OutboundRun, MAX_BATCH>,
@@ -141,7 +144,8 @@ impl OutboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { records: ArrayVec::new(), runs: ArrayVec::new(), traced: TracedPackets::NONE }
+        let (records, runs) = (ArrayVec::new(), ArrayVec::new());
+        Self { spd: SpdId::MAIN, records, runs, traced: TracedPackets::NONE }
     }
 
     /// Adds states for `packets` packets, at most [`MAX_BATCH`].

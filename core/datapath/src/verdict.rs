@@ -3,6 +3,7 @@
 use crate::DropReason;
 use crate::admission::SecPath;
 use crate::sad::SaId;
+use casemate_sa::SpdId;
 
 /// Verdict on an outgoing packet. The packet's buffer was changed accordingly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub enum Consumed {
 pub struct Admitted {
     /// The innermost SA that the packet came through; `None` for clear text that policy bypasses.
     pub sa: Option<SaId>,
+    /// The SPD that admitted it.
+    pub spd: SpdId,
     // Private to `admission`.
     pub(crate) proof: crate::admission::Proof,
 }

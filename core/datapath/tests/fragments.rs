@@ -6,7 +6,7 @@ use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Inbound, SecPath};
-use casemate_sa::{AddrRange, Mode, PortRange, Selector, Spi};
+use casemate_sa::{AddrRange, Mode, PortRange, Selector, SpdId, Spi};
 use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
 use casemate_wire::ip::proto;
 
@@ -51,7 +51,7 @@ fn to_port(spec: &LinkSpec, port: u16, action: Action) -> Policy {
         dst_port: PortRange::single(port),
         ..Selector::between(any, any)
     };
-    Policy { selector, action, priority: 0 }
+    Policy { spd: SpdId::MAIN, selector, action, priority: 0 }
 }
 
 /// The hosts with another policy before that of the tunnel.
@@ -128,6 +128,7 @@ fn tunnel_for_all_ports_carries_fragments() {
             &spec,
             Direction::Outbound,
             Policy {
+                spd: SpdId::MAIN,
                 selector: Selector { proto: Some(proto::TCP), ..to_port(&spec, 80, Action::Bypass).selector },
                 ..to_port(&spec, 80, Action::Bypass)
             },

@@ -4,7 +4,7 @@
 
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Unmatched};
-use casemate_sa::{AddrRange, Mode, PortRange, Selector};
+use casemate_sa::{AddrRange, Mode, PortRange, Selector, SpdId};
 use casemate_test_support::hosts::{Ends, Host, LinkSpec, PROVIDERS, Sent, packets, suites};
 use casemate_wire::icmp::IcmpError;
 use casemate_wire::ip::{IpVersion, proto};
@@ -114,7 +114,7 @@ fn policy_for_the_error_decides() {
         let mut gateway = Gateway::new(version, spec(version).policy(false), true);
         let selector =
             Selector::between(AddrRange::single(gateway.own), AddrRange::single(gateway.spec.ends.inner.0));
-        let pass = Policy { selector, action: Action::Bypass, priority: 9 };
+        let pass = Policy { spd: SpdId::MAIN, selector, action: Action::Bypass, priority: 9 };
         gateway.host.dp.add_policy(Direction::Outbound, pass).unwrap();
         let error = gateway.error(&gateway.packet(None, 53), 1_000);
         assert_eq!(gateway.host.send(&error), Sent::Bypass(error));

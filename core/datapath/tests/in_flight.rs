@@ -7,7 +7,7 @@ use casemate_datapath::{
     Datapath, Direction, DropReason, HEAD_ROOM, Inbound, MAX_BATCH, OpenBatch, Outbound, SaPath, SaStatus,
     SealBatch, TAIL_ROOM,
 };
-use casemate_sa::{Bounds, Instant, Lifetime, Mode, UdpEncap};
+use casemate_sa::{Bounds, Instant, Lifetime, Mode, SpdId, UdpEncap};
 use casemate_test_support::TestRng;
 use casemate_test_support::hosts::{Ends, Link, LinkSpec, PROVIDERS, packets, suites};
 use casemate_wire::packet::Packet;
@@ -66,7 +66,7 @@ impl OutboundBatch {
     fn begin(dp: &mut Datapath, rng: &mut TestRng, packets: &[Vec<u8>]) -> Self {
         let mut buffers = Buffers::new(packets);
         let mut sealing = SealBatch::new();
-        buffers.with_packets(|packets| dp.begin_outbound(NOW, rng, packets, &mut sealing));
+        buffers.with_packets(|packets| dp.begin_outbound(SpdId::MAIN, NOW, rng, packets, &mut sealing));
         Self(buffers, sealing)
     }
 
@@ -347,7 +347,7 @@ fn batch_is_finished_once() {
     let (mut sealing, mut verdicts) = (SealBatch::new(), [Outbound::Bypass; 3]);
     let (dp, dropped) = (&mut link.a.dp, [Outbound::Drop(DropReason::CryptoFailed); 3]);
     buffers.with_packets(|packets| {
-        dp.begin_outbound(NOW, &mut rng, packets, &mut sealing);
+        dp.begin_outbound(SpdId::MAIN, NOW, &mut rng, packets, &mut sealing);
         sealing.seal(packets);
         dp.finish_outbound(NOW, packets, &mut sealing, &mut verdicts);
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Outbound::Send(_))));
@@ -356,9 +356,9 @@ fn batch_is_finished_once() {
     });
     // An unfinished batch is discarded.
     let mut others = Buffers::new(&plain(&spec, 3));
-    buffers.with_packets(|packets| dp.begin_outbound(NOW, &mut rng, packets, &mut sealing));
+    buffers.with_packets(|packets| dp.begin_outbound(SpdId::MAIN, NOW, &mut rng, packets, &mut sealing));
     others.with_packets(|packets| {
-        dp.begin_outbound(NOW, &mut rng, packets, &mut sealing);
+        dp.begin_outbound(SpdId::MAIN, NOW, &mut rng, packets, &mut sealing);
         sealing.seal(packets);
     });
     buffers.with_packets(|packets| {

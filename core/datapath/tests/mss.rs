@@ -3,7 +3,7 @@
 
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, Role};
-use casemate_sa::{AddrRange, Mode, Selector};
+use casemate_sa::{AddrRange, Mode, Selector, SpdId};
 use casemate_test_support::hosts::{Ends, Link, LinkSpec, Received, Sent, packets, suites};
 use casemate_wire::ip::proto;
 use core::net::IpAddr;
@@ -133,7 +133,12 @@ fn clear_text_mss_is_lowered_for_hosts_only() {
 /// A policy that bypasses everything, with the lowest precedence.
 fn bypass() -> Policy {
     let any = AddrRange::prefix("0.0.0.0".parse().unwrap(), 0).unwrap();
-    Policy { selector: Selector::between(any, any), action: Action::Bypass, priority: u32::MAX }
+    Policy {
+        spd: SpdId::MAIN,
+        selector: Selector::between(any, any),
+        action: Action::Bypass,
+        priority: u32::MAX,
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_datapath::{Direction, Unmatched};
-use casemate_sa::{AddrPair, Mode, SaParams, Spi, UdpEncap};
+use casemate_sa::{AddrPair, Mode, SaParams, SpdId, Spi, UdpEncap};
 use casemate_test_support::hosts::{Host, PROVIDERS, Received, packets, suites};
 use casemate_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
 use casemate_wire::ip::proto;
@@ -67,6 +67,7 @@ fn policy(addrs: AddrPair) -> casemate_datapath::spd::Policy {
     let template =
         Template { protocol: Protocol::Esp, mode: Mode::Transport, src: None, dst: None, reqid: 0 };
     Policy {
+        spd: SpdId::MAIN,
         selector: Selector::between(AddrRange::single(addrs.src), AddrRange::single(addrs.dst)),
         action: Action::Protect(Bundle::single(template)),
         priority: 0,

@@ -7,7 +7,7 @@ use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Consumed, Direction, DropReason, Event, Inbound, SaId, Unmatched};
 use casemate_sa::{
-    AddrRange, Bounds, DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, PortRange, Selector,
+    AddrRange, Bounds, DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, PortRange, Selector, SpdId,
 };
 use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
 use casemate_wire::ip::v4::Ipv4;
@@ -528,7 +528,7 @@ fn fragments_pass_a_tunnel_after_port_policies() {
     let ike = |action| {
         let selector =
             Selector { proto: Some(17), dst_port: PortRange::single(500), ..Selector::between(any, any) };
-        Policy { selector, action, priority: 0 }
+        Policy { spd: SpdId::MAIN, selector, action, priority: 0 }
     };
     let fragments = |packet: &[u8]| {
         let mut cut = Fragments::new(packet, 1_200, 1).unwrap();

@@ -17,7 +17,7 @@ use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
 use casemate_ike::config::{ChildConfig, Connection, PacketLimits};
 use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap};
-use casemate_sa::{Instant, SaParams, Spi};
+use casemate_sa::{Instant, SaParams, SpdPair, Spi};
 use casemate_wire::invariant::OrBroken;
 use group::{ChildGroup, HAS_GROUP, first_addr, peer_key};
 use lingering::{InboundSa, Lingering};
@@ -182,6 +182,9 @@ impl Children {
         let with_reqid = |sa: &SaParams| SaParams { reqid, ..sa.clone() };
         let (inbound, outbound) = (with_reqid(&up.inbound), with_reqid(&up.outbound));
         let id = sas.datapath.add_sa(&inbound, Direction::Inbound, context.providers, context.now)?;
+        if up.child.spds != SpdPair::MAIN {
+            sas.datapath.set_sa_spd(id, up.child.spds.inbound);
+        }
         let spi_in = inbound.spi;
         let out = if up.active {
             match sas.add_outbound(&outbound, id, up.connection.packet_limits, context) {

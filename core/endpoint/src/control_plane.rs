@@ -5,7 +5,7 @@
 
 use casemate_datapath::spd::{Action, InsertError, Policy};
 use casemate_datapath::{Datapath, Direction};
-use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_sa::{AddrRange, PortRange, Selector, SpdId};
 use casemate_wire::ip::proto;
 
 /// Priority of these policies, before all others by default.
@@ -65,7 +65,7 @@ impl BypassRule {
             _ => (self.src_port, self.dst_port),
         };
         let selector = Selector { src: any, dst: any, proto: Some(self.proto), src_port, dst_port };
-        Policy { selector, action: Action::Bypass, priority: RANK }
+        Policy { spd: SpdId::MAIN, selector, action: Action::Bypass, priority: RANK }
     }
 }
 

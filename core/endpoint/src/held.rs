@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::ip::destination;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -31,12 +31,18 @@ pub struct HeldPackets {
 /// A packet that waits.
 #[derive(Debug)]
 pub struct HeldPacket {
+    spd: SpdId,
     bytes: Box<[u8]>,
     destination: Option<IpAddr>,
     until: Instant,
 }
 
 impl HeldPacket {
+    /// The SPD whose policies apply to it.
+    pub const fn spd(&self) -> SpdId {
+        self.spd
+    }
+
     /// The packet as it was submitted to the data path.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -50,14 +56,14 @@ impl HeldPackets {
     }
 
     /// Adds a copy of a packet. Returns whether there is room; the caller drops the packet otherwise.
-    pub fn hold(&mut self, packet: &[u8], now: Instant) -> bool {
+    pub fn hold(&mut self, spd: SpdId, packet: &[u8], now: Instant) -> bool {
         let destination = destination(packet);
         let to_same = self.packets.iter().filter(|held| held.destination == destination).count();
         let has_room = self.packets.len() < MAX_PACKETS
             && to_same < MAX_PER_DESTINATION
             && self.bytes.saturating_add(packet.len()) <= MAX_BYTES;
         if has_room {
-            self.push(HeldPacket { bytes: packet.into(), destination, until: now.after(MAX_WAIT) });
+            self.push(HeldPacket { spd, bytes: packet.into(), destination, until: now.after(MAX_WAIT) });
         }
         has_room
     }
@@ -102,7 +108,11 @@ mod tests {
     fn packets_keep_their_order_and_expire() {
         let mut held = HeldPackets::default();
         for mark in 0..3 {
-            assert!(held.hold(&packet(1, 40, mark), NOW.after(Duration::from_secs(mark.into()))));
+            assert!(held.hold(
+                SpdId::MAIN,
+                &packet(1, 40, mark),
+                NOW.after(Duration::from_secs(mark.into()))
+            ));
         }
         let mut taken = held.take_all();
         assert!(held.is_empty() && held.take_expired(Instant::from_secs(1_000)).is_none());
@@ -120,12 +130,12 @@ mod tests {
     #[test]
     fn one_destination_leaves_room_for_others_and_memory_is_bounded() {
         let mut held = HeldPackets::default();
-        let kept = (0..100).filter(|_| held.hold(&packet(1, 40, 0), NOW)).count();
+        let kept = (0..100).filter(|_| held.hold(SpdId::MAIN, &packet(1, 40, 0), NOW)).count();
         assert_eq!(kept, MAX_PER_DESTINATION);
-        let kept = (2..=255).filter(|last| held.hold(&packet(*last, 40, 0), NOW)).count();
+        let kept = (2..=255).filter(|last| held.hold(SpdId::MAIN, &packet(*last, 40, 0), NOW)).count();
         assert_eq!(kept, MAX_PACKETS - MAX_PER_DESTINATION);
         let mut held = HeldPackets::default();
-        let kept = (0..200).filter(|last| held.hold(&packet(*last, 9_000, 0), NOW)).count();
+        let kept = (0..200).filter(|last| held.hold(SpdId::MAIN, &packet(*last, 9_000, 0), NOW)).count();
         assert_eq!(kept, MAX_BYTES / 9_000);
     }
 }

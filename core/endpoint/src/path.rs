@@ -11,11 +11,15 @@
 //! calls [`OutboundPath::protect`] for each packet. Memory is allocated at the start, as [`Limits`]
 //! specifies.
 
+mod opened;
+
+pub use opened::{OpenedDatagram, OpenedFragments};
+
 use casemate_crypto::Rng;
 use casemate_datapath::fragment::{self, CannotFragment, Fragments};
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
-use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, SaId, Sealed, SecPath, pmtu};
-use casemate_sa::{Instant, Limits};
+use casemate_datapath::{Datapath, DropReason, Outbound, SaId, Sealed, pmtu};
+use casemate_sa::{Instant, Limits, SpdId};
 use casemate_wire::ip::{self, IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use core::time::Duration;
@@ -152,20 +156,21 @@ impl OutboundPath {
         packet: &mut Packet<'_>,
         access: &mut impl DatapathAccess,
     ) -> OutboundAction {
-        protect(&mut self.idents, now, packet, access)
+        protect(&mut self.idents, now, SpdId::MAIN, packet, access)
     }
 
-    /// Adds a fragment with the verdict [`Outbound::Reassemble`]. If its datagram is complete, protects and
-    /// returns it.
+    /// Adds a fragment with the verdict [`Outbound::Reassemble`] of this SPD. If its datagram is complete,
+    /// protects and returns it.
     pub fn reassemble(
         &mut self,
         now: Instant,
+        spd: SpdId,
         fragment: &[u8],
         access: &mut impl DatapathAccess,
     ) -> Option<(Packet<'_>, OutboundAction)> {
-        let reassembled = push(self.fragments.as_mut(), now, fragment, Sender::Known, access);
+        let reassembled = push(self.fragments.as_mut(), now, fragment, Sender::Protected(spd), access);
         let mut whole = reassembled.whole()?;
-        let action = match protect(&mut self.idents, now, &mut whole, access) {
+        let action = match protect(&mut self.idents, now, spd, &mut whole, access) {
             OutboundAction::Send { sa: None, plan } => in_clear(&mut self.idents, &mut whole, plan),
             action => action,
         };
@@ -188,12 +193,13 @@ impl OutboundPath {
 fn protect(
     idents: &mut Idents,
     now: Instant,
+    spd: SpdId,
     packet: &mut Packet<'_>,
     access: &mut impl DatapathAccess,
 ) -> OutboundAction {
     idents.number(packet.data_mut());
     let (verdict, link_mtu) = access.with_datapath(|datapath, rng| {
-        (datapath.outbound_reassembled(now, rng, packet), datapath.link_mtu())
+        (datapath.outbound_reassembled(spd, now, rng, packet), datapath.link_mtu())
     });
     let mut plan = |mtu: usize| FragmentPlan { mtu, ident: idents.next() };
     match verdict {
@@ -264,85 +270,6 @@ impl InboundFragments {
             self.table.iter_mut().for_each(|table| expire(table, now, access));
         }
     }
-}
-
-/// Fragments that SAs delivered: the source fragmented the datagram before its protection.
-#[derive(Debug)]
-pub struct OpenedFragments {
-    table: Reassembler,
-    idents: Idents,
-    expired: Instant,
-}
-
-impl OpenedFragments {
-    /// Allocates `limits.reassemblies` buffers of `limits.reassembly_bytes`. `ident` is the first
-    /// identification and should be random.
-    pub fn new(limits: &Limits, ident: u32) -> Self {
-        let table = Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
-        Self { table, idents: Idents(ident), expired: Instant::ZERO }
-    }
-
-    /// Adds a fragment that these SAs delivered with the verdict [`Inbound::ReassembleOpened`] (RFC 4301
-    /// section 7.4). If its datagram is complete and policy admits it, returns it with the plan for a
-    /// gateway: routers do not fragment IPv6 packets (RFC 8200 section 5), so the gateway must restore
-    /// fragments. A datagram for the host itself stays whole.
-    pub fn push(
-        &mut self,
-        now: Instant,
-        via: SecPath,
-        fragment: &[u8],
-        access: &mut impl DatapathAccess,
-    ) -> Reassembled<(Packet<'_>, Option<FragmentPlan>)> {
-        let mut whole = match push(Some(&mut self.table), now, fragment, Sender::Opened(via), access) {
-            Reassembled::Whole(whole) => whole,
-            Reassembled::Held => return Reassembled::Held,
-            Reassembled::Dropped => return Reassembled::Dropped,
-        };
-        let verdict = access.with_datapath(|datapath, _| datapath.admit_reassembled(now, via, &mut whole));
-        let Inbound::Deliver(_) = verdict else { return Reassembled::Dropped };
-        let is_v6 = ip::version(whole.data()) == Ok(IpVersion::V6);
-        let plan = if is_for_host(whole.data(), access) {
-            None
-        } else if is_v6 {
-            Some(FragmentPlan { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
-        } else {
-            fragment::clear_df(whole.data_mut());
-            None
-        };
-        Reassembled::Whole((whole, plan))
-    }
-
-    /// How a gateway fragments a packet that SAs delivered whole; `None` if the packet stays whole.
-    ///
-    /// Only IPv6 packets for other hosts that are longer than `max_link_mtu` ([`Datapath::max_link_mtu`]) are
-    /// fragmented. Another gateway reassembled such a packet because its policies have ports, and no router
-    /// would forward it to a link with the usual MTU.
-    #[inline]
-    pub fn plan_fragments(
-        &mut self,
-        packet: &[u8],
-        max_link_mtu: usize,
-        access: &mut impl DatapathAccess,
-    ) -> Option<FragmentPlan> {
-        if packet.len() <= max_link_mtu.max(pmtu::V6_MIN_MTU) { None } else { self.plan_v6(packet, access) }
-    }
-
-    #[cold]
-    fn plan_v6(&mut self, packet: &[u8], access: &mut impl DatapathAccess) -> Option<FragmentPlan> {
-        let needs_fragments = ip::version(packet) == Ok(IpVersion::V6) && !is_for_host(packet, access);
-        needs_fragments.then(|| FragmentPlan { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
-    }
-
-    /// Drops incomplete datagrams after their time limit. Checks at most once a second.
-    pub fn expire(&mut self, now: Instant, access: &mut impl DatapathAccess) {
-        if is_expiry_due(&mut self.expired, now) {
-            expire(&mut self.table, now, access);
-        }
-    }
-}
-
-fn is_for_host(packet: &[u8], access: &mut impl DatapathAccess) -> bool {
-    ip::destination(packet).is_some_and(|dst| access.with_datapath(|datapath, _| datapath.is_local_addr(dst)))
 }
 
 /// Adds a fragment. Counts drops.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, InsertError, Policy, PolicyId, Template};
 use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{TrafficSelector, packet_selector};
-use casemate_sa::{AddrRange, Selector};
+use casemate_sa::{AddrRange, Selector, SpdPair};
 use core::net::IpAddr;
 
 /// Write access to the SPD. Sends a notice for each change.
@@ -84,9 +84,11 @@ impl<'a> DirectionActions<'a> {
 }
 
 impl PolicySet {
-    /// Adds policies for all pairs of `local` and `remote`. If one policy is rejected, none is added.
+    /// Adds policies for all pairs of `local` and `remote` to `pair`. If one policy is rejected, none is
+    /// added.
     pub(crate) fn add(
         spds: &mut SpdWriter<'_>,
+        pair: SpdPair,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         actions: DirectionActions<'_>,
@@ -97,10 +99,11 @@ impl PolicySet {
         for (local, remote) in pairs {
             let both = packet_selector(local, remote).zip(packet_selector(remote, local));
             let Some((out, inn)) = both else { continue };
-            for (direction, selector, action) in
-                [(Direction::Outbound, out, actions.outbound), (Direction::Inbound, inn, actions.inbound)]
-            {
-                let policy = Policy { selector, action: action.clone(), priority: rank(&selector) };
+            for (direction, spd, selector, action) in [
+                (Direction::Outbound, pair.outbound, out, actions.outbound),
+                (Direction::Inbound, pair.inbound, inn, actions.inbound),
+            ] {
+                let policy = Policy { spd, selector, action: action.clone(), priority: rank(&selector) };
                 match spds.add(direction, policy) {
                     Ok(id) => set.0.push((direction, id)),
                     Err(error) => {

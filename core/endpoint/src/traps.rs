@@ -12,7 +12,7 @@ use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
 use casemate_ike::{PacketSelectors, Routes, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
-use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
+use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol, SpdPair};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
@@ -147,7 +147,7 @@ impl Traps {
         let priority_of = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
         let (local, remote) = (fill(&shunt.local_ts), fill(&shunt.remote_ts));
         let actions = DirectionActions::both(&action);
-        self.shunts.push(PolicySet::add(spds, &local, &remote, actions, priority_of)?);
+        self.shunts.push(PolicySet::add(spds, SpdPair::MAIN, &local, &remote, actions, priority_of)?);
         Ok(())
     }
 
@@ -367,7 +367,8 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
     let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
     let action = protect(template, false);
     let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-    let set = PolicySet::add(spds, local, remote, DirectionActions::both(&action), priority_of)?;
+    let actions = DirectionActions::both(&action);
+    let set = PolicySet::add(spds, child.spds, local, remote, actions, priority_of)?;
     if set.is_empty() && !spec.waits_for_addrs() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 

@@ -8,7 +8,7 @@ use casemate::path::{
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Inbound, Role, Unmatched};
-use casemate_sa::{AddrRange, Limits, Mode, PortRange, SaParams, Selector, Spi};
+use casemate_sa::{AddrRange, Limits, Mode, PortRange, SaParams, Selector, SpdId, Spi};
 use casemate_test_support::TestRng;
 use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, packets, suites};
 use casemate_wire::ip::{Ipv4, proto};
@@ -30,7 +30,7 @@ fn behind(spec: &LinkSpec, direction: Direction, action: Action) -> Link {
     let any = if spec.ends.inner.0.is_ipv4() { AddrRange::ANY_V4 } else { AddrRange::ANY_V6 };
     let dst_port = PortRange::single(500);
     let selector = Selector { proto: Some(proto::UDP), dst_port, ..Selector::between(any, any) };
-    host.dp.add_policy(direction, Policy { selector, action, priority: 0 }).unwrap();
+    host.dp.add_policy(direction, Policy { spd: SpdId::MAIN, selector, action, priority: 0 }).unwrap();
     host.dp.add_policy(direction, Policy { priority: 9, ..policy }).unwrap();
     link
 }
@@ -71,9 +71,11 @@ fn fragmented_datagrams_pass_a_tunnel_after_port_policies() {
             }
             let (now, last) = (link.a.now, parts.pop().unwrap());
             for part in &parts {
-                assert!(out.reassemble(now, part, &mut unlocked(&mut link.a, &mut rng)).is_none());
+                assert!(
+                    out.reassemble(now, SpdId::MAIN, part, &mut unlocked(&mut link.a, &mut rng)).is_none()
+                );
             }
-            let joined = out.reassemble(now, &last, &mut unlocked(&mut link.a, &mut rng));
+            let joined = out.reassemble(now, SpdId::MAIN, &last, &mut unlocked(&mut link.a, &mut rng));
             let Some((whole, OutboundAction::Send { sa, plan: Some(cut) })) = joined else {
                 panic!("{joined:?}")
             };
@@ -139,8 +141,8 @@ fn clear_text_datagrams_may_be_fragmented_for_their_link() {
             ip.fill_checksum();
         }
         let now = link.a.now;
-        assert!(out.reassemble(now, &parts[0], &mut unlocked(&mut link.a, &mut rng)).is_none());
-        let joined = out.reassemble(now, &parts[1], &mut unlocked(&mut link.a, &mut rng));
+        assert!(out.reassemble(now, SpdId::MAIN, &parts[0], &mut unlocked(&mut link.a, &mut rng)).is_none());
+        let joined = out.reassemble(now, SpdId::MAIN, &parts[1], &mut unlocked(&mut link.a, &mut rng));
         let Some((whole, OutboundAction::Send { sa: None, plan: cut })) = joined else {
             panic!("{joined:?}")
         };

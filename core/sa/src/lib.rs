@@ -11,6 +11,7 @@ extern crate alloc;
 mod addr;
 mod params;
 mod selector;
+mod spd;
 pub mod table;
 mod time;
 
@@ -20,6 +21,7 @@ pub use params::{
     UdpEncap,
 };
 pub use selector::{DscpSet, PortRange, Selector};
+pub use spd::{SpdId, SpdPair};
 pub use time::{Bounds, Instant, Lifetime, RateLimiter};
 
 /// Maximum sizes of tables. A full table rejects new entries.

@@ -17,6 +17,7 @@ use crate::worker_pool::{Packets, Pipeline, TURN, WorkerPool};
 use casemate_datapath::{Datapath, Direction, DropReason, Inbound, OpenBatch, Outbound, SealBatch};
 use casemate_measure::harness::Workload;
 use casemate_measure::tunnel::NOW;
+use casemate_sa::SpdId;
 use casemate_test_support::TestRng;
 use casemate_testbed::sys;
 use casemate_wire::packet::Packet;
@@ -110,7 +111,7 @@ impl Pipeline for OutboundPipeline {
     }
 
     fn begin(&mut self, packets: &mut [Packet<'_>], sealing: &mut SealBatch) {
-        self.near.begin_outbound(NOW, &mut self.rng, packets, sealing);
+        self.near.begin_outbound(SpdId::MAIN, NOW, &mut self.rng, packets, sealing);
     }
 
     fn process(sealing: &mut SealBatch, packets: &mut [Packet<'_>]) {

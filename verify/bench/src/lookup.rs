@@ -8,7 +8,7 @@ use casemate_datapath::spd::{Action, Lookup, Policy, PolicyTable};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
 use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{self, GATEWAYS, NOW, buffer_stride};
-use casemate_sa::{AddrRange, Selector, Spi};
+use casemate_sa::{AddrRange, Selector, SpdId, Spi};
 use casemate_test_support::TestRng;
 use casemate_wire::flow::{FlowKey, FlowPorts};
 use casemate_wire::packet::Packet;
@@ -77,10 +77,10 @@ impl Workload for Policies {
         let flows: Vec<FlowKey> = (0..POOL).map(|_| flow(self.rng.below(self.size))).collect();
         let elapsed = time(|| {
             for flow in &flows {
-                black_box(self.table.lookup(flow));
+                black_box(self.table.lookup(SpdId::MAIN, flow));
             }
         });
-        assert!(flows.iter().all(|flow| matches!(self.table.lookup(flow), Lookup::Match(..))));
+        assert!(flows.iter().all(|flow| matches!(self.table.lookup(SpdId::MAIN, flow), Lookup::Match(..))));
         (elapsed, POOL as u32)
     }
 }

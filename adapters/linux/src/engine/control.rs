@@ -11,7 +11,7 @@ use casemate::{Endpoint, Notice};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction, SaStatus};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
-use casemate_sa::{Instant, Protocol, Selector};
+use casemate_sa::{Instant, Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::ErrorKind;
@@ -355,7 +355,8 @@ impl DiscardPolicies {
     fn set(&mut self, selectors: &HashSet<Selector>, datapath: &mut Datapath) -> Result<(), InsertError> {
         for &selector in selectors {
             if let Entry::Vacant(entry) = self.0.entry(selector) {
-                let policy = Policy { selector, action: Action::Discard, priority: u32::MAX };
+                let policy =
+                    Policy { spd: SpdId::MAIN, selector, action: Action::Discard, priority: u32::MAX };
                 entry.insert(datapath.add_policy(Direction::Outbound, policy)?);
             }
         }
@@ -384,7 +385,7 @@ mod tests {
     #[test]
     fn notices_about_sas_wait_in_bounded_memory_and_others_do_not_wait() {
         let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
-        let policy = Policy { selector: any, action: Action::Discard, priority: 0 };
+        let policy = Policy { spd: SpdId::MAIN, selector: any, action: Action::Discard, priority: 0 };
         let id = PolicyTable::new(1, 1).insert(policy).unwrap();
         let (host, ports) = (Ipv4Addr::LOCALHOST, FlowPorts::new(0, 0));
         let [policy, datapath] = [

@@ -1,6 +1,8 @@
 //! The endpoint with everything that its calls need, and access to it while the engine runs.
 
 use super::shared::Shared;
+use super::tunnels::{PreparedTunnels, TunnelSpec};
+use crate::Error;
 use crate::dns::DnsState;
 use crate::ike::MarkedRoutes;
 use crate::link_sender::LinkSending;
@@ -12,7 +14,9 @@ use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::Datapath;
 use casemate_datapath::trace::{TraceFilter, TraceIsRunning, TraceRecord, TraceSummary};
 use casemate_ike::Credentials;
+use casemate_sa::SpdId;
 use casemate_sched::{Counters, PerClass};
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,6 +28,21 @@ impl EndpointHandle<'_> {
     /// socket or a process while holding it.
     pub fn lock(&self) -> MutexGuard<'_, EndpointContext> {
         self.0.lock_endpoint()
+    }
+
+    /// Makes the interfaces of route-based tunnels of a new configuration. Nothing changes until
+    /// [`use_tunnels`](Self::use_tunnels). Must not be called while the endpoint is locked.
+    pub fn prepare_tunnels(&self, specs: &[TunnelSpec]) -> Result<PreparedTunnels, Error> {
+        self.0.tunnels.prepare(specs)
+    }
+
+    /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is
+    /// locked.
+    pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
+        let names = prepared.names();
+        self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)?;
+        self.lock().tunnel_names = names;
+        Ok(())
     }
 
     /// Starts a trace of packets. The engine adds how each packet is sent
@@ -65,6 +84,8 @@ pub struct EndpointContext {
     pub(super) link_sending: LinkSending,
     /// Copied at the same time.
     pub(super) name_servers: DnsState,
+    /// Interfaces of route-based tunnels.
+    tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -88,6 +109,7 @@ impl EndpointContext {
             guard_state: GuardState { stands: true, restored: 0 },
             link_sending: LinkSending::Off("the engine does not run yet".into()),
             name_servers: DnsState::default(),
+            tunnel_names: BTreeMap::new(),
             providers,
             credentials,
         }
@@ -122,6 +144,11 @@ impl EndpointContext {
     /// What this host does with name servers of tunnels.
     pub const fn name_servers(&self) -> &DnsState {
         &self.name_servers
+    }
+
+    /// Names of the interfaces of route-based tunnels.
+    pub const fn tunnel_names(&self) -> &BTreeMap<SpdId, String> {
+        &self.tunnel_names
     }
 
     /// Current time of the engine's clock.

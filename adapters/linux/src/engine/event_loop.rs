@@ -23,7 +23,7 @@ use arrayvec::ArrayVec;
 use casemate::Endpoint;
 use casemate_datapath::{Datapath, Outbound};
 use casemate_ike::Transmit;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -84,7 +84,7 @@ impl EventLoop {
                 let queue_counters = shared.lock_rx().source.counters();
                 let mut context = shared.lock_endpoint();
                 context.queue_counters = queue_counters;
-                context.rejected_gro_writes = shared.tun.rejected_gro_writes();
+                context.rejected_gro_writes = shared.rejected_gro_writes();
                 context.guard_state = self.system.guard_monitor().state();
                 context.link_sending = self.host_rules.state().clone();
                 context.name_servers = self.system.name_servers();
@@ -148,7 +148,7 @@ impl EventLoop {
             let mut context = shared.lock_endpoint();
             let now = batch.now;
             let Some(DummyPacket { sa, len }) = dummies.next(now, &mut context.rng) else { return };
-            send_own_packet(batch, len, context, shared, |datapath, rng, packet| {
+            send_own_packet(batch, SpdId::MAIN, len, context, shared, |datapath, rng, packet| {
                 Some(datapath.outbound_dummy(sa, now, rng, packet))
             });
         }
@@ -163,9 +163,15 @@ impl EventLoop {
                 return;
             }
             let now = self.batch.now;
-            send_own_packet(&mut self.batch, MAX_FEEDBACK_LEN, context, shared, |datapath, rng, packet| {
-                datapath.next_rohc_feedback(now, rng, packet)
-            });
+            let batch = &mut self.batch;
+            send_own_packet(
+                batch,
+                SpdId::MAIN,
+                MAX_FEEDBACK_LEN,
+                context,
+                shared,
+                |datapath, rng, packet| datapath.next_rohc_feedback(now, rng, packet),
+            );
         }
     }
 
@@ -211,9 +217,11 @@ impl EventLoop {
 /// Room for the feedback of several packets.
 const MAX_FEEDBACK_LEN: usize = 128;
 
-/// Sends a packet of at most `len` bytes that the data path makes, behind those that were begun before.
+/// Sends a packet of at most `len` bytes that the data path makes by the policies of an SPD, behind those
+/// that were begun before.
 pub(super) fn send_own_packet(
     batch: &mut Batch,
+    spd: SpdId,
     len: usize,
     mut context: MutexGuard<'_, EndpointContext>,
     shared: &Shared,
@@ -227,7 +235,7 @@ pub(super) fn send_own_packet(
         let Some(verdict) = make(endpoint.datapath_mut(), rng, packet) else { return };
         let sequence = shared.outbound.sequence();
         drop(context);
-        let send = |stage: &mut OutboundStage| stage.apply_verdicts(packets, &[verdict], shared, *now);
+        let send = |stage: &mut OutboundStage| stage.apply_verdicts(spd, packets, &[verdict], shared, *now);
         shared.outbound.run_in_order(sequence, send, |stage, batch| stage.finish(batch, shared));
     });
 }

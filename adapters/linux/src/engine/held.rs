@@ -8,15 +8,15 @@ use super::shared::Shared;
 use casemate::{HeldPackets, Notice};
 use casemate_datapath::{DropReason, Outbound};
 use casemate_ike::Event;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use std::slice;
 use std::sync::{MutexGuard, PoisonError};
 
 impl Shared {
     /// Keeps a packet until its SA exists. Drops it if there is no room.
     #[cold]
-    pub(super) fn hold(&self, packet: &[u8], now: Instant) {
-        let is_held = self.lock_held().hold(packet, now);
+    pub(super) fn hold(&self, spd: SpdId, packet: &[u8], now: Instant) {
+        let is_held = self.lock_held().hold(spd, packet, now);
         if !is_held {
             self.record_drop(now, DropReason::NoOutboundSa, packet);
         }
@@ -52,11 +52,11 @@ impl EventLoop {
         let now = self.batch.now;
         for packet in held {
             let mut still_waits = false;
-            let len = packet.bytes().len();
-            send_own_packet(&mut self.batch, len, shared.lock_endpoint(), shared, |datapath, rng, buffer| {
+            let (spd, len, context) = (packet.spd(), packet.bytes().len(), shared.lock_endpoint());
+            send_own_packet(&mut self.batch, spd, len, context, shared, |datapath, rng, buffer| {
                 buffer.data_mut().iter_mut().zip(packet.bytes()).for_each(|(to, from)| *to = *from);
                 let mut verdict = Outbound::Hold;
-                datapath.outbound(now, rng, slice::from_mut(buffer), slice::from_mut(&mut verdict));
+                datapath.outbound_in(spd, now, rng, slice::from_mut(buffer), slice::from_mut(&mut verdict));
                 still_waits = verdict == Outbound::Hold;
                 (!still_waits).then_some(verdict)
             });

@@ -6,11 +6,12 @@ use super::reorder::Sequence;
 use super::shared::{Batch, Shared};
 use crate::BATCH;
 use crate::ike::ike_datagram;
+use crate::offload::PacketList;
 use crate::packet_socket::PacketKind;
 use arrayvec::ArrayVec;
-use casemate::path::{FragmentPlan, InboundFragments, OpenedFragments};
-use casemate_datapath::{DropReason, Inbound, MAX_BATCH, SecPath};
-use casemate_sa::Instant;
+use casemate::path::{FragmentPlan, InboundFragments, OpenedDatagram, OpenedFragments};
+use casemate_datapath::{Admitted, DropReason, Inbound, MAX_BATCH, SecPath};
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use std::slice;
@@ -77,27 +78,27 @@ impl InboundStage {
         shared: &Shared,
         now: Instant,
     ) {
-        let mut queue = ArrayVec::<_, BATCH>::new();
+        let mut queue = DeliveryQueue::default();
         for (packet, verdict) in packets.iter().zip(verdicts) {
             let packet = packet.data();
             match verdict {
                 // A packet in clear, without an SA, has reached the host through the kernel.
                 Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
-                Inbound::Deliver(_) => {
+                Inbound::Deliver(Admitted { spd, .. }) => {
                     let plan = self.opened.plan_fragments(packet, max_link_mtu, &mut DatapathLock(shared));
                     let Some(plan) = plan else {
-                        queue.push(packet);
+                        queue.push(spd, packet, shared, now);
                         continue;
                     };
-                    flush(&mut queue, shared, now);
-                    deliver_fragmented(packet, plan, shared, now);
+                    queue.flush(shared, now);
+                    deliver_fragmented(spd, packet, plan, shared, now);
                 }
                 Inbound::Reassemble => {
-                    flush(&mut queue, shared, now);
+                    queue.flush(shared, now);
                     self.reassemble(packet, shared, now);
                 }
                 Inbound::ReassembleOpened(path) => {
-                    flush(&mut queue, shared, now);
+                    queue.flush(shared, now);
                     reassemble_opened(&mut self.opened, path, packet, shared, now);
                 }
                 Inbound::Ike(offset) => pass_to_ike(packet, offset.into(), shared, now),
@@ -105,7 +106,7 @@ impl InboundStage {
                 Inbound::Drop(_) | Inbound::Consumed(_) => {}
             }
         }
-        flush(&mut queue, shared, now);
+        queue.flush(shared, now);
     }
 
     /// Adds a fragment from the network to its packet. If the packet is complete, opens and delivers it.
@@ -140,13 +141,31 @@ impl InboundStage {
     }
 }
 
-/// Delivers the queued packets, before any packet that arrived after them.
-#[inline]
-fn flush(queue: &mut ArrayVec<&[u8], BATCH>, shared: &Shared, now: Instant) {
-    if !queue.is_empty() {
-        let lost = |packet: &[u8]| shared.record_drop(now, DropReason::SendFailed, packet);
-        shared.tun.deliver_batch(queue, lost);
-        queue.clear();
+/// Packets to deliver by the interface of one SPD.
+#[derive(Default)]
+struct DeliveryQueue<'p> {
+    spd: SpdId,
+    packets: PacketList<'p>,
+}
+
+impl<'p> DeliveryQueue<'p> {
+    /// Adds a packet. Packets for another interface are delivered before it.
+    #[inline]
+    fn push(&mut self, spd: SpdId, packet: &'p [u8], shared: &Shared, now: Instant) {
+        if spd != self.spd {
+            self.flush(shared, now);
+            self.spd = spd;
+        }
+        self.packets.push(packet);
+    }
+
+    /// Delivers the queued packets, before any packet that arrived after them.
+    #[inline]
+    fn flush(&mut self, shared: &Shared, now: Instant) {
+        if !self.packets.is_empty() {
+            shared.deliver_batch(self.spd, &self.packets, now);
+            self.packets.clear();
+        }
     }
 }
 
@@ -173,28 +192,23 @@ fn reassemble_opened(
     now: Instant,
 ) {
     let pushed = opened.push(now, path, fragment, &mut DatapathLock(shared));
-    let Some((datagram, plan)) = pushed.whole() else { return };
+    let Some(OpenedDatagram { packet, spd, plan }) = pushed.whole() else { return };
     match plan {
-        Some(plan) => deliver_fragmented(datagram.data(), plan, shared, now),
-        None => deliver(datagram.data(), shared, now),
+        Some(plan) => deliver_fragmented(spd, packet.data(), plan, shared, now),
+        None => shared.deliver(spd, packet.data(), now),
     }
 }
 
 /// Delivers a packet in fragments.
 #[cold]
-fn deliver_fragmented(packet: &[u8], plan: FragmentPlan, shared: &Shared, now: Instant) {
+fn deliver_fragmented(spd: SpdId, packet: &[u8], plan: FragmentPlan, shared: &Shared, now: Instant) {
     // A packet that cannot be fragmented is a fragment already. If it is too long for its link, the kernel
     // sends its source an ICMP error.
-    let Ok(mut fragments) = plan.fragments(packet) else { return deliver(packet, shared, now) };
+    let Ok(mut fragments) = plan.fragments(packet) else { return shared.deliver(spd, packet, now) };
     let mut fragment = vec![0; plan.mtu];
     while let Some(len) = fragments.next(&mut fragment) {
-        deliver(fragment.get(..len).or_broken_default("a fragment is inside its buffer"), shared, now);
-    }
-}
-
-fn deliver(packet: &[u8], shared: &Shared, now: Instant) {
-    if shared.tun.deliver(packet).is_err() {
-        shared.record_drop(now, DropReason::SendFailed, packet);
+        let fragment = fragment.get(..len).or_broken_default("a fragment is inside its buffer");
+        shared.deliver(spd, fragment, now);
     }
 }
 
@@ -208,9 +222,9 @@ fn deliver_reassembled(
     match verdict {
         // A packet in clear has reached the host through the kernel.
         Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
-        Inbound::Deliver(_) => match plan {
-            Some(plan) => deliver_fragmented(packet.data(), plan, shared, now),
-            None => deliver(packet.data(), shared, now),
+        Inbound::Deliver(Admitted { spd, .. }) => match plan {
+            Some(plan) => deliver_fragmented(spd, packet.data(), plan, shared, now),
+            None => shared.deliver(spd, packet.data(), now),
         },
         // IKE comes only from UDP ports, whose datagrams the kernel has reassembled.
         Inbound::Ike(_) => shared.record_drop(now, DropReason::NoSa, packet.data()),

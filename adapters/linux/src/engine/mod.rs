@@ -42,12 +42,14 @@ pub(crate) mod tests;
 mod timed_packets;
 mod transmitter;
 mod tun_queue;
+mod tunnels;
 mod workers;
 
 pub use endpoint_context::{EndpointContext, EndpointHandle};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
+pub use tunnels::{MAX_TUNNELS, PreparedTunnels, TunnelSpec};
 
 use crate::Error;
 use crate::dns::DnsState;
@@ -198,6 +200,11 @@ impl Engine {
     /// The endpoint, for calls before [`run`](Self::run).
     pub fn endpoint_context(&mut self) -> &mut EndpointContext {
         self.shared.endpoint_mut()
+    }
+
+    /// Access to the endpoint and to the interfaces of tunnels, for calls before [`run`](Self::run).
+    pub const fn handle(&self) -> EndpointHandle<'_> {
+        EndpointHandle(&self.shared)
     }
 
     /// Sets up routes and packet filter for the policies that the endpoint has now. Until this call, or

@@ -10,7 +10,7 @@ use crate::link_sender::Outgoing;
 use arrayvec::ArrayVec;
 use casemate::path::OutboundPath;
 use casemate_datapath::{DropReason, MAX_BATCH, Outbound, Sealed};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
 use std::iter::repeat_n;
@@ -24,13 +24,13 @@ pub(super) fn begin<'s>(
     batch: &mut Batch,
     release_rx: impl FnOnce(),
 ) -> Sequence<'s, OutboundStage, Box<Batch>> {
-    let Batch { buffers, now, sealing, .. } = batch;
+    let Batch { buffers, now, spd, sealing, .. } = batch;
     buffers.with_packets(|packets| {
         shared.idents.prepare(packets);
         let mut context = shared.lock_endpoint();
         let EndpointContext { endpoint, rng, .. } = &mut *context;
         for (packets, sealing) in packets.chunks_mut(MAX_BATCH).zip(&mut *sealing) {
-            endpoint.datapath_mut().begin_outbound(*now, rng, packets, sealing);
+            endpoint.datapath_mut().begin_outbound(*spd, *now, rng, packets, sealing);
         }
         let sequence = shared.outbound.sequence();
         drop(context);
@@ -53,7 +53,7 @@ impl OutboundStage {
 
     /// Obtains the verdicts on the packets of a batch that [`begin`] has sealed, and sends the packets.
     pub(super) fn finish(&mut self, batch: &mut Batch, shared: &Shared) {
-        let Batch { buffers, now, sealing, .. } = batch;
+        let Batch { buffers, now, spd, sealing, .. } = batch;
         buffers.with_packets(|packets| {
             // No more verdicts than packets: with a cold cache, writing memory costs more than computing.
             let mut verdicts = ArrayVec::<_, BATCH>::new();
@@ -65,13 +65,14 @@ impl OutboundStage {
                 datapath.finish_outbound(*now, packets, sealing, verdicts);
             }
             drop(context);
-            self.apply_verdicts(packets, &verdicts, shared, *now);
+            self.apply_verdicts(*spd, packets, &verdicts, shared, *now);
         });
     }
 
-    /// Applies the verdicts on a batch.
+    /// Applies the verdicts of an SPD on a batch.
     pub(super) fn apply_verdicts(
         &mut self,
+        spd: SpdId,
         packets: &mut [Packet<'_>],
         verdicts: &[Outbound],
         shared: &Shared,
@@ -96,14 +97,14 @@ impl OutboundStage {
                 Outbound::Reassemble => {
                     transmitter.flush(&mut queue, shared, now);
                     if let Some((mut datagram, action)) =
-                        path.reassemble(now, packet.data(), &mut DatapathLock(shared))
+                        path.reassemble(now, spd, packet.data(), &mut DatapathLock(shared))
                     {
-                        transmitter.send_reassembled(&mut datagram, action, shared, now);
+                        transmitter.send_reassembled(spd, &mut datagram, action, shared, now);
                     }
                 }
                 other => {
                     transmitter.flush(&mut queue, shared, now);
-                    transmitter.apply_verdict(packet, other, shared, now);
+                    transmitter.apply_verdict(spd, packet, other, shared, now);
                 }
             }
         }

@@ -1,37 +1,42 @@
 //! Reading packets, by one thread at a time.
 //!
-//! Packets come from numbered inputs: the TUN interface, then the packet sockets, then the UDP ports.
+//! Packets come from numbered inputs: the TUN interface, the interfaces of route-based tunnels, then the
+//! packet sockets, then the UDP ports.
 
 use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;
+use super::tunnels::TunnelInputs;
 use crate::packet_socket::{PacketKind, PacketSocket};
 use crate::process::Clock;
 use crate::sys::NumberedFd;
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use std::io;
 use std::iter::{once, repeat_n};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The input of packets to protect. All other inputs bring packets to open.
+/// The input of packets to protect by the policies of the main SPD.
 pub(super) const TUN: usize = 0;
+/// The input of packets to protect by those of other SPDs. All further inputs bring packets to open.
+pub(super) const TUNNELS: usize = TUN + 1;
 
 /// The input behind it: the first packet socket.
-const FIRST_SOCKET: usize = TUN + 1;
+const FIRST_SOCKET: usize = TUNNELS + 1;
 
-/// Largest number of inputs: TUN, four packet sockets, and two sockets of two IP versions for each of eight
-/// UDP ports (`EncapPorts` of the data path).
-pub(super) const MAX_INPUTS: usize = 1 + 4 + 2 * 2 * 8;
+/// Largest number of inputs: the TUN interface, the interfaces of tunnels, four packet sockets, and two
+/// sockets of two IP versions for each of eight UDP ports (`EncapPorts` of the data path).
+pub(super) const MAX_INPUTS: usize = 2 + 4 + 2 * 2 * 8;
 
 /// The inputs, [`MAX_INPUTS`] at most.
 pub(super) struct RxPoller {
     clock: Clock,
     tun: Tun,
     pub(super) source: PacketSource,
+    pub(super) tunnels: TunnelInputs,
     sockets: Vec<PacketSocket>,
     /// UDP ports of encapsulated ESP. With IKE, port 4500, which IKE shares, is among them.
     ports: Vec<UdpPort>,
@@ -51,7 +56,8 @@ impl RxPoller {
         ports: Vec<UdpPort>,
         sizer: Option<BatchSizer>,
     ) -> Result<Self, Error> {
-        let poller = Self { clock, tun, source, sockets, ports, sizer };
+        let tunnels = TunnelInputs::new()?;
+        let poller = Self { clock, tun, source, tunnels, sockets, ports, sizer };
         if poller.buffered().count() > MAX_INPUTS {
             return Err(Error::other("UDP ports of SAs", "there are more than eight"));
         }
@@ -59,24 +65,28 @@ impl RxPoller {
     }
 
     /// The descriptors to wait for, with the numbers of their inputs. All queues of the TUN interface are one
-    /// input.
+    /// input, and so are the interfaces of tunnels.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = NumberedFd<'_>> {
         let queues = self.tun.queues().map(|queue| NumberedFd { number: TUN, fd: queue.as_fd() });
         let sockets = self.sockets.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        queues.chain((FIRST_SOCKET..).zip(sockets).map(|(number, fd)| NumberedFd { number, fd }))
+        let tunnels = once(NumberedFd { number: TUNNELS, fd: self.tunnels.as_fd() });
+        queues
+            .chain(tunnels)
+            .chain((FIRST_SOCKET..).zip(sockets).map(|(number, fd)| NumberedFd { number, fd }))
     }
 
     /// Whether each input has packets that were taken out of its descriptor and not returned yet.
     pub(super) fn buffered(&self) -> impl Iterator<Item = bool> {
         let sockets = repeat_n(false, self.sockets.len());
-        once(self.source.has_buffered()).chain(sockets).chain(self.ports.iter().map(UdpPort::has_buffered))
+        let interfaces = [self.source.has_buffered(), self.tunnels.has_buffered()].into_iter();
+        interfaces.chain(sockets).chain(self.ports.iter().map(UdpPort::has_buffered))
     }
 
     /// Reads a batch from an input. Returns whether more packets wait there.
     pub(super) fn read(&mut self, input: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
         batch.now = self.clock.now();
         let Some(socket) = input.checked_sub(FIRST_SOCKET) else {
-            return self.read_tun(batch, shared);
+            return if input == TUNNELS { self.read_tunnel(batch) } else { self.read_tun(batch, shared) };
         };
         let has_more = match socket.checked_sub(self.sockets.len()) {
             None => self.read_socket(socket, batch, shared)?,
@@ -90,12 +100,19 @@ impl RxPoller {
 
     fn read_tun(&mut self, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
         let Self { tun, source, .. } = self;
-        let Batch { buffers, now, .. } = batch;
+        let Batch { buffers, now, spd, .. } = batch;
+        *spd = SpdId::MAIN;
         let mut dropped = |reason, packet: &[u8]| shared.record_drop(*now, reason, packet);
         source
             .fill(tun, buffers, *now, &mut dropped)
             .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
         Ok(source.has_buffered() || buffers.is_full())
+    }
+
+    fn read_tunnel(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(spd) = self.tunnels.fill(&mut batch.buffers)? else { return Ok(false) };
+        batch.spd = spd;
+        Ok(self.tunnels.has_buffered() || batch.buffers.is_full())
     }
 
     fn read_socket(&mut self, index: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {

@@ -6,17 +6,19 @@ use super::ip_idents::IpIdents;
 use super::outbound::OutboundStage;
 use super::reorder::ReorderQueue;
 use super::rx::RxPoller;
+use super::tunnels::Tunnels;
 use super::workers::{WorkerPool, spin_wait};
 use crate::BATCH;
 use crate::buffers::Buffers;
 use crate::ike::IkeDatagram;
+use crate::offload::PacketList;
 use crate::packet_socket::ProtectedAddrs;
 use crate::sys::EventFd;
 use crate::tun::TunWriter;
 use casemate::HeldPackets;
 use casemate_datapath::trace::Transmission;
 use casemate_datapath::{DropReason, MAX_BATCH, OpenBatch, SealBatch};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use std::array;
 use std::collections::HashSet;
 use std::iter::repeat_with;
@@ -50,7 +52,9 @@ pub(super) struct Shared {
     endpoint: Mutex<EndpointContext>,
     pub(super) outbound: ReorderQueue<OutboundStage, Box<Batch>>,
     pub(super) inbound: ReorderQueue<InboundStage, Box<Batch>>,
-    pub(super) tun: TunWriter,
+    tun: TunWriter,
+    /// Interfaces of route-based tunnels.
+    pub(super) tunnels: Tunnels,
     protected_addrs: RwLock<ProtectedAddrs>,
     pub(super) idents: IpIdents,
     /// Packets that wait for their Child SA.
@@ -87,6 +91,7 @@ impl Shared {
             outbound: ReorderQueue::new(outbound, free_batches()),
             inbound: ReorderQueue::new(inbound, free_batches()),
             tun,
+            tunnels: Tunnels::default(),
             protected_addrs: RwLock::new(ProtectedAddrs {
                 with_sas: inbound_addrs,
                 with_ike: HashSet::new(),
@@ -160,6 +165,31 @@ impl Shared {
         }
     }
 
+    /// Delivers a packet to the host by the interface of this SPD.
+    pub(super) fn deliver(&self, spd: SpdId, packet: &[u8], now: Instant) {
+        let is_delivered =
+            if spd.is_main() { self.tun.deliver(packet).is_ok() } else { self.tunnels.deliver(spd, packet) };
+        if !is_delivered {
+            self.record_drop(now, DropReason::SendFailed, packet);
+        }
+    }
+
+    /// Delivers the packets of a batch to the host by the interface of this SPD.
+    #[inline]
+    pub(super) fn deliver_batch(&self, spd: SpdId, list: &PacketList<'_>, now: Instant) {
+        let lost = |packet: &[u8]| self.record_drop(now, DropReason::SendFailed, packet);
+        if spd.is_main() {
+            self.tun.deliver_batch(list, lost);
+        } else {
+            self.tunnels.deliver_batch(spd, list, lost);
+        }
+    }
+
+    /// Writes of coalesced packets to the TUN interface that the kernel rejected.
+    pub(super) fn rejected_gro_writes(&self) -> u64 {
+        self.tun.rejected_gro_writes()
+    }
+
     /// Counts a dropped packet. Locks the endpoint.
     #[cold]
     pub(super) fn record_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
@@ -172,6 +202,8 @@ pub(super) struct Batch {
     pub(super) buffers: Buffers,
     /// When the batch was read.
     pub(super) now: Instant,
+    /// The SPD whose policies apply to packets to protect.
+    pub(super) spd: SpdId,
     /// Outbound packets with reserved sequence numbers, up to [`MAX_BATCH`] in each element.
     pub(super) sealing: [SealBatch; CALLS_PER_BATCH],
     /// Inbound packets with their SAs, up to [`MAX_BATCH`] in each element.
@@ -183,6 +215,7 @@ impl Batch {
         Box::new(Self {
             buffers: Buffers::new(),
             now: Instant::ZERO,
+            spd: SpdId::MAIN,
             sealing: array::from_fn(|_| SealBatch::new()),
             opening: array::from_fn(|_| OpenBatch::new()),
         })

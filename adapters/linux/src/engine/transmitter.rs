@@ -13,7 +13,7 @@ use casemate::path::{FragmentPlan, OutboundAction};
 use casemate_datapath::fragment::routers_may_fragment;
 use casemate_datapath::trace::Transmission;
 use casemate_datapath::{DropReason, HEAD_ROOM, Outbound, SaId, Sealed};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::ip::destination;
 use casemate_wire::packet::Packet;
@@ -56,6 +56,7 @@ impl Transmitter {
     /// Sends a datagram that was reassembled from fragments.
     pub(super) fn send_reassembled(
         &mut self,
+        spd: SpdId,
         datagram: &mut Packet<'_>,
         action: OutboundAction,
         shared: &Shared,
@@ -72,23 +73,18 @@ impl Transmitter {
                     None => self.send_one(datagram.data(), sa, shared, now),
                 }
             }
-            OutboundAction::Reply => self.reply(datagram.data(), shared, now),
+            OutboundAction::Reply => shared.deliver(spd, datagram.data(), now),
             OutboundAction::Dropped(DropReason::CounterNotReserved) => shared.reports.report_missing_number(),
             // The data path has counted it.
             OutboundAction::Dropped(_) => {}
         }
     }
 
-    /// Delivers an ICMP error to the source of a packet, through the TUN interface.
-    fn reply(&self, packet: &[u8], shared: &Shared, now: Instant) {
-        if shared.tun.deliver(packet).is_err() {
-            shared.record_drop(now, DropReason::SendFailed, packet);
-        }
-    }
-
-    /// Applies a verdict other than to send the packet in one piece.
+    /// Applies a verdict of an SPD other than to send the packet in one piece. ICMP errors go back by the
+    /// interface that the packet entered.
     pub(super) fn apply_verdict(
         &mut self,
+        spd: SpdId,
         packet: &mut Packet<'_>,
         verdict: Outbound,
         shared: &Shared,
@@ -101,9 +97,9 @@ impl Transmitter {
             }
             Outbound::Send(Sealed { sa, .. }) => self.send_one(packet.data(), Some(sa), shared, now),
             Outbound::Bypass => self.send_one(packet.data(), None, shared, now),
-            Outbound::Reply(_) => self.reply(packet.data(), shared, now),
+            Outbound::Reply(_) => shared.deliver(spd, packet.data(), now),
             Outbound::Drop(DropReason::CounterNotReserved) => shared.reports.report_missing_number(),
-            Outbound::Hold => shared.hold(packet.data(), now),
+            Outbound::Hold => shared.hold(spd, packet.data(), now),
             // The data path has counted the packet. A whole datagram is never reassembled again.
             Outbound::Drop(_) | Outbound::Reassemble => {}
         }
@@ -286,7 +282,7 @@ impl Transmitter {
         self.send_fragmented(packet, plan, sa, shared, now);
     }
 
-    /// Sends an ICMP error with `mtu` to the source of a packet in clear.
+    /// Sends an ICMP error with `mtu` to the source of a packet in clear, which only the main SPD lets pass.
     fn refuse_too_long(&self, packet: &[u8], mtu: usize, shared: &Shared, now: Instant) {
         let mut storage = vec![0; HEAD_ROOM.saturating_add(packet.len())];
         storage.iter_mut().skip(HEAD_ROOM).zip(packet).for_each(|(to, from)| *to = *from);
@@ -294,7 +290,7 @@ impl Transmitter {
         let Some(mut packet) = packet.or_report("the storage has room for the packet") else { return };
         let verdict = shared.lock_endpoint().endpoint.datapath_mut().reject_too_big(now, &mut packet, mtu);
         if let Outbound::Reply(_) = verdict {
-            self.reply(packet.data(), shared, now);
+            shared.deliver(SpdId::MAIN, packet.data(), now);
         }
     }
 }

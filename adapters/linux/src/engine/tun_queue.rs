@@ -70,7 +70,7 @@ impl PacketSource {
         dropped: &mut dyn FnMut(DropReason, &[u8]),
     ) -> io::Result<()> {
         match self {
-            Self::Direct(splitter) => fill_directly(splitter, tun, buffers),
+            Self::Direct(splitter) => fill_directly(splitter, tun.first_queue(), buffers),
             Self::Scheduled(source) => source.fill(tun, buffers, now, dropped),
         }
     }
@@ -92,14 +92,19 @@ impl PacketSource {
     }
 }
 
-fn fill_directly(splitter: &mut SegmentSplitter, tun: &Tun, buffers: &mut Buffers) -> io::Result<()> {
+/// Fills the buffers with the next packets of a queue, in their order.
+pub(super) fn fill_directly(
+    splitter: &mut SegmentSplitter,
+    queue: &TunQueue,
+    buffers: &mut Buffers,
+) -> io::Result<()> {
     let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
     for buffer in buffers.receive_slices() {
         if let Some(len) = splitter.split_next(buffer) {
             lens.push(len);
             continue;
         }
-        let Some(len) = tun.first_queue().read(splitter.buffer_mut())? else { break };
+        let Some(len) = queue.read(splitter.buffer_mut())? else { break };
         // A packet that cannot be parsed becomes a packet of no bytes, which the data path counts.
         lens.push(splitter.split_first(len, buffer).unwrap_or(0));
     }

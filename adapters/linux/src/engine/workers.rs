@@ -42,7 +42,7 @@ impl Shared {
         };
         match input {
             _ if batch.buffers.is_empty() => release_rx(),
-            rx::TUN => {
+            rx::TUN | rx::TUNNELS => {
                 let sequence = outbound::begin(self, batch, release_rx);
                 self.outbound.submit(sequence, batch, |stage, batch| stage.finish(batch, self));
             }

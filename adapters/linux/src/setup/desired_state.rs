@@ -66,8 +66,12 @@ impl DesiredState {
         desired
     }
 
-    /// Adds a policy, behind all others of its direction and priority.
+    /// Adds a policy, behind all others of its direction and priority. Policies of route-based tunnels ask
+    /// for nothing: the administrator routes into their interfaces.
     pub(super) fn add(&mut self, direction: Direction, id: PolicyId, policy: &Policy) {
+        if !policy.spd.is_main() {
+            return;
+        }
         // A counter of 64 bits never wraps in practice.
         self.last_serial = self.last_serial.wrapping_add(1);
         let rank = PolicyRank { priority: policy.priority, serial: self.last_serial };

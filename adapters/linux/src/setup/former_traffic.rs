@@ -31,6 +31,14 @@ fn covered_by_children<'c>(
     let ProtectedSelector { direction, selector: whole } = selector;
     let mut parts = Vec::new();
     for child in children.filter(|child| child.policies) {
+        let spd = match direction {
+            Direction::Outbound => child.spds.outbound,
+            Direction::Inbound => child.spds.inbound,
+        };
+        // Routes decide about the traffic of route-based tunnels.
+        if !spd.is_main() {
+            continue;
+        }
         for part in covered_by_child(child, *direction, whole) {
             if part == *whole || parts.len() >= MAX_PARTS {
                 return vec![*selector];

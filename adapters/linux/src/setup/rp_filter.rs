@@ -41,7 +41,8 @@ pub(super) fn rp_filter_change(interface: &str, template: &str) -> Result<Option
     Ok(is_strict.then(|| SystemChange::Sysctl { name: rp_filter_name(interface), value: "2" }))
 }
 
-pub(super) fn rp_filter_name(interface: &str) -> String {
+/// Name of the kernel parameter of an interface.
+pub(crate) fn rp_filter_name(interface: &str) -> String {
     format!("net/ipv4/conf/{interface}/rp_filter")
 }
 

@@ -71,15 +71,41 @@ impl Epoll {
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the descriptor is new and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        for NumberedFd { number, fd } in fds {
-            let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
-            // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor
-            // that is closed later leaves the set.
-            check(unsafe {
-                libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-            })?;
+        let epoll = Self(epoll);
+        fds.map(|fd| epoll.add(fd)).collect::<io::Result<()>>()?;
+        Ok(epoll)
+    }
+
+    /// Adds a descriptor.
+    pub(crate) fn add(&self, NumberedFd { number, fd }: NumberedFd<'_>) -> io::Result<()> {
+        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
+        // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor
+        // that is closed later leaves the set.
+        check(unsafe {
+            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+        })?;
+        Ok(())
+    }
+
+    /// Removes a descriptor.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: this operation needs no event.
+        check(unsafe {
+            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), ptr::null_mut())
+        })?;
+        Ok(())
+    }
+
+    /// The number of one readable descriptor, or `None`. Does not wait. Of several readable ones, each gets
+    /// its turn.
+    pub(crate) fn next_ready(&self) -> io::Result<Option<usize>> {
+        let mut event = epoll_event { events: 0, u64: 0 };
+        // SAFETY: `event` is an array of one epoll_event for the whole call.
+        let count = check_count(unsafe { libc::epoll_wait(self.0.as_raw_fd(), &mut event, 1, 0) });
+        match count {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            count => Ok(if count? > 0 { usize::try_from(event.u64).ok() } else { None }),
         }
-        Ok(Self(epoll))
     }
 
     /// Waits until a descriptor is readable or `timeout` is over. Sets the element of `ready` at the number
@@ -138,6 +164,13 @@ impl Epoll {
         check_count(unsafe {
             libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as c_int, millis(timeout))
         })
+    }
+}
+
+impl AsFd for Epoll {
+    /// Readable while a descriptor of the set is.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -8,7 +8,7 @@ use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason};
 use casemate_ike::IkeSettings;
 use casemate_rohc::{ChannelParams, ProfileSet};
-use casemate_sa::{AddrRange, Mode, RohcParams, Selector};
+use casemate_sa::{AddrRange, Mode, RohcParams, Selector, SpdId};
 use casemate_test_support::hosts::{Ends, LinkSpec, Received, packets, suites};
 use casemate_wire::checksum::pseudo_v4;
 use casemate_wire::ip::{self, proto};
@@ -260,7 +260,9 @@ fn datagrams_of_every_length_pass_in_clear_too() {
                 let is_protecting = |policy: &Policy| matches!(policy.action, Action::Protect(_));
                 let found = datapath.policies(direction).find(|(_, policy)| is_protecting(policy)).unwrap().0;
                 datapath.remove_policy(direction, found).unwrap();
-                datapath.add_policy(direction, Policy { selector, action, priority: 9 }).unwrap();
+                datapath
+                    .add_policy(direction, Policy { spd: SpdId::MAIN, selector, action, priority: 9 })
+                    .unwrap();
             }
         }
         let (socket_a, socket_b) = (pair.a.udp(1_000), pair.b.udp(2_000));
@@ -378,7 +380,7 @@ fn the_stack_gets_an_icmp_error_for_forbidden_packets() {
         let spec = protected_links().remove(0).spec;
         let mut pair = StaticPair::new(&spec, medium, 1_000);
         let selector = Selector::between(AddrRange::ANY_V4, AddrRange::single(forbidden));
-        let policy = Policy { selector, action: Action::Discard, priority: 1 };
+        let policy = Policy { spd: SpdId::MAIN, selector, action: Action::Discard, priority: 1 };
         pair.a.device.endpoint_mut().datapath_mut().add_policy(Direction::Outbound, policy).unwrap();
         let (sender, errors) = (pair.a.udp(1_000), pair.a.icmp_about(1_000));
         let to = IpEndpoint::new(forbidden.into(), 7);

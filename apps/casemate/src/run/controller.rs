@@ -175,7 +175,9 @@ impl RunController {
         self.performance = loaded.performance;
         self.name_servers = loaded.name_servers;
         self.start_files = mem::take(&mut loaded.files);
+        let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
         self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
+        engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
         engine.reconcile(self).map_err(Failure::failed)
     }
 

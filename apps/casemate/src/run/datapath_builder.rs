@@ -100,7 +100,7 @@ impl DatapathBuilder {
                 xfrm::Direction::Out => Direction::Outbound,
                 xfrm::Direction::In | xfrm::Direction::Forward => Direction::Inbound,
             };
-            let Policy { selector, action, priority } = &policy.value.policy;
+            let Policy { selector, action, priority, .. } = &policy.value.policy;
             // Files usually have each inbound policy twice, as `in` and `fwd`.
             if direction == Direction::Inbound && !inbound.insert((*selector, *priority, action.to_string()))
             {

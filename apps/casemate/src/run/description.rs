@@ -3,33 +3,53 @@
 
 use super::start::InitialPolicies;
 use crate::log::wording;
-use casemate_datapath::spd::Action;
+use casemate_datapath::spd::{Action, Policy};
 use casemate_eap::Method;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     ChildConfig, ChildMode, CloseAction, Connection, LocalMethod, RemoteAuth, RemoteMethod, Shunt,
     StartAction,
 };
+use casemate_linux::TunnelSpec;
+use casemate_sa::SpdId;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+/// The commands that make the interfaces of route-based tunnels.
+pub(super) fn tunnels(tunnels: &[TunnelSpec]) -> String {
+    let commands = |TunnelSpec { name, mtu, .. }: &TunnelSpec| {
+        let up = format!("ip link set dev {name} mtu {mtu} up");
+        format!("ip tuntap add dev {name} mode tun\nsysctl -w net/ipv4/conf/{name}/rp_filter=0\n{up}\n")
+    };
+    tunnels.iter().map(commands).collect()
+}
+
+/// The interface of this SPD.
+fn interface(tunnels: &[TunnelSpec], spd: SpdId) -> Option<&str> {
+    tunnels.iter().find(|tunnel| tunnel.spd == spd).map(|tunnel| &*tunnel.name)
+}
+
 /// The traffic that is blocked until an SA exists, one comment line for each selector.
-pub(super) fn blocked_traffic(policies: &InitialPolicies) -> String {
+pub(super) fn blocked_traffic(policies: &InitialPolicies, tunnels: &[TunnelSpec]) -> String {
     let blocked = policies.outbound.iter().filter(|(_, policy)| matches!(policy.action, Action::Protect(_)));
-    blocked.map(|(_, policy)| format!("# blocked until an SA is up: {}\n", policy.selector)).collect()
+    let line = |policy: &Policy| {
+        let of = interface(tunnels, policy.spd).map_or(String::new(), |name| format!(" (interface {name})"));
+        format!("# blocked until an SA is up: {}{of}\n", policy.selector)
+    };
+    blocked.map(|(_, policy)| line(policy)).collect()
 }
 
 /// Several comment lines for each connection.
-pub(super) fn connections(connections: &[Arc<Connection>]) -> String {
+pub(super) fn connections(connections: &[Arc<Connection>], tunnels: &[TunnelSpec]) -> String {
     let mut text = String::new();
     for connection in connections {
         // Writing to a string does not fail.
-        let _ = write_connection(&mut text, connection);
+        let _ = write_connection(&mut text, connection, tunnels);
     }
     text
 }
 
-fn write_connection(text: &mut String, connection: &Connection) -> fmt::Result {
+fn write_connection(text: &mut String, connection: &Connection, tunnels: &[TunnelSpec]) -> fmt::Result {
     let (local, remote) = (wording::addrs(&connection.local_addrs), wording::addrs(&connection.remote_addrs));
     writeln!(text, "# connection {}: {local} -> {remote}", connection.name)?;
     for in_round in connection.in_local_rounds() {
@@ -41,7 +61,7 @@ fn write_connection(text: &mut String, connection: &Connection) -> fmt::Result {
         writeln!(text, "#   remote: {}, {}", wording::id_pattern(id), remote_method(method))?;
     }
     writeln!(text, "#   proposals: {}", wording::proposals(&wording::ike_proposals(connection)))?;
-    connection.children.iter().try_for_each(|child| write_child(text, child))?;
+    connection.children.iter().try_for_each(|child| write_child(text, child, tunnels))?;
     connection.shunts.iter().try_for_each(|shunt| write_shunt(text, shunt))
 }
 
@@ -67,13 +87,21 @@ fn eap_methods(methods: &[Method]) -> String {
     methods.iter().map(Method::to_string).collect::<Vec<_>>().join(" or ")
 }
 
-fn write_child(text: &mut String, child: &ChildConfig) -> fmt::Result {
+fn write_child(text: &mut String, child: &ChildConfig, tunnels: &[TunnelSpec]) -> fmt::Result {
     let mode = match child.mode {
         ChildMode::Tunnel => "tunnel",
         ChildMode::Transport => "transport",
     };
     let traffic = traffic(&child.local_ts, &child.remote_ts);
     writeln!(text, "#   child {}: {traffic}, {mode} mode", child.name)?;
+    match (interface(tunnels, child.spds.outbound), interface(tunnels, child.spds.inbound)) {
+        (None, None) => {}
+        (out, inn) if out == inn => writeln!(text, "#     interface: {}", out.unwrap_or_default())?,
+        (out, inn) => {
+            let [out, inn] = [out, inn].map(|name| name.unwrap_or("that of all other traffic"));
+            writeln!(text, "#     interfaces: {out} outbound, {inn} inbound")?;
+        }
+    }
     writeln!(text, "#     proposals: {}", wording::proposals(&wording::child_proposals(child, true)))?;
     writeln!(
         text,

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::output;
 use crate::status::InstanceIdentity;
+use crate::swanctl::TUN_MTU;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
@@ -24,10 +25,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-/// The MTU of most links, and that of the TUN interface, which leaves room for the largest overhead of
-/// IPsec: headers of IPv6 and UDP, an IV, padding and an ICV of 32 bytes.
+/// The MTU of most links.
 const LINK_MTU: usize = 1_500;
-const TUN_MTU: usize = 1_400;
 
 /// The configuration of a run with IKE.
 pub(super) struct IkeConfig {
@@ -81,9 +80,10 @@ impl IkeConfig {
             endpoint,
             summary: output::counted(loaded.connections.len(), "connection", "connections"),
             notes: format!(
-                "{}{}",
-                description::blocked_traffic(&policies),
-                description::connections(&loaded.connections)
+                "{}{}{}",
+                description::tunnels(&loaded.tunnels),
+                description::blocked_traffic(&policies, &loaded.tunnels),
+                description::connections(&loaded.connections, &loaded.tunnels)
             ),
             plan: PlanParts {
                 tun_mtu: TUN_MTU,

@@ -7,10 +7,10 @@ use crate::providers;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, ProvenRound, TrafficSelector};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_strongswan::notation;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Negotiated algorithms.
 #[derive(Debug, Clone)]
@@ -29,10 +29,15 @@ pub(super) struct IkeSnapshot {
     /// The SAs of each Child SA in the data path.
     paths: HashMap<ChildId, ChildSas>,
     faults: Vec<(&'static str, u64)>,
+    interfaces: Interfaces,
 }
 
-/// The SAs of the data path by ID, and those of each Child SA.
+/// Names of the interfaces of route-based tunnels.
+type Interfaces = BTreeMap<SpdId, String>;
+
+/// The SAs of the data path by ID, those of each Child SA, and the interfaces.
 struct TrafficCounters<'s> {
+    interfaces: &'s Interfaces,
     sas: HashMap<SaId, &'s SaStatus>,
     paths: &'s HashMap<ChildId, ChildSas>,
 }
@@ -57,13 +62,13 @@ impl TrafficCounters<'_> {
 }
 
 impl IkeSnapshot {
-    pub(super) fn take(endpoint: &Endpoint) -> Self {
+    pub(super) fn take(endpoint: &Endpoint, interfaces: Interfaces) -> Self {
         let ike = endpoint.ike();
         let faults = ike.faults().iter().filter(|(_, count)| *count > 0).collect();
         let sas: Vec<IkeStatus> = ike.status().collect();
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
+        Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults, interfaces }
     }
 
     /// The algorithms of each SA of a Child SA.
@@ -102,6 +107,7 @@ impl IkeSnapshot {
         let counters = TrafficCounters {
             sas: packets.iter().map(|status| (status.id, status)).collect(),
             paths: &self.paths,
+            interfaces: &self.interfaces,
         };
         self.sas.iter().map(|sa| ike_sa(sa, now, &counters)).collect()
     }
@@ -117,7 +123,7 @@ impl IkeSnapshot {
 /// Every IKE SA of an endpoint with its Child SAs, as `casemate status --json` shows them.
 pub fn ike_sas(endpoint: &Endpoint, now: Instant) -> Value {
     let packets: Vec<SaStatus> = endpoint.datapath().sas().collect();
-    IkeSnapshot::take(endpoint).sas(now, &packets)
+    IkeSnapshot::take(endpoint, Interfaces::new()).sas(now, &packets)
 }
 
 fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
@@ -174,6 +180,8 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
         "remote_ts": texts(&child.remote),
         "narrowed": is_narrowed(child),
         "dscp_values": code_points(child.child.dscp),
+        "interface_in": counters.interfaces.get(&child.child.spds.inbound),
+        "interface_out": counters.interfaces.get(&child.child.spds.outbound),
         "packets_in": inbound.packets,
         "bytes_in": inbound.bytes,
         "packets_out": outbound.packets,

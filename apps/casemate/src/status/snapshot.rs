@@ -64,6 +64,8 @@ struct PolicySnapshot {
     selector: String,
     action: String,
     priority: u32,
+    /// Interface of its route-based tunnel.
+    interface: Option<String>,
 }
 
 /// A snapshot of the state. Taking it is quick; it is formatted without the lock.
@@ -99,6 +101,7 @@ impl Snapshot {
                 selector: policy.selector.to_string(),
                 action: policy.action.to_string(),
                 priority: policy.priority,
+                interface: context.tunnel_names().get(&policy.spd).cloned(),
             })
         });
         let sas: Vec<SaStatus> = datapath.sas().collect();
@@ -118,7 +121,7 @@ impl Snapshot {
             guard: context.guard_state(),
             link_sending: context.link_sending().clone(),
             name_servers: context.name_servers().clone(),
-            ike: IkeSnapshot::take(endpoint),
+            ike: IkeSnapshot::take(endpoint, context.tunnel_names().clone()),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
     }
@@ -132,6 +135,7 @@ impl Snapshot {
                 "selector": policy.selector,
                 "action": policy.action,
                 "priority": policy.priority,
+                "interface": policy.interface,
             })
         };
         let negotiated = self.ike.algorithms();

@@ -272,6 +272,15 @@ fn what(sa: &Value) -> String {
         what.push_str(" dscp ");
         what.push_str(&points.join(","));
     }
+    match ["interface_in", "interface_out"].map(|name| sa.get(name).and_then(Value::as_str)) {
+        [None, None] => {}
+        [inn, out] if inn == out => {
+            let _ = write!(what, " at {}", out.unwrap_or_default());
+        }
+        [inn, out] => {
+            let _ = write!(what, " at {}/{}", inn.unwrap_or("-"), out.unwrap_or("-"));
+        }
+    }
     if let Some(path) = sa.get("path_mtu").filter(|path| path.is_object()) {
         let _ = write!(what, " mtu {} ({})", show(path, "bytes"), show(path, "source"));
     }

@@ -4,6 +4,7 @@ use super::connection::{Context, WEAK_GROUP};
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
+use super::tunnel::{self, ChildTunnel, InterfaceName};
 use super::updown::{self, UpdownScript};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_crypto::KexMethod;
@@ -11,7 +12,7 @@ use casemate_ike::config::{
     self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
-use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdPair};
 use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -26,7 +27,6 @@ const REPLAY_WINDOW: u32 = 32;
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
 const NO_MARKS: &str = "netfilter marks belong to the kernel's IPsec";
-const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_LABELS: &str = "security labels are not implemented";
 const NO_SPREAD: &str = "only times are randomised";
 
@@ -56,14 +56,14 @@ pub(super) const CHILD: Schema = Schema {
         ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
-        ("interface", Rule::Refused("policies apply to all interfaces")),
+        ("interface", Rule::Read),
         ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
         ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
-        ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
+        ("if_id_in", Rule::Read),
+        ("if_id_out", Rule::Read),
         ("label", Rule::Refused(NO_LABELS)),
         ("label_mode", Rule::Only(&["system"], NO_LABELS)),
         ("tfc_padding", Rule::Read),
@@ -87,8 +87,8 @@ pub(super) const CHILD: Schema = Schema {
 
 /// An entry of `children`.
 pub(super) enum ChildEntry {
-    /// A Child SA, and its script.
-    Child(ChildConfig, Option<UpdownScript>),
+    /// A Child SA, its script, and the name that it gives to its interface.
+    Child(Box<ChildConfig>, Option<UpdownScript>, Option<InterfaceName>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -100,11 +100,14 @@ enum EntryMode {
     Drop,
 }
 
-/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one. An
-/// error becomes a problem, and the entry gets a default value in its place.
+/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one,
+/// and
+/// `spds` are those of the connection. An error becomes a problem, and the entry gets a default value in its
+/// place.
 pub(super) fn read(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
+    spds: SpdPair,
     context: &Context<'_>,
 ) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
@@ -118,7 +121,8 @@ pub(super) fn read(
     let script = updown::read(&keys, matches!(mode, EntryMode::Protect(_)));
     match mode {
         EntryMode::Protect(mode) => {
-            let child = child(&keys, resolved.name(), mode, context.has_scheduler);
+            let ChildTunnel { spds, name } = tunnel::read(&keys, mode, spds);
+            let child = ChildConfig { spds, ..child(&keys, resolved.name(), mode, context.has_scheduler) };
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
                     "start_action",
@@ -130,7 +134,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(child, script)
+            ChildEntry::Child(Box::new(child), script, name)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
@@ -214,6 +218,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         outer: outer(keys),
         priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
         policies: keys.get("policies", truth).unwrap_or(true),
+        spds: SpdPair::MAIN,
     }
 }
 
@@ -374,6 +379,7 @@ fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
     if keys.has("dscp_values") {
         keys.error("dscp_values", "pass and drop have no SA to select: no DSCP was expected");
     }
+    tunnel::refuse(keys);
     Shunt {
         name: name.into(),
         passes,

@@ -7,6 +7,7 @@ use super::pool;
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
+use super::tunnel::{self, InterfaceName};
 use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
@@ -16,6 +17,7 @@ use casemate_ike::config::{
     Fragmentation, FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth,
     RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
+use casemate_sa::SpdPair;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +32,6 @@ pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 s
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";
-const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_MEDIATION: &str = "mediation is not implemented";
 
 pub(super) const CONNECTION: Schema = Schema {
@@ -67,8 +68,8 @@ pub(super) const CONNECTION: Schema = Schema {
         ("mtu", Rule::Read),
         ("path_mtu_probes", Rule::Read),
         ("mss", Rule::Read),
-        ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
-        ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
+        ("if_id_in", Rule::Read),
+        ("if_id_out", Rule::Read),
         ("mediation", Rule::OnlyNo(NO_MEDIATION)),
         ("mediated_by", Rule::Refused(NO_MEDIATION)),
         ("mediation_peer", Rule::Refused(NO_MEDIATION)),
@@ -87,6 +88,7 @@ pub(super) struct ParsedConnection {
     /// Those of each round of the peer.
     pub(super) conditions: Vec<PeerConditions>,
     pub(super) scripts: UpdownScripts,
+    pub(super) interfaces: Vec<InterfaceName>,
 }
 
 /// What the readers of all connections share.
@@ -107,7 +109,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     let Rounds { local, remote, further, own, conditions } = rounds(resolved, &keys, context);
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
-    let Children { children, shunts, scripts } = children(resolved, peer, context);
+    let Children { children, shunts, scripts, interfaces } =
+        children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
@@ -165,7 +168,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
              none was expected",
         );
     }
-    ParsedConnection { connection, own, conditions, scripts }
+    ParsedConnection { connection, own, conditions, scripts, interfaces }
 }
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.
@@ -307,9 +310,16 @@ struct Children {
     children: Vec<Arc<ChildConfig>>,
     shunts: Vec<Shunt>,
     scripts: UpdownScripts,
+    /// Names of the interfaces of route-based tunnels.
+    interfaces: Vec<InterfaceName>,
 }
 
-fn children(resolved: &Resolved<'_, '_>, peer: Option<&AddrPattern>, context: &Context<'_>) -> Children {
+fn children(
+    resolved: &Resolved<'_, '_>,
+    peer: Option<&AddrPattern>,
+    spds: SpdPair,
+    context: &Context<'_>,
+) -> Children {
     let mut read = Children::default();
     let sections = resolved.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
@@ -317,10 +327,11 @@ fn children(resolved: &Resolved<'_, '_>, peer: Option<&AddrPattern>, context: &C
     };
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
-        match child::read(&entry, peer, context) {
-            ChildEntry::Child(child, script) => {
+        match child::read(&entry, peer, spds, context) {
+            ChildEntry::Child(child, script, interface) => {
                 read.scripts.extend(script.map(|script| (child.name.clone(), script)));
-                read.children.push(Arc::new(child));
+                read.children.push(Arc::from(child));
+                read.interfaces.extend(interface);
             }
             ChildEntry::Shunt(shunt) => read.shunts.push(shunt),
         }

@@ -31,6 +31,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod tunnel;
 mod updown;
 mod value;
 
@@ -49,7 +50,7 @@ pub use updown::{UpdownScript, UpdownScripts};
 
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::dns::DnsMode;
-use casemate_linux::{Performance, Scheduling};
+use casemate_linux::{Performance, Scheduling, TunnelSpec};
 use connection::Context;
 use files::TreeLoader;
 use resolved::{Resolved, Resolver};
@@ -59,6 +60,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
+pub use tunnel::InterfaceName;
+pub(crate) use tunnel::TUN_MTU;
 pub(crate) use value::base64;
 use value::truth;
 
@@ -82,6 +85,8 @@ pub struct Config {
     pub peer_conditions: Vec<PeerConditions>,
     /// Scripts of the children of each connection, in the same order.
     pub scripts: Vec<UpdownScripts>,
+    /// Names that each connection gives to interfaces of route-based tunnels, in the same order.
+    pub interface_names: Vec<Vec<InterfaceName>>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
     /// Pre-shared keys and passwords.
@@ -120,6 +125,13 @@ const PERFORMANCE: Schema =
     Schema { keys: &[("batch_padding", Rule::Read), ("link_sending", Rule::Read)], sections: &[] };
 
 impl Config {
+    /// The interfaces of all route-based tunnels. An error if their names contradict each other.
+    pub(crate) fn interfaces(&self) -> Result<Vec<TunnelSpec>, String> {
+        let children = self.connections.iter().flat_map(|connection| &connection.children);
+        let names = self.interface_names.iter().flatten().cloned();
+        tunnel::interfaces(children.map(|child| child.spds), names)
+    }
+
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
     pub fn load(path: &Path, environment: &dyn Environment) -> Result<Self, ConfigError> {
         let text = environment.read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))?;
@@ -197,6 +209,7 @@ impl Config {
             config.own_signatures.extend(read.own);
             config.peer_conditions.extend(read.conditions);
             config.scripts.push(read.scripts);
+            config.interface_names.push(read.interfaces);
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));

@@ -172,10 +172,12 @@ impl Loaded {
         let (own, conditions) = (file.own_signatures.iter(), file.peer_conditions.iter());
         merged.own_signatures.extend(own.filter(|one| shows(&one.connection)).cloned());
         merged.peer_conditions.extend(conditions.filter(|one| shows(&one.connection)).cloned());
-        for (connection, scripts) in file.connections.iter().zip(&file.scripts) {
+        let of_file = file.connections.iter().zip(&file.scripts);
+        for ((connection, scripts), interfaces) in of_file.zip(&file.interface_names) {
             if shows(&connection.name) {
                 merged.connections.push(connection.clone());
                 merged.scripts.push(scripts.clone());
+                merged.interface_names.push(interfaces.clone());
             }
         }
         for loaded in self.connections.loaded.values() {
@@ -183,6 +185,7 @@ impl Loaded {
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);
             merged.peer_conditions.extend_from_slice(&loaded.config.peer_conditions);
             merged.scripts.extend_from_slice(&loaded.config.scripts);
+            merged.interface_names.extend_from_slice(&loaded.config.interface_names);
         }
         let pools = file.pools.iter().filter(|pool| self.pools.shows(&pool.name));
         merged.pools = pools.chain(self.pools.loaded.values().map(|pool| &**pool)).cloned().collect();

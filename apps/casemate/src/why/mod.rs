@@ -78,6 +78,13 @@ fn add_facts_of_host(report: &mut Value) {
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
     }
+    for interface in loops(report, &routes) {
+        add_finding(
+            report,
+            &format!("the route to the peer leads into {interface}, an interface of its own tunnel"),
+            "add a route to the peer past the tunnel, such as `ip route add PEER via ROUTER`",
+        );
+    }
     if let Some(own) = &own {
         for found in forwarding::findings(report, own) {
             add_finding(report, &found.cause, &found.advice);
@@ -86,6 +93,14 @@ fn add_facts_of_host(report: &mut Value) {
     if let Some(fields) = report.as_object_mut() {
         fields.insert("routes".into(), routes.into());
     }
+}
+
+/// The interfaces of the connection's own tunnels into which a route to the peer leads.
+fn loops(report: &Value, routes: &[Value]) -> Vec<String> {
+    let children = report.get("children").and_then(Value::as_array).into_iter().flatten();
+    let tunnels: Vec<&Value> = children.filter_map(|child| child.get("interface_out")).collect();
+    let used = routes.iter().filter_map(|route| route.get("interface").filter(|name| tunnels.contains(name)));
+    used.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The addresses in a field of the report.

@@ -47,6 +47,11 @@ fn configuration(text: &mut String, report: &Value) {
         let name = show(child, "name");
         let _ = writeln!(text, "  children.{name}.local_ts = {}", show(child, "local_ts"));
         let _ = writeln!(text, "  children.{name}.remote_ts = {}", show(child, "remote_ts"));
+        for (key, field) in [("if_id_in", "interface_in"), ("if_id_out", "interface_out")] {
+            if child.get(field).is_some_and(Value::is_string) {
+                let _ = writeln!(text, "  children.{name}.{key}: interface {}", show(child, field));
+            }
+        }
         let _ = writeln!(text, "  children.{name}.esp_proposals = {}", show(child, "proposals"));
     }
 }

@@ -54,7 +54,11 @@ pub(crate) fn report(
         "ok": true,
         "connection": status.to_json(),
         "configuration": configuration(&connection),
-        "children": connection.children.iter().map(child_configuration).collect::<Vec<_>>(),
+        "children": connection
+            .children
+            .iter()
+            .map(|child| child_configuration(child, context))
+            .collect::<Vec<_>>(),
         "traffic": traffic.iter().map(ChildTraffic::to_json).collect::<Vec<_>>(),
         "peer_addresses": addrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "local_addresses": single_addrs(&connection.local_addrs, context)
@@ -140,8 +144,11 @@ fn local_networks(connection: &Connection) -> Value {
     networks.iter().map(network).collect()
 }
 
-fn child_configuration(child: &Arc<ChildConfig>) -> Value {
+fn child_configuration(child: &Arc<ChildConfig>, context: &EndpointContext) -> Value {
+    let interface = |spd| context.tunnel_names().get(&spd);
     json!({
+        "interface_in": interface(child.spds.inbound),
+        "interface_out": interface(child.spds.outbound),
         "name": child.name,
         "local_ts": wording::templates(&child.local_ts),
         "remote_ts": wording::templates(&child.remote_ts),

@@ -4,7 +4,7 @@ use super::LineProblem;
 use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
 use casemate_datapath::spd::{Action, Bundle, MAX_BUNDLE, Policy, Template};
-use casemate_sa::{Mode, Protocol, Selector};
+use casemate_sa::{Mode, Protocol, Selector, SpdId};
 use std::net::IpAddr;
 
 const EXPECTED: &str =
@@ -131,7 +131,10 @@ impl PolicyWords {
                 })?)
             }
         };
-        Ok(DirectedPolicy { direction, policy: Policy { selector, action, priority: self.priority } })
+        Ok(DirectedPolicy {
+            direction,
+            policy: Policy { spd: SpdId::MAIN, selector, action, priority: self.priority },
+        })
     }
 }
 

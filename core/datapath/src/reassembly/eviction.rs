@@ -10,7 +10,7 @@ use super::Reassembler;
 use super::parse::{Key, ParsedFragment};
 use super::slot::{Slot, State};
 use crate::SecPath;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -22,6 +22,8 @@ pub enum Sender {
     Unknown,
     /// The peer of an SA, or a host on the protected side.
     Known,
+    /// A host whose packets the policies of this SPD protect. Only fragments for one SPD form a datagram.
+    Protected(SpdId),
     /// These SAs. Such fragments form a datagram only with others that came through the same SAs (RFC 4301
     /// section 7.4).
     Opened(SecPath),
@@ -40,7 +42,7 @@ impl SlotOwner {
     fn new(sender: Sender, key: &Key) -> Self {
         match sender {
             Sender::Unknown => Self::Unknown(key.src()),
-            Sender::Known => Self::Known(key.src()),
+            Sender::Known | Sender::Protected(_) => Self::Known(key.src()),
             Sender::Opened(via) => Self::Opened(via),
         }
     }

@@ -143,7 +143,7 @@ impl fmt::Debug for KeyedHash {
 mod tests {
     use super::*;
     use crate::admission::CachedAdmission;
-    use crate::classify::Decision;
+    use crate::classify::CachedDecision;
     use crate::spd::test_flows::{later, later_opaque, whole};
     use casemate_wire::flow::FlowPorts;
     use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn entry_is_one_cache_line() {
-        assert_eq!(size_of::<Option<Entry<Decision>>>(), 64);
+        assert_eq!(size_of::<Option<Entry<CachedDecision>>>(), 64);
         assert_eq!(size_of::<Option<Entry<CachedAdmission>>>(), 64);
     }
 

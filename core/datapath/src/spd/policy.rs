@@ -5,16 +5,18 @@
 //! templates.
 
 use arrayvec::ArrayVec;
-use casemate_sa::{Mode, Protocol, Selector};
+use casemate_sa::{Mode, Protocol, Selector, SpdId};
 use core::fmt;
 use core::net::IpAddr;
 
 /// Maximum number of SAs that one policy applies to a packet.
 pub const MAX_BUNDLE: usize = 2;
 
-/// One entry of the SPD.
+/// One entry of an SPD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
+    /// The SPD that the policy belongs to.
+    pub spd: SpdId,
     /// The packets that the policy applies to.
     pub selector: Selector,
     /// What happens to these packets.
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn shown() {
         let selector = Selector::between(AddrRange::single(LEFT), AddrRange::ANY_V4);
-        let show = |action| Policy { selector, action, priority: 5 }.to_string();
+        let show = |action| Policy { spd: SpdId::MAIN, selector, action, priority: 5 }.to_string();
         assert_eq!(show(Action::Discard), "192.0.2.1/32 -> 0.0.0.0/0 priority 5: discard");
         assert_eq!(show(Action::Bypass), "192.0.2.1/32 -> 0.0.0.0/0 priority 5: bypass");
         assert_eq!(

@@ -10,7 +10,7 @@ use super::tuple::{Rule, TupleSpace};
 use crate::slab::{Full, Slab, SlotKey};
 use alloc::vec::Vec;
 use casemate_sa::table::MapKey;
-use casemate_sa::{AddrRange, Selector};
+use casemate_sa::{AddrRange, Selector, SpdId};
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 
@@ -58,7 +58,7 @@ pub enum InsertError {
     },
 }
 
-/// The SPD of one direction.
+/// The SPDs of one direction.
 #[derive(Debug)]
 pub struct PolicyTable {
     policies: Slab<Stored>,
@@ -99,7 +99,7 @@ impl PolicyTable {
 
     /// Adds a policy after those of the same priority.
     pub fn insert(&mut self, policy: Policy) -> Result<PolicyId, InsertError> {
-        let selector = policy.selector;
+        let (spd, selector) = (policy.spd, policy.selector);
         if selector.src.is_ipv4() != selector.dst.is_ipv4() {
             return Err(InsertError::MixedVersions { src: selector.src, dst: selector.dst });
         }
@@ -114,7 +114,7 @@ impl PolicyTable {
         // 64 bits never wrap in practice.
         self.next_serial = self.next_serial.wrapping_add(1);
         let (space, hash) = self.space_mut(&selector);
-        space.insert(hash, &selector, rule);
+        space.insert(hash, spd, &selector, rule);
         Ok(PolicyId { slot, generation })
     }
 
@@ -123,7 +123,7 @@ impl PolicyTable {
         let stored = self.policies.remove(id.slot, id.generation)?;
         let (rule, policy) = (stored.rule(id.slot), stored.policy);
         let (space, hash) = self.space_mut(&policy.selector);
-        space.remove(hash, &policy.selector, rule);
+        space.remove(hash, policy.spd, &policy.selector, rule);
         Some(policy)
     }
 
@@ -149,55 +149,56 @@ impl PolicyTable {
         self.policies.is_empty()
     }
 
-    /// The first policy in order of precedence that matches the flow. All fragments of a datagram get the
-    /// same result: fields that one of the fragments hides are used for none (RFC 4301 section 7).
-    pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
+    /// The first policy of an SPD, in order of precedence, that matches the flow. All fragments of a datagram
+    /// get the same result: fields that one of the fragments hides are used for none (RFC 4301 section 7).
+    pub fn lookup(&self, spd: SpdId, flow: &FlowKey) -> Lookup<'_> {
         let visible = flow.common_to_all_fragments();
-        self.first_of(flow, |policy| Fit::of(&policy.selector, &visible))
+        self.first_of(spd, flow, |policy| Fit::of(&policy.selector, &visible))
     }
 
     /// Looks up a flow that came through a tunnel, which BYPASS never admits. A BYPASS policy that only may
     /// match a fragment is skipped. If it does match, the first fragment shows that and is not admitted.
-    pub fn lookup_tunnelled(&self, flow: &FlowKey) -> Lookup<'_> {
+    pub fn lookup_tunnelled(&self, spd: SpdId, flow: &FlowKey) -> Lookup<'_> {
         let visible = flow.common_to_all_fragments();
-        self.first_of(flow, |policy| match policy.action {
+        self.first_of(spd, flow, |policy| match policy.action {
             Action::Bypass if policy.selector.matches(flow) => Fit::Match,
             Action::Bypass => Fit::NoMatch,
             Action::Discard | Action::Protect(_) => Fit::of(&policy.selector, &visible),
         })
     }
 
-    /// The first policy that matches without the fields that fragments of the flow hide; `None` if there is
-    /// none.
-    pub fn lookup_visible(&self, flow: &FlowKey) -> Option<&Policy> {
+    /// The first policy of an SPD that matches without the fields that fragments of the flow hide; `None` if
+    /// there is none.
+    pub fn lookup_visible(&self, spd: SpdId, flow: &FlowKey) -> Option<&Policy> {
         let visible = flow.common_to_all_fragments();
         let fit = |policy: &Policy| match policy.selector.matches(&visible) {
             true => Fit::Match,
             false => Fit::NoMatch,
         };
-        match self.first_of(flow, fit) {
+        match self.first_of(spd, flow, fit) {
             Lookup::Match(_, policy) => Some(policy),
             Lookup::NeedsPorts | Lookup::NoMatch => None,
         }
     }
 
-    /// The first policy with the selector and priority of `first`, which matches the flow, that fulfils a
-    /// condition. Several tunnels for the same traffic have such policies.
+    /// The first policy with the SPD, selector and priority of `first`, which matches the flow, that fulfils
+    /// a condition. Several tunnels for the same traffic have such policies.
     pub fn find_equal(&self, flow: &FlowKey, first: &Policy, is_so: impl Fn(&Policy) -> bool) -> Lookup<'_> {
         let fit = |policy: &Policy| {
             let is_equal = policy.priority == first.priority && policy.selector == first.selector;
             if is_equal && is_so(policy) { Fit::Match } else { Fit::NoMatch }
         };
-        self.first_of(flow, fit)
+        self.first_of(first.spd, flow, fit)
     }
 
-    /// The first policy whose fit is not [`Fit::NoMatch`].
-    fn first_of(&self, flow: &FlowKey, fit: impl Fn(&Policy) -> Fit) -> Lookup<'_> {
+    /// The first policy of an SPD whose fit is not [`Fit::NoMatch`].
+    fn first_of(&self, spd: SpdId, flow: &FlowKey, fit: impl Fn(&Policy) -> Fit) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
         let may_fit = |rule: &Rule| {
-            self.policies.slot(rule.slot).is_some_and(|stored| fit(&stored.policy) != Fit::NoMatch)
+            let stored = self.policies.slot(rule.slot);
+            stored.is_some_and(|Stored { policy, .. }| policy.spd == spd && fit(policy) != Fit::NoMatch)
         };
-        match space.first(&self.hash, flow, may_fit).and_then(|rule| self.by_rule(rule)) {
+        match space.first(&self.hash, spd, flow, may_fit).and_then(|rule| self.by_rule(rule)) {
             Some((id, policy)) if fit(policy) == Fit::Match => Lookup::Match(id, policy),
             Some(_) => Lookup::NeedsPorts,
             None => Lookup::NoMatch,

@@ -3,14 +3,15 @@
 //! Rules whose two address ranges are prefixes are grouped by their pair of prefix lengths, a tuple. All
 //! rules of a tuple that can match a packet have the same masked addresses, so one hash probe finds them. The
 //! search visits the tuples in the order of their best rules and ends when no later tuple can have a better
-//! rule. The cost depends on the number of different pairs of prefix lengths (a handful in practice) and on
-//! the number of rules with one pair of addresses, not on the number of policies. Ranges that are not
-//! prefixes are few; they are searched in order. The index only finds candidates; `fits` decides.
+//! rule. With several SPDs, each has its own rules for a pair of prefixes. The cost depends on the number of
+//! different pairs of prefix lengths (a handful in practice) and on the number of rules with one pair of
+//! addresses, not on the number of policies. Ranges that are not prefixes are few; they are searched in
+//! order. The index only finds candidates; `fits` decides.
 
 use super::KeyedHash;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use casemate_sa::{AddrRange, Selector};
+use casemate_sa::{AddrRange, Selector, SpdId};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
@@ -62,9 +63,10 @@ struct PrefixLens {
     dst_len: u8,
 }
 
-/// A pair of prefixes.
+/// A pair of prefixes in an SPD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PrefixPair {
+    spd: SpdId,
     src: u128,
     dst: u128,
     lens: PrefixLens,
@@ -75,6 +77,7 @@ impl TupleSpace {
     pub(super) fn first(
         &self,
         hash: &KeyedHash,
+        spd: SpdId,
         flow: &FlowKey,
         fits: impl Fn(&Rule) -> bool,
     ) -> Option<Rule> {
@@ -84,7 +87,7 @@ impl TupleSpace {
             if best.is_some_and(|best| best < tuple.best) {
                 break;
             }
-            let key = tuple.lens.key(src, dst);
+            let key = tuple.lens.key(spd, src, dst);
             if let Some(bucket) = self.buckets.find(hash.of(&key), |bucket| bucket.key == key) {
                 best = first_fit(&bucket.rules, best, &fits);
             }
@@ -93,8 +96,8 @@ impl TupleSpace {
     }
 
     /// Adds a rule.
-    pub(super) fn insert(&mut self, hash: &KeyedHash, selector: &Selector, rule: Rule) {
-        let Some(key) = PrefixPair::of(selector) else {
+    pub(super) fn insert(&mut self, hash: &KeyedHash, spd: SpdId, selector: &Selector, rule: Rule) {
+        let Some(key) = PrefixPair::of(spd, selector) else {
             return insert_in_order(&mut self.ranges, rule);
         };
         match self.buckets.entry(hash.of(&key), |bucket| bucket.key == key, |bucket| hash.of(&bucket.key)) {
@@ -110,8 +113,8 @@ impl TupleSpace {
     }
 
     /// Removes a rule that was inserted with this selector.
-    pub(super) fn remove(&mut self, hash: &KeyedHash, selector: &Selector, rule: Rule) {
-        let Some(key) = PrefixPair::of(selector) else {
+    pub(super) fn remove(&mut self, hash: &KeyedHash, spd: SpdId, selector: &Selector, rule: Rule) {
+        let Some(key) = PrefixPair::of(spd, selector) else {
             return remove_in_order(&mut self.ranges, rule);
         };
         let entry = self.buckets.find_entry(hash.of(&key), |bucket| bucket.key == key);
@@ -177,17 +180,18 @@ impl Rule {
 
 impl PrefixLens {
     /// The prefixes of these lengths that contain the two addresses.
-    fn key(self, src: u128, dst: u128) -> PrefixPair {
-        PrefixPair { src: src & prefix_mask(self.src_len), dst: dst & prefix_mask(self.dst_len), lens: self }
+    fn key(self, spd: SpdId, src: u128, dst: u128) -> PrefixPair {
+        let (src, dst) = (src & prefix_mask(self.src_len), dst & prefix_mask(self.dst_len));
+        PrefixPair { spd, src, dst, lens: self }
     }
 }
 
 impl PrefixPair {
     /// The selector's prefixes, if its ranges are prefixes.
-    fn of(selector: &Selector) -> Option<Self> {
+    fn of(spd: SpdId, selector: &Selector) -> Option<Self> {
         let prefix = |range: &AddrRange| Some((left_aligned(range.first()), range.prefix_len()?));
         let ((src, src_len), (dst, dst_len)) = (prefix(&selector.src)?, prefix(&selector.dst)?);
-        Some(PrefixLens { src_len, dst_len }.key(src, dst))
+        Some(PrefixLens { src_len, dst_len }.key(spd, src, dst))
     }
 }
 

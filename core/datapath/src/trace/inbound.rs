@@ -197,9 +197,10 @@ impl AdmissionCheck<'_> {
     /// The policy that decides about a packet. Of several equal ones, that is the policy of its SAs, if they
     /// may be chosen by the peer.
     fn deciding_policy(&self, flow: &FlowKey, sec_path: SecPathSlots) -> Lookup<'_> {
+        let spd = self.spd_of(sec_path).unwrap_or_default();
         let first = match self.came_through_tunnel(sec_path) {
-            true => self.policies.lookup_tunnelled(flow),
-            false => self.policies.lookup(flow),
+            true => self.policies.lookup_tunnelled(spd, flow),
+            false => self.policies.lookup(spd, flow),
         };
         let Lookup::Match(_, policy) = &first else { return first };
         let Action::Protect(bundle) = &policy.action else { return first };

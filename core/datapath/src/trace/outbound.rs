@@ -11,7 +11,7 @@ use crate::size::sealed_len;
 use crate::spd::{Action, Lookup, Policy, PolicyId};
 use crate::{Datapath, Direction, Outbound, pmtu};
 use arrayvec::ArrayVec;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SpdId};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
@@ -32,17 +32,17 @@ impl Datapath {
     #[inline]
     pub(crate) fn trace_unframed(&mut self, now: Instant, packets: &[Packet<'_>], batch: &mut OutboundBatch) {
         if self.tracer.is_on() {
-            batch.traced = self.select_outgoing(now, packets);
+            batch.traced = self.select_outgoing(now, batch.spd, packets);
         }
     }
 
     #[cold]
-    fn select_outgoing(&mut self, now: Instant, packets: &[Packet<'_>]) -> TracedPackets {
+    fn select_outgoing(&mut self, now: Instant, spd: SpdId, packets: &[Packet<'_>]) -> TracedPackets {
         let Some(mut session) = self.tracer.take() else { return TracedPackets::NONE };
         let mut traced = ArrayVec::<Traced, MAX_BATCH>::new();
         if session.filter.takes(Direction::Outbound) && session.takes_more() {
             for (index, packet) in packets.iter().take(MAX_BATCH).enumerate() {
-                if let Some(id) = self.record_outgoing(now, packet.data(), &mut session) {
+                if let Some(id) = self.record_outgoing(now, spd, packet.data(), &mut session) {
                     traced.push(Traced { index, id });
                 }
             }
@@ -52,12 +52,18 @@ impl Datapath {
     }
 
     /// Records what policy, SAs and path MTU say about a packet. Returns its number if it matches.
-    fn record_outgoing(&mut self, now: Instant, packet: &[u8], session: &mut Session) -> Option<u32> {
+    fn record_outgoing(
+        &mut self,
+        now: Instant,
+        spd: SpdId,
+        packet: &[u8],
+        session: &mut Session,
+    ) -> Option<u32> {
         let inner = InnerPacket::of(packet);
         if !session.filter.matches_flow(inner.flow.as_ref()) {
             return None;
         }
-        let (policy, chain) = inner.flow.map_or((None, None), |flow| self.explain_outgoing(&flow));
+        let (policy, chain) = inner.flow.map_or((None, None), |flow| self.explain_outgoing(spd, &flow));
         let slots = chain.into_iter().flat_map(|chain| [Some(chain.inner), chain.outer]).flatten();
         let sas = || slots.clone().filter_map(|slot| self.sad.outbound_ref(slot));
         if session.filter.needs_outer() && !sas().any(|sa| session.filter.matches_sa(sa.spi.get(), sa.dst)) {
@@ -74,9 +80,9 @@ impl Datapath {
     }
 
     /// The policy of a flow and its SAs, if they exist. Unlike the decision, this raises no event.
-    fn explain_outgoing(&mut self, flow: &FlowKey) -> (Option<PolicyFinding>, Option<SaChain>) {
+    fn explain_outgoing(&mut self, spd: SpdId, flow: &FlowKey) -> (Option<PolicyFinding>, Option<SaChain>) {
         let (policies, sad) = (&self.spd_out, &self.sad);
-        let found = policies.lookup(flow);
+        let found = policies.lookup(spd, flow);
         let chain = match found {
             Lookup::Match(_, Policy { action: Action::Protect(bundle), .. }) => {
                 let (events, unmatched) = (&mut self.events, self.unmatched);

@@ -8,7 +8,7 @@ use casemate_datapath::spd::{InsertError, Template};
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, ChildUp, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::ByteIndex;
-use casemate_sa::{Mode, SaParams};
+use casemate_sa::{Mode, SaParams, SpdPair};
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 
@@ -22,6 +22,7 @@ pub(super) struct ChildGroup {
     pub(super) host: Option<TransportHost>,
     pub(super) local: Vec<TrafficSelector>,
     pub(super) remote: Vec<TrafficSelector>,
+    spds: SpdPair,
     policies: PolicySet,
     members: u32,
 }
@@ -85,7 +86,7 @@ pub(super) const HAS_GROUP: &str = "an installed Child SA has a group";
 
 impl ChildGroup {
     pub(super) fn carries_traffic_of(&self, up: &ChildUp) -> bool {
-        self.local == up.local && self.remote == up.remote
+        self.spds == up.child.spds && self.local == up.local && self.remote == up.remote
     }
 }
 
@@ -121,7 +122,8 @@ impl Children {
         let (connection, peer) = (up.connection.clone(), up.outbound.dst);
         let (local, remote) = (up.local.clone(), up.remote.clone());
         self.last_group = self.last_group.wrapping_add(1);
-        let group = ChildGroup { reqid, connection, peer, host, local, remote, policies, members: 1 };
+        let spds = up.child.spds;
+        let group = ChildGroup { reqid, connection, peer, host, local, remote, spds, policies, members: 1 };
         self.groups.insert(self.last_group, group.into());
         self.by_peer.insert(&peer_key(first, peer), group_value(self.last_group));
         self.by_reqid.insert(&reqid_key(first, reqid), group_value(self.last_group));
@@ -198,5 +200,5 @@ fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<Po
     let inbound = protect(template(&up.inbound), is_configured);
     let priority_of = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
     let actions = DirectionActions { outbound: &outbound, inbound: &inbound };
-    PolicySet::add(spds, &up.local, &up.remote, actions, priority_of)
+    PolicySet::add(spds, up.child.spds, &up.local, &up.remote, actions, priority_of)
 }

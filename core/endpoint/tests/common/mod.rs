@@ -12,7 +12,7 @@ pub(crate) mod packets;
 use casemate::{Endpoint, Routes};
 use casemate_datapath::Outbound;
 use casemate_ike::config::AddrPattern;
-use casemate_sa::{AddrRange, Instant};
+use casemate_sa::{AddrRange, Instant, SpdId};
 use casemate_test_support::TestRng;
 use casemate_wire::packet::Packet;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ fn send_packet(endpoint: &mut Endpoint, now: Instant, bytes: &[u8]) -> Outbound 
     let mut storage = vec![0; 600];
     let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
     packet.data_mut().copy_from_slice(bytes);
-    endpoint.datapath_mut().outbound_reassembled(now, &mut TestRng::new(1), &mut packet)
+    endpoint.datapath_mut().outbound_reassembled(SpdId::MAIN, now, &mut TestRng::new(1), &mut packet)
 }
 
 /// No routes: the connections have fixed addresses.

@@ -2,6 +2,7 @@
 
 use super::node::Node;
 use casemate_datapath::{DropReason, Inbound, Outbound};
+use casemate_sa::SpdId;
 use casemate_test_support::TestRng;
 use casemate_wire::packet::Packet;
 
@@ -11,8 +12,12 @@ pub(crate) fn protect(node: &mut Node, src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
     let (bytes, mut storage) = ([&header[..], &src, &dst, &[0; 8]].concat(), vec![0; 600]);
     let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
     packet.data_mut().copy_from_slice(&bytes);
-    let verdict =
-        node.endpoint.datapath_mut().outbound_reassembled(node.now, &mut TestRng::new(1), &mut packet);
+    let verdict = node.endpoint.datapath_mut().outbound_reassembled(
+        SpdId::MAIN,
+        node.now,
+        &mut TestRng::new(1),
+        &mut packet,
+    );
     assert!(matches!(verdict, Outbound::Send { .. }), "{verdict:?}");
     packet.data().to_vec()
 }

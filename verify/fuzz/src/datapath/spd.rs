@@ -3,7 +3,7 @@
 use crate::Target;
 use crate::input::{Input, Script};
 use casemate_datapath::spd::{Action, InsertError, Lookup, Policy, PolicyId, PolicyTable};
-use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_sa::{AddrRange, PortRange, Selector, SpdId};
 use casemate_wire::flow::{FlowKey, FragmentKind};
 use casemate_wire::ip::proto;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,7 +34,7 @@ fn run(bytes: &[u8]) {
             }
             _ => {
                 let flow = flow(&mut input);
-                assert_eq!(table.lookup(&flow), lookup(&list, &flow), "{flow:?} in {list:#?}");
+                assert_eq!(table.lookup(SpdId::MAIN, &flow), lookup(&list, &flow), "{flow:?} in {list:#?}");
             }
         }
         assert_eq!((table.len(), table.is_empty()), (list.len(), list.is_empty()));

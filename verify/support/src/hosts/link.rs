@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaId, Unmatched};
 use casemate_sa::{
-    AddrRange, Lifetime, Limits, Mode, OuterHeader, RohcParams, SaParams, Selector, Spi, Transform, UdpEncap,
+    AddrRange, Lifetime, Limits, Mode, OuterHeader, RohcParams, SaParams, Selector, SpdId, Spi, Transform,
+    UdpEncap,
 };
 use core::net::IpAddr;
 
@@ -119,6 +120,7 @@ impl LinkSpec {
             })
             .collect();
         Policy {
+            spd: SpdId::MAIN,
             selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
             action: Action::Protect(Bundle::new(&templates).unwrap()),
             priority: 0,

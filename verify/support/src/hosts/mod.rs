@@ -21,7 +21,7 @@ use casemate_datapath::{
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Instant, Limits};
+use casemate_sa::{Instant, Limits, SpdId};
 use casemate_wire::packet::Packet;
 pub use link::{Ends, Link, LinkSpec};
 
@@ -110,7 +110,7 @@ impl Host {
     pub fn send_reassembled(&mut self, packet: &[u8]) -> Sent {
         let mut buffer = buffer(packet, self.tail_room);
         let mut packet = Packet::new(&mut buffer, HEAD_ROOM, packet.len()).unwrap();
-        let verdict = self.dp.outbound_reassembled(self.now, &mut self.rng, &mut packet);
+        let verdict = self.dp.outbound_reassembled(SpdId::MAIN, self.now, &mut self.rng, &mut packet);
         sent(&packet, verdict)
     }
 

@@ -9,7 +9,7 @@ use crate::protected_traffic::ProtectedSelector;
 use crate::setup::{GuardState, PlanInput};
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, PolicyTable, Template};
-use casemate_sa::{AddrRange, Mode, PortRange, Protocol, Selector};
+use casemate_sa::{AddrRange, Mode, PortRange, Protocol, Selector, SpdId};
 use casemate_test_support::TestRng;
 use casemate_test_support::eventually;
 use std::process::Command;
@@ -185,14 +185,14 @@ fn protect() -> Action {
 }
 
 fn policy(src: &str, dst: &str, action: Action, priority: u32) -> Policy {
-    Policy { selector: Selector::between(range(src), range(dst)), action, priority }
+    Policy { spd: SpdId::MAIN, selector: Selector::between(range(src), range(dst)), action, priority }
 }
 
 /// The policy with a protocol and a destination port or range of ports.
 fn service(policy: Policy, proto: u8, first: u16, last: u16) -> Policy {
     let mut selector = policy.selector;
     (selector.proto, selector.dst_port) = (Some(proto), PortRange::new(first, last).unwrap());
-    Policy { selector, ..policy }
+    Policy { spd: SpdId::MAIN, selector, ..policy }
 }
 
 /// Policies of every kind that overlap, contain and equal each other.

@@ -4,7 +4,7 @@
 use super::*;
 use crate::spd::test_flows::{later, later_opaque, whole};
 use crate::spd::{Action, Policy};
-use casemate_sa::PortRange;
+use casemate_sa::{PortRange, SpdId};
 use casemate_wire::flow::FlowPorts;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn v6(host: u8) -> IpAddr {
 }
 
 fn policy(priority: u32, src: AddrRange, dst: AddrRange) -> Policy {
-    Policy { selector: Selector::between(src, dst), action: Action::Bypass, priority }
+    Policy { spd: SpdId::MAIN, selector: Selector::between(src, dst), action: Action::Bypass, priority }
 }
 
 /// Definition of the table: an ordered list that is read from the top.
@@ -96,6 +96,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         let proto = prop_oneof![Just(None), Just(Some(6)), Just(Some(17))];
         (any_range(is_v4), any_range(is_v4), proto, any_ports(), any_ports(), 0..4u32).prop_map(
             |(src, dst, proto, src_port, dst_port, priority)| Policy {
+                spd: SpdId::MAIN,
                 selector: Selector { src, dst, proto, src_port, dst_port },
                 action: Action::Discard,
                 priority,
@@ -153,7 +154,7 @@ proptest! {
                     prop_assert_eq!(table.get(id), None);
                     prop_assert_eq!(table.remove(id), None);
                 }
-                Step::Lookup(flow) => prop_assert_eq!(table.lookup(&flow), model.lookup(&flow)),
+                Step::Lookup(flow) => prop_assert_eq!(table.lookup(SpdId::MAIN, &flow), model.lookup(&flow)),
             }
             table.v4.assert_sound();
             table.v6.assert_sound();
@@ -173,15 +174,15 @@ fn priority_then_order_of_insertion() {
     let first = table.insert(wide.clone()).unwrap();
     let second = table.insert(narrow.clone()).unwrap();
     // Not the longest prefix: RFC 4301 section 4.4.1 leaves the order to the administrator.
-    assert_eq!(table.lookup(&flow), Lookup::Match(first, &wide));
+    assert_eq!(table.lookup(SpdId::MAIN, &flow), Lookup::Match(first, &wide));
     let urgent = Policy { priority: 9, ..narrow.clone() };
     let third = table.insert(urgent.clone()).unwrap();
-    assert_eq!(table.lookup(&flow), Lookup::Match(third, &urgent));
+    assert_eq!(table.lookup(SpdId::MAIN, &flow), Lookup::Match(third, &urgent));
     table.remove(third);
     table.remove(first);
-    assert_eq!(table.lookup(&flow), Lookup::Match(second, &narrow));
+    assert_eq!(table.lookup(SpdId::MAIN, &flow), Lookup::Match(second, &narrow));
     table.remove(second);
-    assert_eq!(table.lookup(&flow), Lookup::NoMatch);
+    assert_eq!(table.lookup(SpdId::MAIN, &flow), Lookup::NoMatch);
     assert!(table.is_empty());
 }
 
@@ -196,15 +197,23 @@ fn hidden_ports() {
     let any_id = table.insert(any.clone()).unwrap();
     let telnet_id = table.insert(telnet.clone()).unwrap();
     let fragment = later(v4(1), v4(2), 6);
-    assert_eq!(table.lookup(&fragment), Lookup::Match(any_id, &any), "the rule with ports comes later");
+    assert_eq!(
+        table.lookup(SpdId::MAIN, &fragment),
+        Lookup::Match(any_id, &any),
+        "the rule with ports comes later"
+    );
     table.remove(telnet_id);
     table.insert(Policy { priority: 5, ..telnet }).unwrap();
-    assert_eq!(table.lookup(&fragment), Lookup::NeedsPorts);
+    assert_eq!(table.lookup(SpdId::MAIN, &fragment), Lookup::NeedsPorts);
     let udp = later(v4(1), v4(2), 17);
-    assert_eq!(table.lookup(&udp), Lookup::Match(any_id, &any), "the rule with ports is for TCP");
+    assert_eq!(
+        table.lookup(SpdId::MAIN, &udp),
+        Lookup::Match(any_id, &any),
+        "the rule with ports is for TCP"
+    );
     table.remove(any_id);
-    assert_eq!(table.lookup(&fragment), Lookup::NeedsPorts);
-    assert_eq!(table.lookup(&udp), Lookup::NoMatch);
+    assert_eq!(table.lookup(SpdId::MAIN, &fragment), Lookup::NeedsPorts);
+    assert_eq!(table.lookup(SpdId::MAIN, &udp), Lookup::NoMatch);
 }
 
 /// A later IPv6 fragment may hide even its protocol. It must not bypass a policy for a protocol.
@@ -216,11 +225,11 @@ fn hidden_protocol() {
     tcp.selector.proto = Some(6);
     let any_id = table.insert(any.clone()).unwrap();
     let opaque = later_opaque(v6(1), v6(2));
-    assert_eq!(table.lookup(&opaque), Lookup::Match(any_id, &any));
+    assert_eq!(table.lookup(SpdId::MAIN, &opaque), Lookup::Match(any_id, &any));
     let tcp_id = table.insert(tcp.clone()).unwrap();
-    assert_eq!(table.lookup(&opaque), Lookup::NeedsPorts);
-    assert_eq!(table.lookup(&later(v6(1), v6(2), 6)), Lookup::Match(tcp_id, &tcp));
-    assert_eq!(table.lookup(&later(v6(1), v6(2), 17)), Lookup::Match(any_id, &any));
+    assert_eq!(table.lookup(SpdId::MAIN, &opaque), Lookup::NeedsPorts);
+    assert_eq!(table.lookup(SpdId::MAIN, &later(v6(1), v6(2), 6)), Lookup::Match(tcp_id, &tcp));
+    assert_eq!(table.lookup(SpdId::MAIN, &later(v6(1), v6(2), 17)), Lookup::Match(any_id, &any));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use casemate_datapath::{
     Datapath, DropReason, HEAD_ROOM, Inbound, OpenBatch, Outbound, SealBatch, TAIL_ROOM,
 };
 use casemate_linux::process::{Clock, SystemRng};
+use casemate_sa::SpdId;
 use casemate_testbed::{Error, Result};
 use casemate_wire::packet::Packet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +76,7 @@ fn classify(guarded: SharedDatapath) -> Module {
         let begun = message.with_packet(|packets, work| {
             let inside = &mut *guarded.lock();
             let mut sealing = Box::new(SealBatch::new());
-            inside.datapath.begin_outbound(now, &mut inside.rng, packets, &mut sealing);
+            inside.datapath.begin_outbound(SpdId::MAIN, now, &mut inside.rng, packets, &mut sealing);
             *work = Work::Sealing(sealing);
         });
         Ok(begun.is_some())

@@ -1,0 +1,194 @@
+//! TUN interfaces of route-based tunnels, one for each SPD besides the main one.
+//!
+//! Such an interface exists from the start of the configuration that names it to its end, whether SAs exist
+//! or not, so that routes into it hold packets back rather than let them leave in clear. All these interfaces
+//! are one input of the engine, with an epoll set of their own: the engine's input list does not change when
+//! a reload adds or removes an interface. Their packets are not scheduled.
+
+use super::tun_queue::fill_directly;
+use crate::Error;
+use crate::buffers::Buffers;
+use crate::netlink::Netlink;
+use crate::offload::{PacketList, SegmentSplitter};
+use crate::sys::{Epoll, NumberedFd};
+use crate::tun::{Tun, TunWriter};
+use casemate_sa::SpdId;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Largest number of interfaces.
+pub const MAX_TUNNELS: usize = 256;
+
+/// Description of the interface of a route-based tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelSpec {
+    /// The SPD whose policies apply to packets that enter the interface. Not the main one.
+    pub spd: SpdId,
+    /// Name of the interface.
+    pub name: String,
+    /// MTU of the interface in bytes.
+    pub mtu: usize,
+}
+
+/// An open interface.
+#[derive(Debug)]
+struct Tunnel {
+    tun: Tun,
+    writer: TunWriter,
+}
+
+/// Interfaces by SPD.
+type TunnelMap = BTreeMap<SpdId, Arc<Tunnel>>;
+
+/// The interfaces that exist, for all threads. Only packets that come out of a tunnel take the lock.
+#[derive(Debug, Default)]
+pub(super) struct Tunnels(RwLock<TunnelMap>);
+
+/// The interfaces of a new configuration, which [`Tunnels::commit`] puts in the place of the former ones.
+/// Dropping it removes those that are new.
+#[derive(Debug)]
+pub struct PreparedTunnels(TunnelMap);
+
+impl Tunnels {
+    /// Makes the interfaces that do not exist yet. They are up; packets that enter them wait in the kernel.
+    /// An error if one cannot be made: then none is.
+    pub(super) fn prepare(&self, specs: &[TunnelSpec]) -> Result<PreparedTunnels, Error> {
+        if specs.len() > MAX_TUNNELS {
+            return Err(Error::other("tunnel interfaces", format!("there are more than {MAX_TUNNELS}")));
+        }
+        let existing = self.map();
+        let mut netlink = None;
+        let mut prepared = TunnelMap::new();
+        for TunnelSpec { spd, name, mtu } in specs {
+            // An interface stays if it gets another SPD.
+            let known = existing.values().find(|tunnel| tunnel.tun.name() == name);
+            let tunnel = match known {
+                Some(tunnel) => Arc::clone(tunnel),
+                None => {
+                    let netlink = match &mut netlink {
+                        Some(netlink) => netlink,
+                        none => none.insert(Netlink::open()?),
+                    };
+                    Arc::new(Tunnel::create(name, *mtu, netlink)?)
+                }
+            };
+            prepared.insert(*spd, tunnel);
+        }
+        Ok(PreparedTunnels(prepared))
+    }
+
+    /// Uses exactly these interfaces. The others are removed, together with the routes into them.
+    pub(super) fn commit(&self, prepared: PreparedTunnels, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        let PreparedTunnels(tunnels) = prepared;
+        inputs.set(&tunnels)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tunnels;
+        Ok(())
+    }
+
+    /// Delivers a packet to the host by the interface of this SPD. Returns whether the kernel took it.
+    pub(super) fn deliver(&self, spd: SpdId, packet: &[u8]) -> bool {
+        self.get(spd).is_some_and(|tunnel| tunnel.writer.deliver(packet).is_ok())
+    }
+
+    /// Delivers packets to the host by the interface of this SPD. Calls `lost` with each packet that the
+    /// kernel does not take.
+    pub(super) fn deliver_batch<'p>(&self, spd: SpdId, list: &PacketList<'p>, lost: impl FnMut(&'p [u8])) {
+        match self.get(spd) {
+            Some(tunnel) => tunnel.writer.deliver_batch(list, lost),
+            None => list.iter().copied().for_each(lost),
+        }
+    }
+
+    fn get(&self, spd: SpdId) -> Option<Arc<Tunnel>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&spd).cloned()
+    }
+
+    fn map(&self) -> TunnelMap {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl PreparedTunnels {
+    /// The names of the interfaces.
+    pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
+        self.0.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
+    }
+}
+
+impl Tunnel {
+    fn create(name: &str, mtu: usize, netlink: &mut Netlink) -> Result<Self, Error> {
+        let tun = Tun::create(name, netlink)?;
+        let writer = tun.writer()?;
+        tun.set_up_tunnel(mtu, netlink)?;
+        Ok(Self { tun, writer })
+    }
+}
+
+/// The interfaces as an input of the engine.
+pub(super) struct TunnelInputs {
+    /// The numbers are those of the SPDs.
+    epoll: Epoll,
+    tunnels: TunnelMap,
+    splitter: SegmentSplitter,
+    /// Where the large packet in `splitter` comes from.
+    current: Option<(SpdId, Arc<Tunnel>)>,
+}
+
+impl TunnelInputs {
+    /// No interfaces.
+    pub(super) fn new() -> Result<Self, Error> {
+        let (epoll, splitter) =
+            (Epoll::new(std::iter::empty()).map_err(epoll_error)?, SegmentSplitter::new());
+        Ok(Self { epoll, tunnels: TunnelMap::new(), splitter, current: None })
+    }
+
+    /// Readable while packets wait in one of the interfaces.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Whether segments of a large packet were not returned yet.
+    pub(super) fn has_buffered(&self) -> bool {
+        self.splitter.has_more()
+    }
+
+    /// Fills the buffers with packets from one interface. Returns its SPD; `None` if no packet waits.
+    pub(super) fn fill(&mut self, buffers: &mut Buffers) -> Result<Option<SpdId>, Error> {
+        if !self.splitter.has_more() {
+            let ready = self.epoll.next_ready().map_err(epoll_error)?;
+            let spd = ready.and_then(|number| u32::try_from(number).ok()).map(SpdId::new);
+            self.current = spd.and_then(|spd| Some((spd, Arc::clone(self.tunnels.get(&spd)?))));
+        }
+        let Some((spd, tunnel)) = &self.current else {
+            buffers.set_lens(&[]);
+            return Ok(None);
+        };
+        let filled = fill_directly(&mut self.splitter, tunnel.tun.first_queue(), buffers);
+        filled.map_err(|error| Error::new(format!("TUN interface {}", tunnel.tun.name()), error))?;
+        Ok(Some(*spd))
+    }
+
+    fn set(&mut self, tunnels: &TunnelMap) -> Result<(), Error> {
+        let is_in = |map: &TunnelMap, spd: &SpdId, tunnel: &Arc<Tunnel>| {
+            map.get(spd).is_some_and(|known| Arc::ptr_eq(known, tunnel))
+        };
+        for (_, tunnel) in self.tunnels.iter().filter(|(spd, tunnel)| !is_in(tunnels, spd, tunnel)) {
+            self.epoll.remove(tunnel.tun.first_queue().as_fd()).map_err(epoll_error)?;
+        }
+        for (spd, tunnel) in tunnels.iter().filter(|(spd, tunnel)| !is_in(&self.tunnels, spd, tunnel)) {
+            let number = usize::try_from(spd.number()).unwrap_or(usize::MAX);
+            let fd = tunnel.tun.first_queue().as_fd();
+            self.epoll.add(NumberedFd { number, fd }).map_err(epoll_error)?;
+        }
+        self.tunnels = tunnels.clone();
+        if !self.current.as_ref().is_some_and(|(spd, tunnel)| is_in(tunnels, spd, tunnel)) {
+            (self.current, self.splitter) = (None, SegmentSplitter::new());
+        }
+        Ok(())
+    }
+}
+
+fn epoll_error(error: std::io::Error) -> Error {
+    Error::new("epoll", error)
+}

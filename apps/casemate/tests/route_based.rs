@@ -1,0 +1,207 @@
+//! Route-based tunnels: interfaces with an ID, and routes that decide which packets enter which tunnel.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod testnet;
+
+use std::net::IpAddr;
+use testnet::{Host, Side, TestNet, WIRE};
+
+const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
+
+/// A tunnel for all IPv4 traffic, with a connection of this name and these keys of its child.
+fn tunnel(side: Side, name: &str, child: &str) -> String {
+    format!(
+        "{name} {{\n local_addrs = {}\n remote_addrs = {}\n local {{ auth = psk\n id = {side:?}-{name} }}\n\
+         remote {{ auth = psk\n id = {:?}-{name} }}\n\
+         children {{ {name} {{ local_ts = 0.0.0.0/0\n remote_ts = 0.0.0.0/0\n {child} }} }} }}\n",
+        side.outer(true),
+        side.other().outer(true),
+        side.other(),
+    )
+}
+
+fn conf(connections: &[String]) -> String {
+    format!("connections {{\n{} }}\n{SECRETS}", connections.concat())
+}
+
+fn reload(host: &Host, conf: &str) {
+    std::fs::write(host.file("conf"), conf).unwrap();
+    let output = host.casemate(&["reload"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn initiate(host: &Host, connection: &str) {
+    let output = host.casemate(&["initiate", connection]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Packets that the Child SA of this connection has sent.
+fn sent(host: &Host, connection: &str) -> u64 {
+    let status = host.status();
+    let mut of = status["ike_sas"].as_array().unwrap().iter().filter(|sa| sa["name"] == connection);
+    of.next().unwrap()["children"][0]["packets_out"].as_u64().unwrap()
+}
+
+/// The second inner address of a host.
+fn second(side: Side) -> IpAddr {
+    [10, if side == Side::Left { 1 } else { 2 }, 0, 2].into()
+}
+
+/// Routes the peer's two inner addresses into one interface each.
+fn route(host: &Host, first: &str, last: &str) {
+    let own = host.side.inner(true).to_string();
+    let peers = [(host.side.other().inner(true), first), (second(host.side.other()), last)];
+    for (peer, interface) in peers {
+        let peer = peer.to_string();
+        host.stdout_of("ip", &["route", "replace", &peer, "dev", interface, "src", &own]);
+    }
+}
+
+fn has_interface(host: &Host, name: &str) -> bool {
+    host.output("ip", &["link", "show", "dev", name]).status.success()
+}
+
+fn drops(host: &Host, reason: &str) -> u64 {
+    host.status()["drops"][reason].as_u64().unwrap()
+}
+
+/// Two tunnels with the same selectors: routes decide, and a tunnel that is down leaks nothing.
+#[test]
+fn routes_decide_between_tunnels() {
+    let Some(net) = TestNet::build("routes_decide_between_tunnels") else { return };
+    for host in [&net.left, &net.right] {
+        host.stdout_of("ip", &["addr", "add", &format!("{}/32", second(host.side)), "dev", "lo"]);
+        // Where the packets would go in clear.
+        let peer = host.side.other();
+        for inner in [peer.inner(true), second(peer)] {
+            let via = peer.outer(true).to_string();
+            host.stdout_of("ip", &["route", "add", &inner.to_string(), "via", &via, "metric", "9"]);
+        }
+    }
+    let (first, last) = (Side::Right.inner(true), second(Side::Right));
+    assert!(net.left.pings(first, 8) && net.left.pings(last, 8), "in clear, before");
+    let of = |side| {
+        let one = tunnel(side, "one", "if_id_in = 1\n if_id_out = 1");
+        conf(&[one, tunnel(side, "two", "if_id_in = 0x2\n if_id_out = 2\n interface = blue")])
+    };
+    let right = net.right.run_config(&of(Side::Right), None);
+    let left = net.left.run_config(&of(Side::Left), None);
+    assert!(net.left.pings(first, 8), "no route leads into a tunnel");
+    route(&net.left, "ipsec1", "blue");
+    route(&net.right, "ipsec1", "blue");
+    assert!(!net.left.pings_at_once(first, 8), "without an SA: {}", left.log());
+    assert!(drops(&net.left, "no-policy") > 0);
+    initiate(&net.left, "one");
+    assert!(net.left.pings(first, 8), "{}{}", left.log(), right.log());
+    assert!(!net.left.pings_at_once(last, 8), "the other tunnel is down");
+    initiate(&net.left, "two");
+    let before = sent(&net.left, "one");
+    for _ in 0..3 {
+        assert!(net.left.pings(last, 1_200), "{}{}", left.log(), right.log());
+    }
+    assert_eq!((sent(&net.left, "one"), sent(&net.left, "two")), (before, 3));
+    // Routes change while both tunnels are up. The answers still come through the other tunnel.
+    route(&net.left, "blue", "ipsec1");
+    assert!(net.left.pings(first, 8), "{}{}", left.log(), right.log());
+    assert_eq!((sent(&net.left, "one"), sent(&net.left, "two")), (before, 4));
+    route(&net.right, "blue", "ipsec1");
+    assert!(net.left.tcp_round_trip(&net.right, first, 300_000), "{}", left.log());
+    assert!(left.stop().success() && right.stop().success());
+    assert!(!has_interface(&net.left, "ipsec1") && !has_interface(&net.left, "blue"));
+}
+
+/// The first packet that is routed into an interface with a trap sets the tunnel up and waits for it.
+#[test]
+fn a_trap_at_an_interface_sets_the_tunnel_up() {
+    let Some(net) = TestNet::build("a_trap_at_an_interface") else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7";
+    let right = net.right.run_config(&conf(&[tunnel(Side::Right, "t", ids)]), None);
+    let trap = tunnel(Side::Left, "t", &format!("{ids}\n start_action = trap"));
+    let left = net.left.run_config(&conf(&[trap]), None);
+    assert!(net.left.pings(Side::Right.outer(true), 8), "no policy concerns other traffic");
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true).to_string());
+    net.left.stdout_of("ip", &["route", "add", &there, "dev", "ipsec7", "src", &here]);
+    net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec7"]);
+    assert!(net.left.pings_first_time(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// A reload adds and removes interfaces; those of other tunnels, and routes into them, stay.
+#[test]
+fn a_reload_adds_and_removes_interfaces() {
+    let Some(net) = TestNet::build("a_reload_adds_and_removes_interfaces") else { return };
+    let one = |side| tunnel(side, "one", "if_id_in = 1\n if_id_out = 1");
+    let two = |side| tunnel(side, "two", "if_id_in = 2\n if_id_out = 3");
+    let right = net.right.run_config(&conf(&[one(Side::Right), two(Side::Right)]), None);
+    let left = net.left.run_config(&conf(&[one(Side::Left)]), None);
+    let index = || net.left.stdout_of("ip", &["-o", "link", "show", "dev", "ipsec1"]);
+    let before = index();
+    route(&net.left, "ipsec1", WIRE);
+    let here = Side::Left.inner(true).to_string();
+    net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec1"]);
+    initiate(&net.left, "one");
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
+    reload(&net.left, &conf(&[one(Side::Left), two(Side::Left)]));
+    assert!(has_interface(&net.left, "ipsec2") && has_interface(&net.left, "ipsec3"));
+    assert!(net.left.pings_at_once(Side::Right.inner(true), 8), "{}", left.log());
+    // One interface for each direction.
+    initiate(&net.left, "two");
+    route(&net.left, "ipsec3", WIRE);
+    net.right.stdout_of("ip", &["route", "replace", &here, "dev", "ipsec3"]);
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    route(&net.left, "ipsec1", WIRE);
+    net.right.stdout_of("ip", &["route", "replace", &here, "dev", "ipsec1"]);
+    reload(&net.left, &conf(&[one(Side::Left)]));
+    assert!(!has_interface(&net.left, "ipsec2") && !has_interface(&net.left, "ipsec3"));
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
+    assert_eq!(index(), before);
+    // A name that another interface has is refused, and nothing changes.
+    let taken = tunnel(Side::Left, "two", &format!("if_id_in = 2\n if_id_out = 2\n interface = {WIRE}"));
+    std::fs::write(net.left.file("conf"), conf(&[one(Side::Left), taken])).unwrap();
+    let output = net.left.casemate(&["reload"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains(WIRE), "{text}");
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// After a crash nothing is left, and the next run sets the tunnel up again.
+#[test]
+fn a_crash_leaves_no_interface() {
+    let Some(net) = TestNet::build("a_crash_leaves_no_interface") else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7\n start_action = start";
+    let of = |side| conf(&[tunnel(side, "t", ids)]);
+    net.left.run_config(&of(Side::Left), None).crash();
+    assert!(!has_interface(&net.left, "ipsec7"));
+    let right = net.right.run_config(&of(Side::Right), None);
+    let left = net.left.run_config(&of(Side::Left), None);
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true).to_string());
+    net.left.stdout_of("ip", &["route", "add", &there, "dev", "ipsec7", "src", &here]);
+    net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec7"]);
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    assert!(left.stop().success() && right.stop().success());
+    let rules = net.left.stdout_of("ip", &["rule"]);
+    assert_eq!(rules.lines().count(), 3, "{rules}");
+}
+
+/// What `--dry-run` shows.
+#[test]
+fn a_dry_run_shows_the_interfaces() {
+    let Some(net) = TestNet::build("a_dry_run_shows_the_interfaces") else { return };
+    let two =
+        tunnel(Side::Left, "two", "if_id_in = 2\n if_id_out = 3\n interface = blue\n start_action = trap");
+    std::fs::write(net.left.file("conf"), conf(&[two])).unwrap();
+    let path = net.left.file("conf");
+    let text = net.left.casemate(&["run", "--dry-run", "--config", path.to_str().unwrap()]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    for line in [
+        "ip tuntap add dev blue mode tun",
+        "ip link set dev ipsec2 mtu 1400 up",
+        "# blocked until an SA is up: 0.0.0.0/0 -> 0.0.0.0/0 (interface blue)",
+        "#     interfaces: blue outbound, ipsec2 inbound",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    assert!(!text.contains("ip -4 route add 0.0.0.0/0"), "routes are the administrator's: {text}");
+}
