@@ -1,13 +1,15 @@
 //! strongSwan's IKE daemon with its user-space ESP (kernel-libipsec) for benchmarks: no log, and no limit
 //! of half-open SAs. The strongSwan matrix needs logs and kernels, and has an implementation of its own.
 
-use crate::{Background, Error, Netns, Result, run};
+use crate::{Background, Error, Netns, Output, Result, run};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// An SA may take several seconds.
+const SWANCTL_LIMIT: Duration = Duration::from_secs(15);
 
 /// Plugins to load. The first plugin that offers a cipher provides it.
 const PLUGINS: &str = "aesni random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
@@ -41,11 +43,17 @@ impl Charon {
     /// Starts the daemon in `netns`, with the command `wrapper` in front unless it is empty, and loads
     /// `swanctl.conf` of `directory`. The directory contains all files of the daemon.
     pub fn start(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
-        let (socket, conf) = (socket(directory), directory.join("strongswan.conf"));
+        let conf = directory.join("strongswan.conf");
         fs::write(&conf, configuration(&uri(directory))).map_err(Error::context(conf.display()))?;
-        for folder in FOLDERS.split(' ') {
-            fs::create_dir_all(directory.join(folder)).map_err(Error::context(folder))?;
-        }
+        let daemon = self.launch(netns, wrapper, directory)?;
+        self.load(netns, directory)?;
+        Ok(daemon)
+    }
+
+    /// Starts the daemon with `strongswan.conf` of `directory`, whose vici socket must be `charon.vici` of
+    /// the directory. Nothing is loaded.
+    pub fn launch(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
+        create_folders(directory)?;
         let program = self.programs.join("charon-systemd");
         let mut command = match wrapper {
             [] => netns.command(program),
@@ -55,15 +63,27 @@ impl Charon {
                 command
             }
         };
-        command.env("STRONGSWAN_CONF", &conf);
+        command.env("STRONGSWAN_CONF", directory.join("strongswan.conf"));
         let mut daemon = Background::start("charon", command, &directory.join("output"))?;
+        let socket = socket(directory);
         daemon.wait_until(START_LIMIT, |_| UnixStream::connect(&socket).is_ok())?;
-        self.swanctl(netns, directory, &["--load-all", "--noprompt"])?;
         Ok(daemon)
     }
 
-    /// Runs `swanctl` with these arguments for the daemon with its files in `directory`.
-    pub fn swanctl(&self, netns: &Netns, directory: &Path, arguments: &[&str]) -> Result<()> {
+    /// Loads `swanctl.conf` of `directory` and all its credentials.
+    fn load(&self, netns: &Netns, directory: &Path) -> Result<()> {
+        let arguments = ["--load-all", "--noprompt"];
+        let output = self.swanctl(netns, directory, &arguments)?;
+        // swanctl succeeds even if it could not load a private key.
+        if output.status != 0 || output.stdout.contains("failed") {
+            return Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), output.stdout)));
+        }
+        Ok(())
+    }
+
+    /// Runs `swanctl` with these arguments for a program that serves vici on `charon.vici` of `directory`.
+    /// The directory also contains `strongswan.conf` and the files to load.
+    pub fn swanctl(&self, netns: &Netns, directory: &Path, arguments: &[&str]) -> Result<Output> {
         let shown = directory.display();
         let environment =
             [format!("SWANCTL_DIR={shown}"), format!("STRONGSWAN_CONF={shown}/strongswan.conf")];
@@ -72,12 +92,15 @@ impl Charon {
         words.push(&program);
         words.extend(arguments);
         words.extend(["--uri", &uri]);
-        let output = run(netns, START_LIMIT, "env", &words)?;
-        if output.status != 0 || output.stdout.contains("failed") {
-            return Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), output.stdout)));
-        }
-        Ok(())
+        run(netns, SWANCTL_LIMIT, "env", &words)
     }
+}
+
+/// Creates the folders of credentials in `directory`, unless they exist. swanctl reports each missing one.
+fn create_folders(directory: &Path) -> Result<()> {
+    FOLDERS
+        .split(' ')
+        .try_for_each(|folder| fs::create_dir_all(directory.join(folder)).map_err(Error::context(folder)))
 }
 
 fn socket(directory: &Path) -> PathBuf {

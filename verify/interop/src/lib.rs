@@ -9,6 +9,7 @@
 
 mod charon;
 mod device;
+mod listing;
 
 pub use casemate_testbed::{
     Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, Netns, Output, Result,
@@ -16,6 +17,7 @@ pub use casemate_testbed::{
 };
 pub use charon::Charon;
 pub use device::Device;
+pub use listing::Listing;
 
 use casemate_testbed::{InitrdContent, obtain_kernel};
 use std::path::Path;
