@@ -107,18 +107,34 @@ pub(crate) fn refusal(programs: &Programs, netns: &Netns, directory: &Path) -> R
     if output.status == 0 {
         return Ok(None);
     }
-    let place = format!("{file}:");
-    let errors = output.stdout.lines().filter(|line| !line.contains("warning"));
-    let mut reasons: Vec<String> = errors
-        .filter_map(|line| {
-            line.split_once(&place).map(|(_, reason)| reason.trim_start_matches(char::is_numeric))
-        })
-        .map(|reason| reason.trim_start_matches(": ").to_owned())
-        .collect();
+    let directory = format!("{}/", directory.display());
+    let errors = output.stdout.lines().filter(|line| line.contains(&directory) && !line.contains("warning"));
+    let mut reasons: Vec<String> = errors.map(|line| reason(line, &directory)).collect();
+    reasons.sort();
     reasons.dedup();
     if reasons.is_empty() {
-        reasons
-            .extend(output.stdout.lines().last().map(|line| line.replace(&*directory.to_string_lossy(), "")));
+        reasons.extend(output.stdout.lines().last().map(Into::into));
     }
     Ok(Some(reasons.join("; ")))
+}
+
+/// Returns the text of an error without the path and the line of the file.
+fn reason(line: &str, directory: &str) -> String {
+    let (_, place) = line.split_once(directory).unwrap_or(("", line));
+    match place.split_once(": ") {
+        Some((file, reason)) if file.starts_with("swanctl.conf:") => reason.replace(directory, ""),
+        _ => place.replace(directory, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_no_paths() {
+        let line = "error: /tmp/x/moon/swanctl.conf:12: connections.a.children.b.mark_in: `10`: no marks";
+        assert_eq!(reason(line, "/tmp/x/moon/"), "connections.a.children.b.mark_in: `10`: no marks");
+        assert_eq!(reason("/tmp/x/moon/x509ac: no folder", "/tmp/x/moon/"), "x509ac: no folder");
+    }
 }

@@ -12,6 +12,7 @@ mod report;
 mod run;
 mod source;
 mod table;
+mod web;
 
 use casemate_interop::{Charon, Error, Result, is_root};
 use clap::Parser;
@@ -81,6 +82,7 @@ fn start(options: &Options) -> Result<bool> {
     }
     let tree = options.source.as_deref().unwrap_or(Path::new("."));
     let source = Source::prepare(tree, &kept.join("suite"))?;
+    source.sign_crls()?;
     // The path of a Unix socket has a maximum length.
     let directory = std::env::temp_dir().join(format!("casemate-scenarios.{}", std::process::id()));
     let casemate = options.casemate.clone().unwrap_or_else(|| programs.join("casemate"));
@@ -138,28 +140,38 @@ impl Runner<'_> {
         if self.options.accept || outcome.skipped.is_some() {
             return Ok(outcome);
         }
-        let hosts = scenario.ike_hosts();
         if let Some(reason) = &scenario.without_charon {
-            if outcome.refusals.is_empty() {
-                let result = self.run_once(scenario, ALONE, |_| Role::Casemate);
-                outcome.runs.insert(ALONE.into(), result);
-            }
             outcome.runs.insert(REFERENCE.into(), format!("not run: {reason}"));
+            self.run_alone(scenario, &mut outcome);
             return Ok(outcome);
         }
+        let hosts = scenario.ike_hosts();
         if !self.options.without_reference {
             let mut result = self.run_once(scenario, REFERENCE, |_| Role::Charon);
+            let is_ok = result == OK;
             let missing = configuration::missing_plugins(&self.source, &scenario.full_name(), &hosts);
-            if result != OK && !missing.is_empty() {
+            if !is_ok && !missing.is_empty() {
                 result = format!("Debian's charon has no plugin {}; {result}", missing.join(", "));
             }
             outcome.runs.insert(REFERENCE.into(), result);
+            if !is_ok {
+                self.run_alone(scenario, &mut outcome);
+                return Ok(outcome);
+            }
         }
         for host in hosts.iter().filter(|host| !outcome.refusals.contains_key(**host)) {
             let role = |other: &str| if other == *host { Role::Casemate } else { Role::Charon };
             outcome.runs.insert((*host).into(), self.run_once(scenario, host, role));
         }
         Ok(outcome)
+    }
+
+    /// Runs a scenario in which charon cannot take part with Casemate on all hosts, if it accepts all
+    /// configurations.
+    fn run_alone(&self, scenario: &Scenario, outcome: &mut Outcome) {
+        if outcome.refusals.is_empty() {
+            outcome.runs.insert(ALONE.into(), self.run_once(scenario, ALONE, |_| Role::Casemate));
+        }
     }
 
     fn run_directory(&self, scenario: &Scenario, name: &str) -> PathBuf {

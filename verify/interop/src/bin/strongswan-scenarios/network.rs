@@ -7,7 +7,7 @@
 //!
 //! The networks are bridges in a namespace of their own, in which tcpdump sees every packet.
 
-use crate::table::Protocol;
+use crate::table::{Protocol, Rule};
 use casemate_interop::{Background, Error, Netns, Result, run};
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,9 +136,7 @@ impl Network {
             // Forwarding before addresses: otherwise the host would announce them as a router.
             let forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward; \
                               echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
-            if ["moon", "sun"].contains(host) {
-                self.run(host, "sh", &["-c", forwarding])?;
-            }
+            self.run(host, "sh", &["-c", forwarding])?;
         }
         for interface in &INTERFACES {
             let Interface { host, name, bridge, addresses, is_up } = interface;
@@ -205,6 +203,37 @@ impl Network {
              add chain ip scenario out {{ type nat hook postrouting priority 100; }}\n\
              add rule ip scenario out oifname \"eth0\" ip saddr {source} ip protocol {protocol} {action}\n"
         );
+        self.run(host, "nft", &[&rules])
+    }
+
+    /// Changes the packet filter of a host.
+    pub(crate) fn change_firewall(&self, host: &str, rule: &Rule) -> Result<()> {
+        let chain = |name: &str, hook: &str| {
+            format!("add table ip scenario\nadd chain ip scenario {name} {{ type {hook}; }}\n")
+        };
+        let rules = match rule {
+            Rule::Redirect { source, to } => {
+                chain("redirected", "nat hook prerouting priority -100")
+                    + &format!(
+                        "add rule ip scenario redirected iifname \"eth0\" ip saddr {source} meta l4proto udp dnat to {to}\n"
+                    )
+            }
+            Rule::Flush => {
+                self.run(host, "nft", &["add table ip scenario; delete table ip scenario"])?;
+                return self.run(host, "conntrack", &["-F"]);
+            }
+            Rule::Block { source } => {
+                chain("blocked", "filter hook input priority -450")
+                    + &format!("add rule ip scenario blocked iifname \"eth0\" ip saddr {source} drop\n")
+            }
+            Rule::Unblock => "flush chain ip scenario blocked\n".into(),
+            Rule::Reject { to, port } => {
+                chain("rejected", "filter hook output priority 0")
+                    + &format!(
+                        "add rule ip scenario rejected ip daddr {to} tcp dport {port} reject with tcp reset\n"
+                    )
+            }
+        };
         self.run(host, "nft", &[&rules])
     }
 

@@ -146,7 +146,11 @@ fn write(file: &Path, results: &BTreeMap<String, Outcome>) -> Result<()> {
 }
 
 fn summary(outcome: &Outcome) -> String {
-    if outcome.is_accepted() { runs(outcome) } else { format!("refused: {}", joined(&outcome.refusals)) }
+    if outcome.is_accepted() {
+        return runs(outcome);
+    }
+    let hosts: Vec<&str> = outcome.refusals.keys().map(String::as_str).collect();
+    format!("refused on {}: {}; {}", hosts.join(", "), joined(&outcome.refusals), runs(outcome))
 }
 
 /// Texts of the runs. Those with the same result are together.

@@ -5,6 +5,7 @@ use crate::daemon::{Daemon, Programs, Role, refusal};
 use crate::network::Network;
 use crate::source::Source;
 use crate::table::{Action, ExpectedSa, Scenario, Values};
+use crate::web::WebServer;
 use casemate_interop::{Error, Listing, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,6 +26,8 @@ pub(crate) struct Run<'a> {
     source: &'a Source,
     scenario: &'a Scenario,
     directory: PathBuf,
+    /// Ends before the network.
+    _web: WebServer,
     network: Network,
     daemons: BTreeMap<String, Daemon>,
 }
@@ -41,7 +44,9 @@ impl<'a> Run<'a> {
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
         let network = Network::new(directory)?;
+        let web = WebServer::start(network.netns("winnetou")?, source.web_contents(&scenario.full_name()))?;
         let run = Self {
+            _web: web,
             programs,
             source,
             scenario,
@@ -83,7 +88,7 @@ impl<'a> Run<'a> {
             if start.elapsed() > RUN_LIMIT {
                 return Err(Error::new(format!("not done after {} s", RUN_LIMIT.as_secs())));
             }
-            self.step(&step.action, &role_of).map_err(Error::context(&step.text))?;
+            self.step(&step.action, &role_of).map_err(Error::context(step.label()))?;
         }
         std::mem::take(&mut self.daemons)
             .into_iter()
@@ -114,6 +119,7 @@ impl<'a> Run<'a> {
                 std::thread::sleep(*time);
                 Ok(())
             }
+            Action::Firewall { host, rule } => self.network.change_firewall(host, rule),
             Action::Nat { host, source, protocol, to } => self.network.translate(host, source, protocol, to),
             Action::Route { host, to, via } => {
                 self.network.netns(host)?.ip(&format!("route add {to} via {via}\n"))
@@ -178,7 +184,11 @@ fn difference(listing: &Listing, expected: &ExpectedSa) -> Option<String> {
     let events = listing.sections.iter().flat_map(|(_, event)| &event.sections);
     let mut closest: Option<String> = None;
     let is_established = |sa: &Listing| sa.value("state") == "ESTABLISHED" && sa.value("version") == "2";
-    for (_, sa) in events.filter(|(name, sa)| *name == expected.name && is_established(sa)) {
+    let is_named = |name: &str| match expected.name.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == expected.name,
+    };
+    for (_, sa) in events.filter(|(name, sa)| is_named(name) && is_established(sa)) {
         let Some(difference) = sa_difference(sa, expected) else { return None };
         closest = Some(difference);
     }

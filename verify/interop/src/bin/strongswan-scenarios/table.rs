@@ -17,12 +17,16 @@
 //!     ah 192.168.0.1 192.168.0.2             the same for AH
 //!     sleep 2.5                              seconds
 //!     nat moon 10.1.0.0/16 udp 192.168.0.1:1024-1100
+//!     dnat sun 192.168.0.1 10.2.0.10         UDP from the first address goes to the second
+//!     flush moon                             removes the rules and mappings of `nat` and `dnat`
+//!     block carol 192.168.0.1                drops what comes from the address, until `unblock`
+//!     reject carol 192.168.0.150 80          no connections to this TCP port
 //!     route carol fec1::/16 fec0::1          destination, next hop
 //!     link alice eth1 up
 //! ```
 //!
 //! `sa` and `none` have the names and values of vici: first those of the IKE SA, then, after each `/`, the
-//! name and the values of a Child SA. The IKE SA must be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines restrict a
+//! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines restrict a
 //! scenario:
 //!
 //! ```text
@@ -53,6 +57,13 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
+impl Step {
+    /// First words of the line, which name the step in results.
+    pub(crate) fn label(&self) -> String {
+        self.text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// What a step does or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -64,9 +75,20 @@ pub(crate) enum Action {
     Ping { host: String, to: String, expected: Option<bool> },
     OnWire { protocol: Protocol, from: String, to: String },
     Sleep(Duration),
+    Firewall { host: String, rule: Rule },
     Nat { host: String, source: String, protocol: String, to: String },
     Route { host: String, to: String, via: String },
     Link { host: String, interface: String, up: bool },
+}
+
+/// Change of a packet filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Redirect { source: String, to: String },
+    Flush,
+    Block { source: String },
+    Unblock,
+    Reject { to: String, port: String },
 }
 
 /// Protocol of protected packets.
@@ -178,6 +200,13 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
             protocol: protocol.clone(),
             to: to.clone(),
         }),
+        ("dnat", [host, source, to]) => {
+            firewall(host, Rule::Redirect { source: source.clone(), to: to.clone() })
+        }
+        ("flush", [host]) => firewall(host, Rule::Flush),
+        ("block", [host, source]) => firewall(host, Rule::Block { source: source.clone() }),
+        ("unblock", [host, _]) => firewall(host, Rule::Unblock),
+        ("reject", [host, to, port]) => firewall(host, Rule::Reject { to: to.clone(), port: port.clone() }),
         ("route", [host, to, via]) => {
             Ok(Action::Route { host: host.clone(), to: to.clone(), via: via.clone() })
         }
@@ -186,6 +215,10 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
         }
         _ => Err(Error::new(format!("`{word}` with {} words is no step", words.len()))),
     }
+}
+
+fn firewall(host: &str, rule: Rule) -> Result<Action> {
+    Ok(Action::Firewall { host: host.into(), rule })
 }
 
 fn expected_sa(words: &[String]) -> Result<ExpectedSa> {
