@@ -62,14 +62,15 @@ fn with_addresses(text: &str) -> String {
     ADDRESSES.iter().fold(text.to_owned(), |text, (name, address)| text.replace(name, address))
 }
 
-/// Settings that follow those of the scenario: other plugins, the socket, the log, and marks that keep the
+/// Settings around those of the scenario: short retransmission as on the machines of the test suite, other plugins, the socket, the log, and marks that keep the
 /// packets of charon itself out of its tunnels.
 fn settings(original: &str, included: &Path, directory: &Path) -> String {
     let optional = OPTIONAL_PLUGINS.split_whitespace().filter(|plugin| names(original, plugin));
     let plugins: Vec<&str> = PLUGINS.split_whitespace().chain(optional).collect();
     let (plugins, directory) = (plugins.join(" "), directory.display());
     format!(
-        "include {}\n\
+        "charon {{\n retransmit_tries = 2\n retransmit_timeout = 1.0\n retransmit_base = 1\n}}\n\
+         include {}\n\
          charon-systemd {{\n load = {plugins}\n integrity_test = no\n plugins {{\n\
          vici {{\n socket = unix://{directory}/charon.vici\n }}\n\
          kernel-libipsec {{\n allow_peer_ts = yes\n }}\n\

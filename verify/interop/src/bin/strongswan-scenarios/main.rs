@@ -33,6 +33,9 @@ pub(crate) const REFERENCE: &str = "charon";
 /// Name of the run with Casemate on all hosts.
 const ALONE: &str = "all hosts";
 
+/// Prefix of the directory of a run, followed by the process ID.
+const PREFIX: &str = "casemate-scenarios.";
+
 /// Tables by their categories.
 const TABLES: [(&str, &str); 10] = [
     ("ikev2", include_str!("../../../scenarios/ikev2.txt")),
@@ -84,7 +87,8 @@ fn start(options: &Options) -> Result<bool> {
     let source = Source::prepare(tree, &kept.join("suite"))?;
     source.sign_crls()?;
     // The path of a Unix socket has a maximum length.
-    let directory = std::env::temp_dir().join(format!("casemate-scenarios.{}", std::process::id()));
+    remove_stale(&std::env::temp_dir());
+    let directory = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
     let casemate = options.casemate.clone().unwrap_or_else(|| programs.join("casemate"));
     let runner = Runner {
         options,
@@ -100,7 +104,19 @@ fn start(options: &Options) -> Result<bool> {
     let report = Report::open(results, options.json, scenarios.len());
     runner.run_all(&scenarios, &report)?;
     let names: Vec<String> = scenarios.iter().map(Scenario::full_name).collect();
-    Ok(report.finish(&names))
+    Ok(report.finish(&names, options.accept))
+}
+
+/// Removes the directories of earlier runs that were killed.
+fn remove_stale(temporary: &Path) {
+    for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            // The directory may belong to another user.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// What all scenarios share.

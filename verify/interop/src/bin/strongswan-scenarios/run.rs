@@ -216,13 +216,25 @@ fn is_installed(child: &Listing, name: &str) -> bool {
     child.value("name") == name && child.value("state") == "INSTALLED"
 }
 
-/// Returns the first value that differs. The expected value of a list has spaces between the items.
+/// Returns the first value that differs. The expected value of a list has spaces between the items, in any
+/// order.
 fn different_value(section: &Listing, values: &Values) -> Option<String> {
     values.iter().find_map(|(name, expected)| {
-        let list = section.list(name).join(" ");
-        let found = if list.is_empty() { section.value(name) } else { &list };
-        (found != expected).then(|| format!("{name} is `{found}`"))
+        let list = section.list(name);
+        let is_equal = if list.is_empty() {
+            section.value(name) == expected
+        } else {
+            sorted(list.iter().map(String::as_str)) == sorted(expected.split(' '))
+        };
+        let found = if list.is_empty() { section.value(name).to_owned() } else { list.join(" ") };
+        (!is_equal).then(|| format!("{name} is `{found}`"))
     })
+}
+
+fn sorted<'t>(items: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
+    let mut items: Vec<&str> = items.collect();
+    items.sort_unstable();
+    items
 }
 
 #[cfg(test)]
