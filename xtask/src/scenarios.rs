@@ -1,5 +1,5 @@
-//! The task `scenarios`: strongSwan's test scenarios (verify/interop), whose configurations come from Debian's
-//! source package of strongSwan.
+//! The task `scenarios`: strongSwan's test scenarios (verify/interop), whose configurations come from
+//! Debian's source package of strongSwan.
 
 use crate::cargo::{self, Programs};
 use crate::packages::{self, NETWORK, STRONGSWAN};

@@ -9,15 +9,13 @@
 
 mod charon;
 mod device;
-mod listing;
 
 pub use casemate_testbed::{
     Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, Netns, Output, Result,
     is_root, run,
 };
-pub use charon::Charon;
+pub use charon::{Charon, Listing};
 pub use device::Device;
-pub use listing::Listing;
 
 use casemate_testbed::{InitrdContent, obtain_kernel};
 use std::path::Path;

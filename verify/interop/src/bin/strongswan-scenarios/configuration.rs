@@ -62,8 +62,8 @@ fn with_addresses(text: &str) -> String {
     ADDRESSES.iter().fold(text.to_owned(), |text, (name, address)| text.replace(name, address))
 }
 
-/// Settings around those of the scenario: short retransmission as on the machines of the test suite, other plugins, the socket, the log, and marks that keep the
-/// packets of charon itself out of its tunnels.
+/// Settings around those of the scenario: short retransmission as on the machines of the test suite, other
+/// plugins, the socket, the log, and marks that keep the packets of charon itself out of its tunnels.
 fn settings(original: &str, included: &Path, directory: &Path) -> String {
     let optional = OPTIONAL_PLUGINS.split_whitespace().filter(|plugin| names(original, plugin));
     let plugins: Vec<&str> = PLUGINS.split_whitespace().chain(optional).collect();

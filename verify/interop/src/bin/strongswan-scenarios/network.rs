@@ -126,7 +126,7 @@ impl Network {
         let hosts_file = directory.join("hosts");
         fs::write(&hosts_file, names()).map_err(Error::context(hosts_file.display()))?;
         let capture = start_capture(&bridges, &directory.join("capture"))?;
-        let network = Self { hosts, capture, hosts_file, bridges: bridges };
+        let network = Self { hosts, capture, hosts_file, bridges };
         network.connect()?;
         Ok(network)
     }
@@ -222,11 +222,15 @@ impl Network {
                 self.run(host, "nft", &["add table ip scenario; delete table ip scenario"])?;
                 return self.run(host, "conntrack", &["-F"]);
             }
+            // On the way to the host: packet sockets receive packets before the packet filter of the host.
             Rule::Block { source } => {
-                chain("blocked", "filter hook input priority -450")
-                    + &format!("add rule ip scenario blocked iifname \"eth0\" ip saddr {source} drop\n")
+                return self.filter_on_bridge(&format!(
+                    "add table bridge {host}\n\
+                     add chain bridge {host} blocked {{ type filter hook forward priority 0; }}\n\
+                     add rule bridge {host} blocked oifname \"{host}-eth0\" ip saddr {source} drop\n"
+                ));
             }
-            Rule::Unblock => "flush chain ip scenario blocked\n".into(),
+            Rule::Unblock => return self.filter_on_bridge(&format!("delete table bridge {host}\n")),
             Rule::Reject { to, port } => {
                 chain("rejected", "filter hook output priority 0")
                     + &format!(
@@ -235,6 +239,15 @@ impl Network {
             }
         };
         self.run(host, "nft", &[&rules])
+    }
+
+    fn filter_on_bridge(&self, rules: &str) -> Result<()> {
+        let output = run(&self.bridges, LIMIT, "nft", &[rules])?;
+        if output.status == 0 {
+            Ok(())
+        } else {
+            Err(Error::new(format!("nft: {}", output.stdout.trim_end())))
+        }
     }
 
     /// Waits until the capture contains a packet of the protocol between two addresses.

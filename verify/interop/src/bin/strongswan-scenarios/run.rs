@@ -189,8 +189,7 @@ fn difference(listing: &Listing, expected: &ExpectedSa) -> Option<String> {
         None => name == expected.name,
     };
     for (_, sa) in events.filter(|(name, sa)| is_named(name) && is_established(sa)) {
-        let Some(difference) = sa_difference(sa, expected) else { return None };
-        closest = Some(difference);
+        closest = Some(sa_difference(sa, expected)?);
     }
     Some(closest.unwrap_or_else(|| "no established IKE SA has this name".into()))
 }

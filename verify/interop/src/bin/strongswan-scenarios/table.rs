@@ -7,7 +7,8 @@
 //!     scenario net2net-psk
 //!     delete moon rsa/* x509/*               removes files from the directory of swanctl
 //!     start moon                             starts the daemon of a host
-//!     initiate moon net-net                  initiates a Child SA; `initiate moon gw-gw/net-net` names the connection
+//!     initiate moon net-net                  initiates a Child SA
+//!     initiate moon gw-gw/net-net            the same, with the name of the connection
 //!     sa moon gw-gw remote-id=sun.strongswan.org / net-net local-ts=10.1.0.0/16
 //!     none moon gw-gw                        no such SA
 //!     ping alice 10.2.0.10                   an echo request that must get a reply
@@ -26,8 +27,9 @@
 //! ```
 //!
 //! `sa` and `none` have the names and values of vici: first those of the IKE SA, then, after each `/`, the
-//! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines restrict a
-//! scenario:
+//! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must
+//! be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines
+//! restrict a scenario:
 //!
 //! ```text
 //!     charon REASON                          charon cannot take part on this machine: Casemate has all roles
