@@ -15,6 +15,7 @@ mod lwip;
 mod package;
 mod packages;
 mod progress;
+mod scenarios;
 mod shell;
 mod sizes;
 mod sources;
@@ -54,6 +55,12 @@ const TASKS: &[Task] = &[
         arguments: "[--built] [OPTIONS] [FILTER...]",
         about: interop::ABOUT,
         run: interop::run,
+    },
+    Task {
+        name: "scenarios",
+        arguments: "[--built] [OPTIONS] [FILTER...]",
+        about: scenarios::ABOUT,
+        run: scenarios::run,
     },
     Task {
         name: "firmware",

@@ -1,13 +1,17 @@
-//! strongSwan's IKE daemon with its user-space ESP (kernel-libipsec) for benchmarks: no log, and no limit
-//! of half-open SAs. The strongSwan matrix needs logs and kernels, and has an implementation of its own.
+//! strongSwan's IKE daemon with its user-space ESP (kernel-libipsec), for benchmarks with no log and no limit
+//! of half-open SAs, and for test scenarios with a configuration of their own; listings of its SAs. The
+//! strongSwan matrix needs kernels, and has an implementation of its own.
 
-use crate::{Background, Error, Netns, Result, run};
+use crate::{Background, Error, Netns, Output, Result, run};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// An SA may take several seconds.
+const SWANCTL_LIMIT: Duration = Duration::from_secs(15);
 
 /// Plugins to load. The first plugin that offers a cipher provides it.
 const PLUGINS: &str = "aesni random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
@@ -41,11 +45,17 @@ impl Charon {
     /// Starts the daemon in `netns`, with the command `wrapper` in front unless it is empty, and loads
     /// `swanctl.conf` of `directory`. The directory contains all files of the daemon.
     pub fn start(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
-        let (socket, conf) = (socket(directory), directory.join("strongswan.conf"));
+        let conf = directory.join("strongswan.conf");
         fs::write(&conf, configuration(&uri(directory))).map_err(Error::context(conf.display()))?;
-        for folder in FOLDERS.split(' ') {
-            fs::create_dir_all(directory.join(folder)).map_err(Error::context(folder))?;
-        }
+        let daemon = self.launch(netns, wrapper, directory)?;
+        self.load(netns, directory)?;
+        Ok(daemon)
+    }
+
+    /// Starts the daemon with `strongswan.conf` of `directory`, whose vici socket must be `charon.vici` of
+    /// the directory. Nothing is loaded.
+    pub fn launch(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
+        create_folders(directory)?;
         let program = self.programs.join("charon-systemd");
         let mut command = match wrapper {
             [] => netns.command(program),
@@ -55,15 +65,27 @@ impl Charon {
                 command
             }
         };
-        command.env("STRONGSWAN_CONF", &conf);
+        command.env("STRONGSWAN_CONF", directory.join("strongswan.conf"));
         let mut daemon = Background::start("charon", command, &directory.join("output"))?;
+        let socket = socket(directory);
         daemon.wait_until(START_LIMIT, |_| UnixStream::connect(&socket).is_ok())?;
-        self.swanctl(netns, directory, &["--load-all", "--noprompt"])?;
         Ok(daemon)
     }
 
-    /// Runs `swanctl` with these arguments for the daemon with its files in `directory`.
-    pub fn swanctl(&self, netns: &Netns, directory: &Path, arguments: &[&str]) -> Result<()> {
+    /// Loads `swanctl.conf` of `directory` and all its credentials.
+    fn load(&self, netns: &Netns, directory: &Path) -> Result<()> {
+        let arguments = ["--load-all", "--noprompt"];
+        let output = self.swanctl(netns, directory, &arguments)?;
+        // swanctl succeeds even if it could not load a private key.
+        if output.status != 0 || output.stdout.contains("failed") {
+            return Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), output.stdout)));
+        }
+        Ok(())
+    }
+
+    /// Runs `swanctl` with these arguments for a program that serves vici on `charon.vici` of `directory`.
+    /// The directory also contains `strongswan.conf` and the files to load.
+    pub fn swanctl(&self, netns: &Netns, directory: &Path, arguments: &[&str]) -> Result<Output> {
         let shown = directory.display();
         let environment =
             [format!("SWANCTL_DIR={shown}"), format!("STRONGSWAN_CONF={shown}/strongswan.conf")];
@@ -72,12 +94,15 @@ impl Charon {
         words.push(&program);
         words.extend(arguments);
         words.extend(["--uri", &uri]);
-        let output = run(netns, START_LIMIT, "env", &words)?;
-        if output.status != 0 || output.stdout.contains("failed") {
-            return Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), output.stdout)));
-        }
-        Ok(())
+        run(netns, SWANCTL_LIMIT, "env", &words)
     }
+}
+
+/// Creates the folders of credentials in `directory`, unless they exist. swanctl reports each missing one.
+fn create_folders(directory: &Path) -> Result<()> {
+    FOLDERS
+        .split(' ')
+        .try_for_each(|folder| fs::create_dir_all(directory.join(folder)).map_err(Error::context(folder)))
 }
 
 fn socket(directory: &Path) -> PathBuf {
@@ -97,4 +122,72 @@ fn configuration(uri: &str) -> String {
          journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n }}\n}}\n\
          swanctl {{\n load = random pem pkcs1 pkcs8 x509 pubkey openssl curve25519\n}}\n"
     )
+}
+
+/// Section of what swanctl lists, as `swanctl --list-sas --pretty` prints it: values, lists and sections.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    values: BTreeMap<String, String>,
+    lists: BTreeMap<String, Vec<String>>,
+    /// Subsections with their names, in order.
+    pub sections: Vec<(String, Listing)>,
+}
+
+impl Listing {
+    /// Parses the output. Lines of other kinds are ignored.
+    pub fn parse(text: &str) -> Self {
+        Self::read(&mut text.lines())
+    }
+
+    fn read<'t>(lines: &mut impl Iterator<Item = &'t str>) -> Self {
+        let mut section = Self::default();
+        while let Some(line) = lines.next().map(str::trim) {
+            if line == "}" {
+                break;
+            }
+            if let Some(name) = line.strip_suffix(" {") {
+                section.sections.push((name.into(), Self::read(lines)));
+            } else if let Some(name) = line.strip_suffix(" = [") {
+                let items = lines.map(str::trim).take_while(|&line| line != "]").map(Into::into).collect();
+                section.lists.insert(name.into(), items);
+            } else if let Some((name, value)) = line.split_once(" = ") {
+                section.values.insert(name.into(), value.into());
+            }
+        }
+        section
+    }
+
+    /// Returns a value, or an empty string.
+    pub fn value(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// Returns a list, or an empty list.
+    pub fn list(&self, name: &str) -> &[String] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the subsection of this name.
+    pub fn section(&self, name: &str) -> Option<&Listing> {
+        self.sections.iter().find(|(own, _)| own == name).map(|(_, section)| section)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_sections_values_and_lists() {
+        let text = "list-sa event {\n  t {\n    remote-id = C=CH, CN=x = y\n    child-sas {\n      c-1 {\n        name = c\n\
+                    local-ts = [\n          10.99.1.0/24\n          fd99::/64\n        ]\n        mode = TUNNEL\n      }\n    }\n\
+                      }\n}\nlist-sas reply {\n}\n";
+        let listing = Listing::parse(text);
+        assert_eq!(listing.sections.len(), 2);
+        let sa = listing.section("list-sa event").and_then(|event| event.section("t")).unwrap();
+        assert_eq!(sa.value("remote-id"), "C=CH, CN=x = y");
+        let child = sa.section("child-sas").and_then(|children| children.section("c-1")).unwrap();
+        assert_eq!(child.list("local-ts"), ["10.99.1.0/24", "fd99::/64"]);
+        assert_eq!((child.value("mode"), child.value("nothing")), ("TUNNEL", ""));
+    }
 }

@@ -14,7 +14,7 @@ pub use casemate_testbed::{
     Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, Netns, Output, Result,
     is_root, run,
 };
-pub use charon::Charon;
+pub use charon::{Charon, Listing};
 pub use device::Device;
 
 use casemate_testbed::{InitrdContent, obtain_kernel};

@@ -10,8 +10,7 @@ use crate::plan::Conf;
 use crate::plan::SidePlan;
 use crate::platform::{Daemon, Program, ProgramHost};
 use crate::wireshark;
-use casemate_interop::{Error, Result};
-use std::collections::BTreeMap;
+use casemate_interop::{Error, Listing, Result};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -207,7 +206,7 @@ impl Peer for StrongSwan {
     }
 
     fn status(&self) -> Result<Vec<IkeSa>> {
-        let listing = Section::parse(&self.swanctl(&["--list-sas", "--pretty"])?);
+        let listing = Listing::parse(&self.swanctl(&["--list-sas", "--pretty"])?);
         let sas = listing.sections.iter().flat_map(|(_, event)| &event.sections);
         sas.filter(|(_, sa)| sa.value("state") == "ESTABLISHED").map(|(name, sa)| ike_sa(name, sa)).collect()
     }
@@ -251,9 +250,9 @@ fn target_arguments(target: Target<'_>) -> (&'static str, &str) {
     }
 }
 
-fn ike_sa(name: &str, sa: &Section) -> Result<IkeSa> {
+fn ike_sa(name: &str, sa: &Listing) -> Result<IkeSa> {
     let children = sa.section("child-sas").map(|children| children.sections.as_slice()).unwrap_or_default();
-    let carries = |child: &Section| matches!(child.value("state"), "INSTALLED" | "REKEYING");
+    let carries = |child: &Listing| matches!(child.value("state"), "INSTALLED" | "REKEYING");
     let port = sa.value("remote-port").parse().map_err(Error::context("remote-port"))?;
     Ok(IkeSa {
         name: name.into(),
@@ -269,7 +268,7 @@ fn ike_sa(name: &str, sa: &Section) -> Result<IkeSa> {
     })
 }
 
-fn child_sa(child: &Section) -> ChildSa {
+fn child_sa(child: &Listing) -> ChildSa {
     ChildSa {
         name: child.value("name").into(),
         spi_in: child.value("spi-in").into(),
@@ -282,78 +281,10 @@ fn child_sa(child: &Section) -> ChildSa {
 }
 
 /// Returns traffic selectors with numeric ports; strongSwan prints the name of a registered service.
-fn selectors(child: &Section, list: &str) -> Vec<String> {
+fn selectors(child: &Listing, list: &str) -> Vec<String> {
     child.list(list).iter().map(|text| text.replace("/echo]", "/7]")).collect()
 }
 
 fn address(text: &str) -> Result<IpAddr> {
     text.parse().map_err(Error::context(format!("address `{text}`")))
-}
-
-/// Section of the output.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Section {
-    values: BTreeMap<String, String>,
-    lists: BTreeMap<String, Vec<String>>,
-    /// Subsections with their names, in order.
-    pub(crate) sections: Vec<(String, Section)>,
-}
-
-impl Section {
-    /// Parses the output. Lines of other kinds are ignored.
-    pub(crate) fn parse(text: &str) -> Self {
-        Self::read(&mut text.lines())
-    }
-
-    fn read<'t>(lines: &mut impl Iterator<Item = &'t str>) -> Self {
-        let mut section = Self::default();
-        while let Some(line) = lines.next().map(str::trim) {
-            if line == "}" {
-                break;
-            }
-            if let Some(name) = line.strip_suffix(" {") {
-                section.sections.push((name.into(), Self::read(lines)));
-            } else if let Some(name) = line.strip_suffix(" = [") {
-                let items = lines.map(str::trim).take_while(|&line| line != "]").map(Into::into).collect();
-                section.lists.insert(name.into(), items);
-            } else if let Some((name, value)) = line.split_once(" = ") {
-                section.values.insert(name.into(), value.into());
-            }
-        }
-        section
-    }
-
-    /// Returns a value, or an empty string.
-    pub(crate) fn value(&self, name: &str) -> &str {
-        self.values.get(name).map_or("", String::as_str)
-    }
-
-    /// Returns a list, or an empty list.
-    pub(crate) fn list(&self, name: &str) -> &[String] {
-        self.lists.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns the subsection of this name.
-    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
-        self.sections.iter().find(|(own, _)| own == name).map(|(_, section)| section)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_sections_values_and_lists() {
-        let text = "list-sa event {\n  t {\n    remote-id = C=CH, CN=x = y\n    child-sas {\n      c-1 {\n        name = c\n\
-                    local-ts = [\n          10.99.1.0/24\n          fd99::/64\n        ]\n        mode = TUNNEL\n      }\n    }\n\
-                      }\n}\nlist-sas reply {\n}\n";
-        let listing = Section::parse(text);
-        assert_eq!(listing.sections.len(), 2);
-        let sa = listing.section("list-sa event").and_then(|event| event.section("t")).unwrap();
-        assert_eq!(sa.value("remote-id"), "C=CH, CN=x = y");
-        let child = sa.section("child-sas").and_then(|children| children.section("c-1")).unwrap();
-        assert_eq!(child.list("local-ts"), ["10.99.1.0/24", "fd99::/64"]);
-        assert_eq!((child.value("mode"), child.value("nothing")), ("TUNNEL", ""));
-    }
 }

@@ -1,0 +1,285 @@
+//! The tables of `verify/interop/scenarios`: what happens in each scenario, and what is expected.
+//!
+//! A table has one file for each category. A line that starts with `scenario` begins a scenario; each
+//! further line is a step. Steps run in this order:
+//!
+//! ```text
+//!     scenario net2net-psk
+//!     delete moon rsa/* x509/*               removes files from the directory of swanctl
+//!     start moon                             starts the daemon of a host
+//!     initiate moon net-net                  initiates a Child SA
+//!     initiate moon gw-gw/net-net            the same, with the name of the connection
+//!     sa moon gw-gw remote-id=sun.strongswan.org / net-net local-ts=10.1.0.0/16
+//!     none moon gw-gw                        no such SA
+//!     ping alice 10.2.0.10                   an echo request that must get a reply
+//!     silent alice 10.2.0.10                 one that must not get a reply
+//!     traffic moon 192.168.0.2               one whose result does not matter
+//!     esp 192.168.0.1 192.168.0.2            ESP from the first address to the second was on the wire
+//!     ah 192.168.0.1 192.168.0.2             the same for AH
+//!     sleep 2.5                              seconds
+//!     nat moon 10.1.0.0/16 udp 192.168.0.1:1024-1100
+//!     dnat sun 192.168.0.1 10.2.0.10         UDP from the first address goes to the second
+//!     flush moon                             removes the rules and mappings of `nat` and `dnat`
+//!     block carol 192.168.0.1                drops what comes from the address, until `unblock`
+//!     reject carol 192.168.0.150 80          no connections to this TCP port
+//!     route carol fec1::/16 fec0::1          destination, next hop
+//!     link alice eth1 up
+//! ```
+//!
+//! `sa` and `none` have the names and values of vici: first those of the IKE SA, then, after each `/`, the
+//! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must
+//! be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines
+//! restrict a scenario:
+//!
+//! ```text
+//!     charon REASON                          charon cannot take part on this machine: Casemate has all roles
+//!     skip REASON                            the scenario does not run
+//! ```
+
+use casemate_interop::{Error, Result};
+use std::time::Duration;
+
+/// A scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Scenario {
+    /// Category of strongSwan's test suite, such as `ikev2`.
+    pub(crate) category: String,
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+    /// Reason why charon cannot take part on this machine.
+    pub(crate) without_charon: Option<String>,
+    /// Reason why the scenario does not run.
+    pub(crate) skipped: Option<String>,
+}
+
+/// A step, with the text of its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) text: String,
+    pub(crate) action: Action,
+}
+
+impl Step {
+    /// First words of the line, which name the step in results.
+    pub(crate) fn label(&self) -> String {
+        self.text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What a step does or expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    Delete { host: String, patterns: Vec<String> },
+    Start { host: String },
+    Initiate { host: String, connection: Option<String>, child: String },
+    Sa { host: String, sa: ExpectedSa },
+    None { host: String, sa: ExpectedSa },
+    Ping { host: String, to: String, expected: Option<bool> },
+    OnWire { protocol: Protocol, from: String, to: String },
+    Sleep(Duration),
+    Firewall { host: String, rule: Rule },
+    Nat { host: String, source: String, protocol: String, to: String },
+    Route { host: String, to: String, via: String },
+    Link { host: String, interface: String, up: bool },
+}
+
+/// Change of a packet filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Redirect { source: String, to: String },
+    Flush,
+    Block { source: String },
+    Unblock,
+    Reject { to: String, port: String },
+}
+
+/// Protocol of protected packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Esp,
+    Ah,
+}
+
+/// Names and values that a listing must contain.
+pub(crate) type Values = Vec<(String, String)>;
+
+/// Expected IKE SA with its Child SAs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ExpectedSa {
+    pub(crate) name: String,
+    pub(crate) values: Values,
+    /// Name and values of each Child SA.
+    pub(crate) children: Vec<(String, Values)>,
+}
+
+impl Scenario {
+    /// Returns the category and the name.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.category, self.name)
+    }
+
+    /// Returns the hosts that run IKE, in the order in which they start.
+    pub(crate) fn ike_hosts(&self) -> Vec<&str> {
+        let mut hosts = Vec::new();
+        for step in &self.steps {
+            if let Action::Start { host } = &step.action
+                && !hosts.contains(&host.as_str())
+            {
+                hosts.push(host.as_str());
+            }
+        }
+        hosts
+    }
+}
+
+/// Parses the table of a category.
+pub(crate) fn parse(category: &str, text: &str) -> Result<Vec<Scenario>> {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    for (number, line) in (1_u32..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let at = || format!("scenarios/{category}.txt:{number}");
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if word == "scenario" {
+            scenarios.push(Scenario {
+                category: category.into(),
+                name: rest.trim().into(),
+                ..Scenario::default()
+            });
+            continue;
+        }
+        let scenario = scenarios.last_mut().ok_or_else(|| Error::new(format!("{}: no scenario", at())))?;
+        match word {
+            "charon" => scenario.without_charon = Some(rest.into()),
+            "skip" => scenario.skipped = Some(rest.into()),
+            _ => {
+                let action = action(word, &words(rest)).map_err(Error::context(at()))?;
+                scenario.steps.push(Step { text: line.into(), action });
+            }
+        }
+    }
+    Ok(scenarios)
+}
+
+fn action(word: &str, words: &[String]) -> Result<Action> {
+    let expected = |expected| match words {
+        [host, to] => Ok(Action::Ping { host: host.clone(), to: to.clone(), expected }),
+        _ => Err(Error::new(format!("`{word}` expects a host and an address"))),
+    };
+    let wire = |protocol| match words {
+        [from, to] => Ok(Action::OnWire { protocol, from: from.clone(), to: to.clone() }),
+        _ => Err(Error::new(format!("`{word}` expects two addresses"))),
+    };
+    match (word, words) {
+        ("delete", [host, patterns @ ..]) => {
+            Ok(Action::Delete { host: host.clone(), patterns: patterns.to_vec() })
+        }
+        ("start", [host]) => Ok(Action::Start { host: host.clone() }),
+        ("initiate", [host, child]) => Ok(match child.split_once('/') {
+            None => Action::Initiate { host: host.clone(), connection: None, child: child.clone() },
+            Some((connection, child)) => Action::Initiate {
+                host: host.clone(),
+                connection: Some(connection.into()),
+                child: child.into(),
+            },
+        }),
+        ("sa", [host, rest @ ..]) => Ok(Action::Sa { host: host.clone(), sa: expected_sa(rest)? }),
+        ("none", [host, rest @ ..]) => Ok(Action::None { host: host.clone(), sa: expected_sa(rest)? }),
+        ("ping", _) => expected(Some(true)),
+        ("silent", _) => expected(Some(false)),
+        ("traffic", _) => expected(None),
+        ("esp", _) => wire(Protocol::Esp),
+        ("ah", _) => wire(Protocol::Ah),
+        ("sleep", [seconds]) => {
+            let seconds: f64 = seconds.parse().map_err(Error::context("sleep"))?;
+            Duration::try_from_secs_f64(seconds).map(Action::Sleep).map_err(Error::context("sleep"))
+        }
+        ("nat", [host, source, protocol, to]) => Ok(Action::Nat {
+            host: host.clone(),
+            source: source.clone(),
+            protocol: protocol.clone(),
+            to: to.clone(),
+        }),
+        ("dnat", [host, source, to]) => {
+            firewall(host, Rule::Redirect { source: source.clone(), to: to.clone() })
+        }
+        ("flush", [host]) => firewall(host, Rule::Flush),
+        ("block", [host, source]) => firewall(host, Rule::Block { source: source.clone() }),
+        ("unblock", [host, _]) => firewall(host, Rule::Unblock),
+        ("reject", [host, to, port]) => firewall(host, Rule::Reject { to: to.clone(), port: port.clone() }),
+        ("route", [host, to, via]) => {
+            Ok(Action::Route { host: host.clone(), to: to.clone(), via: via.clone() })
+        }
+        ("link", [host, interface, state]) => {
+            Ok(Action::Link { host: host.clone(), interface: interface.clone(), up: state == "up" })
+        }
+        _ => Err(Error::new(format!("`{word}` with {} words is no step", words.len()))),
+    }
+}
+
+fn firewall(host: &str, rule: Rule) -> Result<Action> {
+    Ok(Action::Firewall { host: host.into(), rule })
+}
+
+fn expected_sa(words: &[String]) -> Result<ExpectedSa> {
+    let mut sections = words.split(|word| word == "/").map(|section| {
+        let (name, values) = section.split_first().ok_or_else(|| Error::new("an SA has no name"))?;
+        let pair = |word: &String| {
+            let pair = word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            pair.ok_or_else(|| Error::new(format!("`{word}` is not NAME=VALUE")))
+        };
+        Ok((name.clone(), values.iter().map(pair).collect::<Result<Values>>()?))
+    });
+    let (name, values) = sections.next().unwrap_or_else(|| Err(Error::new("an SA has no name")))?;
+    Ok(ExpectedSa { name, values, children: sections.collect::<Result<_>>()? })
+}
+
+/// Splits a line at spaces outside of double quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for character in line.chars() {
+        match character {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            _ => {
+                if let Some(word) = words.last_mut() {
+                    word.push(character);
+                }
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_scenarios() {
+        let text = "# comment\nscenario one\ncharon no marks\nstart moon\ninitiate moon gw/net\n\
+                    sa moon gw \"remote-id=C=CH, CN=x\" / net local-ts=10.1.0.0/16\n\nscenario two\nskip no DNS\n";
+        let scenarios = parse("ikev2", text).unwrap();
+        assert_eq!(scenarios.len(), 2);
+        assert_eq!(scenarios[0].full_name(), "ikev2/one");
+        assert_eq!(scenarios[0].ike_hosts(), ["moon"]);
+        assert_eq!(scenarios[0].without_charon.as_deref(), Some("no marks"));
+        assert_eq!(scenarios[1].skipped.as_deref(), Some("no DNS"));
+        let Action::Initiate { connection, child, .. } = &scenarios[0].steps[1].action else { panic!() };
+        assert_eq!((connection.as_deref(), child.as_str()), (Some("gw"), "net"));
+        let Action::Sa { sa, .. } = &scenarios[0].steps[2].action else { panic!() };
+        assert_eq!(sa.values, [("remote-id".to_owned(), "C=CH, CN=x".to_owned())]);
+        assert_eq!(sa.children[0].0, "net");
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let error = parse("ikev2", "scenario one\nfly moon\n").unwrap_err().to_string();
+        assert_eq!(error, "scenarios/ikev2.txt:2: `fly` with 1 words is no step");
+        assert!(parse("ikev2", "start moon\n").is_err());
+    }
+}
