@@ -14,7 +14,7 @@ use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, RohcConfig, StartAction,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, Spi, Transform};
+use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, SpdId, Spi, Transform};
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -94,6 +94,7 @@ fn add_policy(
     let bundle = Bundle::new(templates).or_report("one or two templates are a valid bundle");
     let bundle = bundle.ok_or(SetupError::Policies)?;
     let policy = Policy {
+        spd: SpdId::MAIN,
         selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
         action: Action::Protect(bundle),
         priority: POLICY_PRIORITY,

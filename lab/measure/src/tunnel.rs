@@ -6,7 +6,7 @@
 use casemate_crypto::{EspSuite, Provider, Providers, Rng, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
-use casemate_sa::{AddrRange, Instant, Limits, Mode, Protocol, SaParams, Selector, Spi, Transform};
+use casemate_sa::{AddrRange, Instant, Limits, Mode, Protocol, SaParams, Selector, SpdId, Spi, Transform};
 use casemate_wire::ip::v4::{HEADER_LEN, Ipv4Header};
 use casemate_wire::packet::Packet;
 use std::iter::repeat_with;
@@ -192,7 +192,7 @@ impl TunnelSpec {
         let [from, to] = HOSTS.map(|host| AddrRange::prefix(host.into(), self.prefix).ok());
         let selector = Selector::between(from?, to?);
         let action = Action::Protect(Bundle::single(template));
-        datapath.add_policy(direction, Policy { selector, action, priority: 0 }).ok()?;
+        datapath.add_policy(direction, Policy { spd: SpdId::MAIN, selector, action, priority: 0 }).ok()?;
         Some(datapath)
     }
 }

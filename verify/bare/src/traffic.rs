@@ -4,7 +4,7 @@ use crate::peers::SeededRng;
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
-use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, Spi, Transform};
+use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, SpdId, Spi, Transform};
 use casemate_wire::packet::Packet;
 use core::hint::black_box;
 use core::net::{IpAddr, Ipv4Addr};
@@ -69,6 +69,7 @@ pub(crate) fn policy(Path { src, dst }: Path, transform: &Transform, mode: Mode)
     let protocol = transform.protocol();
     let template = Template { protocol, mode, src: Some(src), dst: Some(dst), reqid: 0 };
     Some(Policy {
+        spd: SpdId::MAIN,
         selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
         action: Action::Protect(Bundle::new(&[template]).ok()?),
         priority: 0,

@@ -51,7 +51,7 @@ const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 
 fn policy(n: usize) -> Policy {
     let selector = Selector::between(network(SOURCE, 16), destination(n));
-    Policy { selector, action: Action::Bypass, priority: n as u32 % 3 }
+    Policy { spd: SpdId::MAIN, selector, action: Action::Bypass, priority: n as u32 % 3 }
 }
 
 /// Policy look-up of a new flow, for random flows and policies.

@@ -9,7 +9,7 @@ use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaStatus};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Mode, Protocol, SaParams, Selector, Spi};
+use casemate_sa::{Mode, Protocol, SaParams, Selector, SpdId, Spi};
 use casemate_test_support::hosts::suites;
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(crate) fn install(plan: &Plan, node: &mut Node, saved: SavedNumbers, now: Du
         (Direction::Inbound, &inbound, (side(1 - own), side(own))),
     ] {
         let action = Action::Protect(Bundle::single(template(sa)));
-        let policy = Policy { selector: Selector::between(src, dst), action, priority: 1 };
+        let policy = Policy { spd: SpdId::MAIN, selector: Selector::between(src, dst), action, priority: 1 };
         node.endpoint_mut().datapath_mut().add_policy(direction, policy).expect("there is room");
     }
     outbound

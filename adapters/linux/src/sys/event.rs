@@ -72,7 +72,8 @@ impl Epoll {
         // SAFETY: the descriptor is new and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let epoll = Self(epoll);
-        fds.map(|fd| epoll.add(fd)).collect::<io::Result<()>>()?;
+        let mut fds = fds;
+        fds.try_for_each(|fd| epoll.add(fd))?;
         Ok(epoll)
     }
 

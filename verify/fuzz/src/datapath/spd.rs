@@ -124,7 +124,7 @@ fn policy(input: &mut Input<'_>) -> Policy {
         dst_port: ports(input),
     };
     let action = if shape & 2 == 0 { Action::Discard } else { Action::Bypass };
-    Policy { selector, action, priority: u32::from(shape >> 2 & 3) }
+    Policy { spd: SpdId::MAIN, selector, action, priority: u32::from(shape >> 2 & 3) }
 }
 
 /// Flow, in some cases of a fragment that hides its ports or its protocol.

@@ -6,7 +6,7 @@ use crate::input::Input;
 use casemate_crypto::{CipherAlg, EspSuite, JobStatus, MacJob, Tag};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Consumed, Direction, Inbound, Unmatched};
-use casemate_sa::{AddrRange, Mode, SaParams, Selector, Transform};
+use casemate_sa::{AddrRange, Mode, SaParams, Selector, SpdId, Transform};
 use casemate_test_support::hosts::{Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets};
 use casemate_wire::esp::EspPlaintext;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, proto, version};
@@ -133,7 +133,10 @@ fn malicious_payload(input: &mut Input<'_>, spec: &LinkSpec, mut params: SaParam
     let template = Template { protocol, mode, src: Some(src), dst: Some(dst), reqid: 0 };
     let selector = Selector::between(AddrRange::single(src), AddrRange::single(dst));
     let action = Action::Protect(Bundle::single(template));
-    sender.dp.add_policy(Direction::Outbound, Policy { selector, action, priority: 0 }).unwrap();
+    sender
+        .dp
+        .add_policy(Direction::Outbound, Policy { spd: SpdId::MAIN, selector, action, priority: 0 })
+        .unwrap();
     let Sent::Wire(wire, _) = sender.send(&packets::ip(src, dst, next_header, &payload, false)) else {
         return None;
     };

@@ -1,0 +1,84 @@
+//! Several SPDs: a packet meets the policies of the SPD that it enters, and those of the SPD of its SA.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use casemate_datapath::spd::{Action, Policy};
+use casemate_datapath::{Direction, DropReason, Inbound, Outbound, Unmatched};
+use casemate_sa::{Mode, SpdId};
+use casemate_test_support::TestRng;
+use casemate_test_support::hosts::{Ends, Host, LinkSpec, Received, packets, suites};
+use casemate_wire::packet::Packet;
+use std::slice;
+
+const SEVEN: SpdId = SpdId::new(7);
+
+fn spec() -> LinkSpec {
+    LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(suites::gcm(), 0))
+}
+
+fn datagram() -> Vec<u8> {
+    let (a, b) = spec().ends.inner;
+    packets::udp(a, b, (1_000, 2_000), b"datagram", false)
+}
+
+/// The verdict on the datagram when it enters this SPD.
+fn verdict(host: &mut Host, spd: SpdId) -> Outbound {
+    let datagram = datagram();
+    let mut storage = vec![0; 1_000];
+    let mut packet = Packet::new(&mut storage, 256, datagram.len()).unwrap();
+    packet.data_mut().copy_from_slice(&datagram);
+    let mut verdict = Outbound::Drop(DropReason::NoRoom);
+    let verdicts = slice::from_mut(&mut verdict);
+    host.dp.outbound_in(spd, host.now, &mut TestRng::new(1), slice::from_mut(&mut packet), verdicts);
+    verdict
+}
+
+#[test]
+fn an_outgoing_packet_meets_the_policies_of_the_spd_that_it_enters() {
+    let mut link = spec().build();
+    for _ in 0..2 {
+        assert!(matches!(verdict(&mut link.a, SpdId::MAIN), Outbound::Send(_)));
+        assert_eq!(verdict(&mut link.a, SEVEN), Outbound::Drop(DropReason::NoPolicy));
+    }
+    let discard = Policy { spd: SEVEN, action: Action::Discard, priority: 9, ..spec().policy(true) };
+    link.a.dp.add_policy(Direction::Outbound, discard).unwrap();
+    assert_eq!(verdict(&mut link.a, SEVEN), Outbound::Reply(DropReason::PolicyDiscard));
+    let protect = Policy { spd: SEVEN, ..spec().policy(true) };
+    let id = link.a.dp.add_policy(Direction::Outbound, protect).unwrap();
+    assert!(matches!(verdict(&mut link.a, SEVEN), Outbound::Send(_)));
+    assert_eq!(verdict(&mut link.a, SpdId::new(8)), Outbound::Drop(DropReason::NoPolicy));
+    link.a.dp.remove_policy(Direction::Outbound, id).unwrap();
+    assert_eq!(verdict(&mut link.a, SEVEN), Outbound::Reply(DropReason::PolicyDiscard));
+    assert!(matches!(verdict(&mut link.a, SpdId::MAIN), Outbound::Send(_)));
+}
+
+/// Clear text passes only by the main SPD, whatever the default.
+#[test]
+fn nothing_passes_another_spd_in_clear() {
+    for unmatched in [Unmatched::PassClear, Unmatched::PassAll] {
+        let mut host = Host::new(unmatched, 1_500);
+        assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+        assert_eq!(verdict(&mut host, SEVEN), Outbound::Drop(DropReason::NoPolicy));
+    }
+}
+
+#[test]
+fn an_incoming_packet_meets_the_policies_of_the_spd_of_its_sa() {
+    let mut link = spec().build();
+    let mut wire = || link.a.send(&datagram()).wire();
+    let [first, second, third] = [wire(), wire(), wire()];
+    let (id, policy) = link.b.dp.policies(Direction::Inbound).map(|(id, p)| (id, p.clone())).next().unwrap();
+    link.b.dp.remove_policy(Direction::Inbound, id).unwrap();
+    link.b.dp.add_policy(Direction::Inbound, Policy { spd: SEVEN, ..policy }).unwrap();
+    link.b.must_drop(&first, DropReason::NoPolicy);
+    let sa = link.b.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert!(link.b.dp.set_sa_spd(sa, SEVEN));
+    assert_eq!(link.b.receive(&second), Received::Packet(datagram()));
+    let mut storage = third;
+    let len = storage.len();
+    let mut packet = Packet::new(&mut storage, 0, len).unwrap();
+    let mut verdict = Inbound::Drop(DropReason::NoRoom);
+    link.b.dp.inbound(link.b.now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+    assert!(
+        matches!(verdict, Inbound::Deliver(admitted) if admitted.spd == SEVEN && admitted.sa == Some(sa))
+    );
+}
