@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// `pki` for the script, which ends at the first failure. Debian's pki signs nothing with SHA-3, so that these
+/// `pki` for the script, which ends at the first failure. Debian's pki signs nothing with SHA-3, so these
 /// certificates are signed with SHA-256, and has no BLISS, so that those files are missing.
 const SHIM: &str = "#!/bin/sh\n\
     unset PKI_PLUGINS\n\
