@@ -71,7 +71,7 @@ fn settings(original: &str, included: &Path, directory: &Path) -> String {
     format!(
         "charon {{\n retransmit_tries = 2\n retransmit_timeout = 1.0\n retransmit_base = 1\n}}\n\
          include {}\n\
-         charon-systemd {{\n load = {plugins}\n integrity_test = no\n plugins {{\n\
+         charon-systemd {{\n load = {plugins}\n integrity_test = no\n crypto_test {{\n required = no\n on_add = no\n }}\n plugins {{\n\
          vici {{\n socket = unix://{directory}/charon.vici\n }}\n\
          kernel-libipsec {{\n allow_peer_ts = yes\n }}\n\
          kernel-netlink {{\n fwmark = !0x42\n }}\n socket-default {{\n fwmark = 0x42\n }}\n\

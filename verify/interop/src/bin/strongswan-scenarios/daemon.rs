@@ -58,6 +58,11 @@ impl Daemon {
         Ok(Self { role, directory: directory.into(), process })
     }
 
+    /// Implementation that runs.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
     /// Initiates a Child SA and waits for the result. The expectations decide whether it had to succeed.
     pub(crate) fn initiate(
         &self,

@@ -18,7 +18,7 @@ use casemate_interop::{Charon, Error, Result, is_root};
 use clap::Parser;
 use daemon::{Programs, Role};
 use options::Options;
-use report::{OK, Outcome, Report};
+use report::{OK, Outcome, Report, not_run};
 use run::Run;
 use source::Source;
 use std::fs;
@@ -157,7 +157,7 @@ impl Runner<'_> {
             return Ok(outcome);
         }
         if let Some(reason) = &scenario.without_charon {
-            outcome.runs.insert(REFERENCE.into(), format!("not run: {reason}"));
+            outcome.runs.insert(REFERENCE.into(), not_run(reason));
             self.run_alone(scenario, &mut outcome);
             return Ok(outcome);
         }
@@ -177,7 +177,11 @@ impl Runner<'_> {
         }
         for host in hosts.iter().filter(|host| !outcome.refusals.contains_key(**host)) {
             let role = |other: &str| if other == *host { Role::Casemate } else { Role::Charon };
-            outcome.runs.insert((*host).into(), self.run_once(scenario, host, role));
+            let result = match scenario.without_role.get(*host) {
+                Some(reason) => not_run(reason),
+                None => self.run_once(scenario, host, role),
+            };
+            outcome.runs.insert((*host).into(), result);
         }
         Ok(outcome)
     }
@@ -185,9 +189,14 @@ impl Runner<'_> {
     /// Runs a scenario in which charon cannot take part with Casemate on all hosts, if it accepts all
     /// configurations.
     fn run_alone(&self, scenario: &Scenario, outcome: &mut Outcome) {
-        if outcome.refusals.is_empty() {
-            outcome.runs.insert(ALONE.into(), self.run_once(scenario, ALONE, |_| Role::Casemate));
+        if !outcome.refusals.is_empty() {
+            return;
         }
+        let result = match scenario.without_role.values().next() {
+            Some(reason) => not_run(reason),
+            None => self.run_once(scenario, ALONE, |_| Role::Casemate),
+        };
+        outcome.runs.insert(ALONE.into(), result);
     }
 
     fn run_directory(&self, scenario: &Scenario, name: &str) -> PathBuf {

@@ -147,11 +147,8 @@ impl Network {
             self.bridges.ip(&format!("link set {link} master {bridge} up\n"))?;
             // The capture must show single packets.
             netns.ip(&format!("link set {name} gso_max_segs 1\n"))?;
-            for address in addresses {
-                netns.ip(&format!("addr add {address} dev {name}{}\n", no_dad(address)))?;
-            }
             if *is_up {
-                netns.ip(&format!("link set {name} up\n"))?;
+                bring_up(netns, name, addresses)?;
             }
         }
         for (host, gateway) in GATEWAYS {
@@ -182,6 +179,17 @@ impl Network {
             .to_vec();
         words.push(self.hosts_file.display().to_string());
         words
+    }
+
+    /// Configures an interface of a host, or removes its addresses.
+    pub(crate) fn set_link(&self, host: &str, name: &str, is_up: bool) -> Result<()> {
+        let netns = self.netns(host)?;
+        let own = INTERFACES.iter().find(|interface| interface.host == host && interface.name == name);
+        let own = own.ok_or_else(|| Error::new(format!("{host} has no interface {name}")))?;
+        if is_up {
+            return bring_up(netns, name, &own.addresses);
+        }
+        netns.ip(&format!("addr flush dev {name}\nlink set {name} down\n"))
     }
 
     /// Sends up to `attempts` echo requests, one a second, until one gets a reply.
@@ -261,6 +269,13 @@ impl Network {
         }
         Ok(())
     }
+}
+
+fn bring_up(netns: &Netns, name: &str, addresses: &[&str]) -> Result<()> {
+    for address in addresses {
+        netns.ip(&format!("addr add {address} dev {name}{}\n", no_dad(address)))?;
+    }
+    netns.ip(&format!("link set {name} up\n"))
 }
 
 fn no_dad(address: &str) -> &'static str {

@@ -106,7 +106,9 @@ impl<'a> Run<'a> {
             }
             Action::Initiate { host, connection, child } => {
                 let netns = self.network.netns(host)?;
-                self.daemon(host)?.initiate(self.programs, netns, connection.as_deref(), child)
+                self.set_aliases(true)?;
+                self.daemon(host)?.initiate(self.programs, netns, connection.as_deref(), child)?;
+                self.set_aliases(false)
             }
             Action::Sa { host, sa } => self.expect_sa(host, sa),
             Action::None { host, sa } => match difference(&self.sas(host)?, sa) {
@@ -124,10 +126,7 @@ impl<'a> Run<'a> {
             Action::Route { host, to, via } => {
                 self.network.netns(host)?.ip(&format!("route add {to} via {via}\n"))
             }
-            Action::Link { host, interface, up } => {
-                let state = if *up { "up" } else { "down" };
-                self.network.netns(host)?.ip(&format!("link set {interface} {state}\n"))
-            }
+            Action::Link { host, interface, up } => self.network.set_link(host, interface, *up),
         }
     }
 
@@ -137,6 +136,25 @@ impl<'a> Run<'a> {
 
     fn sas(&self, host: &str) -> Result<Listing> {
         self.daemon(host)?.sas(self.programs, self.network.netns(host)?)
+    }
+
+    /// Makes the aliases of hosts with charon local while an SA is set up. Afterwards packets to them are
+    /// forwarded again.
+    fn set_aliases(&self, are_local: bool) -> Result<()> {
+        for (host, alias) in &self.scenario.aliases {
+            if self.daemons.get(host).is_some_and(|daemon| daemon.role() == Role::Charon) {
+                let netns = self.network.netns(host)?;
+                netns.ip(&if are_local {
+                    format!(
+                        "addr replace {alias}/32 dev eth0\n\
+                         route replace local {alias} dev eth0 table local\n"
+                    )
+                } else {
+                    format!("route del local {alias} dev eth0 table local\n")
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn expect_sa(&self, host: &str, sa: &ExpectedSa) -> Result<()> {

@@ -28,15 +28,18 @@
 //!
 //! `sa` and `none` have the names and values of vici: first those of the IKE SA, then, after each `/`, the
 //! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must
-//! be established and its Child SAs installed. Words with spaces are in double quotes. Two more lines
-//! restrict a scenario:
+//! be established and its Child SAs installed. Words with spaces are in double quotes. Four more
+//! lines are about a whole scenario:
 //!
 //! ```text
 //!     charon REASON                          charon cannot take part on this machine: Casemate has all roles
+//!     alias moon 10.1.0.10 10.1.0.20         addresses of other hosts that charon needs as its own
+//!     role carol REASON                      Casemate cannot take this role
 //!     skip REASON                            the scenario does not run
 //! ```
 
 use casemate_interop::{Error, Result};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A scenario.
@@ -48,6 +51,11 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<Step>,
     /// Reason why charon cannot take part on this machine.
     pub(crate) without_charon: Option<String>,
+    /// Addresses of other hosts that charon needs as its own, with the host. kernel-libipsec installs no
+    /// tunnel whose local traffic selector contains no address of the host.
+    pub(crate) aliases: Vec<(String, String)>,
+    /// Hosts whose role Casemate cannot take, with the reasons.
+    pub(crate) without_role: BTreeMap<String, String>,
     /// Reason why the scenario does not run.
     pub(crate) skipped: Option<String>,
 }
@@ -153,6 +161,15 @@ pub(crate) fn parse(category: &str, text: &str) -> Result<Vec<Scenario>> {
         let scenario = scenarios.last_mut().ok_or_else(|| Error::new(format!("{}: no scenario", at())))?;
         match word {
             "charon" => scenario.without_charon = Some(rest.into()),
+            "alias" => {
+                let (host, addresses) = rest.split_once(' ').unwrap_or((rest, ""));
+                let aliases = addresses.split(' ').map(|address| (host.to_owned(), address.to_owned()));
+                scenario.aliases.extend(aliases);
+            }
+            "role" => {
+                let (host, reason) = rest.split_once(' ').unwrap_or((rest, ""));
+                scenario.without_role.insert(host.into(), reason.into());
+            }
             "skip" => scenario.skipped = Some(rest.into()),
             _ => {
                 let action = action(word, &words(rest)).map_err(Error::context(at()))?;
@@ -261,13 +278,14 @@ mod tests {
 
     #[test]
     fn parses_scenarios() {
-        let text = "# comment\nscenario one\ncharon no marks\nstart moon\ninitiate moon gw/net\n\
+        let text = "# comment\nscenario one\ncharon no marks\nrole sun no time\nstart moon\ninitiate moon gw/net\n\
                     sa moon gw \"remote-id=C=CH, CN=x\" / net local-ts=10.1.0.0/16\n\nscenario two\nskip no DNS\n";
         let scenarios = parse("ikev2", text).unwrap();
         assert_eq!(scenarios.len(), 2);
         assert_eq!(scenarios[0].full_name(), "ikev2/one");
         assert_eq!(scenarios[0].ike_hosts(), ["moon"]);
         assert_eq!(scenarios[0].without_charon.as_deref(), Some("no marks"));
+        assert_eq!(scenarios[0].without_role["sun"], "no time");
         assert_eq!(scenarios[1].skipped.as_deref(), Some("no DNS"));
         let Action::Initiate { connection, child, .. } = &scenarios[0].steps[1].action else { panic!() };
         assert_eq!((connection.as_deref(), child.as_str()), (Some("gw"), "net"));
