@@ -6,7 +6,7 @@ use super::lookup::{Source, Wanted};
 use super::service::RevocationLink;
 use super::uri::HttpUri;
 use super::{CertKey, name_of};
-use crate::swanctl::Revocation;
+use crate::swanctl::{Fetching, Revocation};
 use casemate_crypto::Providers;
 use casemate_ike::StatusQuery;
 use casemate_pki::{
@@ -32,6 +32,7 @@ pub(crate) struct Authorities {
     pub(crate) uris: Vec<AuthorityUris>,
     /// Certificates of responders in DER.
     pub(crate) responders: Arc<[Vec<u8>]>,
+    pub(crate) fetching: Fetching,
 }
 
 /// The check of a path.
@@ -168,7 +169,9 @@ impl PathCheck<'_> {
         };
         let ocsp = configured.iter().flat_map(|authority| authority.ocsp.clone()).collect();
         let crls = configured.iter().flat_map(|authority| authority.crls.clone()).collect();
-        (join(ocsp, &own.ocsp), join(crls, &own.crls))
+        let Fetching { ocsp: asks, crls: fetches } = self.authorities.fetching;
+        let (ocsp, crls) = (join(ocsp, &own.ocsp), join(crls, &own.crls));
+        (if asks { ocsp } else { Vec::new() }, if fetches { crls } else { Vec::new() })
     }
 }
 

@@ -34,7 +34,7 @@ mod value;
 
 pub(crate) use address::{is_host, look_up};
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
-pub use charon::Charon;
+pub use charon::{Charon, Fetching};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;
@@ -171,6 +171,7 @@ impl Config {
         for plugins in named("charon").iter().flat_map(|section| section.sections()) {
             config.radius = radius::read(&plugins, problems);
             config.secret_files = radius::secret_files(&plugins);
+            config.charon.fetching = charon::fetching(&plugins, problems);
         }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::schema::{Rule, Schema};
 use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 14] = [
+const SECTIONS: [(&str, &Schema); 15] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -15,6 +15,7 @@ const SECTIONS: [(&str, &Schema); 14] = [
     ("pools.NAME", &pool::POOL),
     ("authorities.NAME", &pool::AUTHORITY),
     ("charon", &charon::CHARON),
+    ("charon.plugins.revocation", &charon::REVOCATION),
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),
     ("scheduler.CLASS", &scheduler::CLASS),
