@@ -6,7 +6,11 @@ use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Curve, KeyError, KeyLimits, MacAlg, MacKey, PrivateKey, Provider,
     Providers, PublicKey, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
 };
-use casemate_pki::{CertFault, DnPattern, PeerName, Revocation, StoreLimits, TrustStore, VerifyOptions, pem};
+use casemate_pki::{
+    CertFault, DnPattern, IssuedCert, MAX_URI_LEN, MAX_URIS, PeerName, Revocation, StatusUris,
+    StatusVerifier, StoreLimits, TrustStore, VerifyOptions, pem,
+};
+use casemate_rustcrypto::RUSTCRYPTO;
 use std::net::Ipv4Addr;
 
 /// Provider that accepts every signature. Otherwise no input would pass the first check.
@@ -212,4 +216,62 @@ fn run_pem(bytes: &[u8]) {
 fn pem_seeds() -> Vec<Vec<u8>> {
     let files = [&data!("moon.pem")[..], data!("sub.crl"), data!("moon.key"), data!("sub-pkcs1.key")];
     files.map(<[u8]>::to_vec).into()
+}
+
+pub(crate) const STATUS: Target = Target {
+    name: "certificate-status",
+    about: "OCSP responses, CRLs and URIs of certificates, with signatures that always verify: no answer is about \
+            another certificate",
+    max_len: 3_000,
+    run: run_status,
+    seeds: status_seeds,
+    dictionary: &[],
+};
+
+macro_rules! status_data {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../core/pki/tests/data/status/", $name)).as_slice()
+    };
+}
+
+/// Input: an OCSP response, a CRL, or a certificate.
+fn run_status(bytes: &[u8]) {
+    let uris = StatusUris::of(bytes);
+    for list in [&uris.crls, &uris.ocsp] {
+        let is_text =
+            |uri: &String| uri.len() <= MAX_URI_LEN && uri.bytes().all(|byte| byte.is_ascii_graphic());
+        assert!(list.len() <= MAX_URIS && list.iter().all(is_text));
+    }
+    let (options, providers) = (VerifyOptions::default(), Providers(&[&AcceptAllSignatures, &RUSTCRYPTO]));
+    let verifier = StatusVerifier { now: NOW, options: &options, providers: &providers };
+    let (ca, good) = (status_data!("ca.der"), status_data!("good.der"));
+    let issued = IssuedCert { cert: good, issuer: ca };
+    let other = IssuedCert { issuer: status_data!("other.der"), ..issued };
+    for nonce in [Some(&[7; 32]), None] {
+        if let Ok(answer) = verifier.verify_ocsp(issued, bytes, nonce, &[]) {
+            assert!(answer.valid_until >= NOW);
+            assert!(verifier.verify_ocsp(other, bytes, nonce, &[]).is_err(), "an answer for two issuers");
+        }
+    }
+    if verifier.verify_crl(issued, bytes).is_ok() {
+        assert!(verifier.verify_crl(other, bytes).is_err(), "a CRL of two issuers");
+    }
+    let as_peer = IssuedCert { cert: bytes, issuer: ca };
+    let _ = verifier.ocsp_request(as_peer, &[7; 32]);
+    let _ = verifier.verify_ocsp(as_peer, status_data!("good.ocsp"), None, &[bytes]);
+}
+
+fn status_seeds() -> Vec<Vec<u8>> {
+    [
+        status_data!("good.ocsp"),
+        status_data!("by-ca.ocsp"),
+        status_data!("by-key.ocsp"),
+        status_data!("revoked.ocsp"),
+        status_data!("sha256.ocsp"),
+        status_data!("crl.crl"),
+        status_data!("good.der"),
+        status_data!("responder.der"),
+    ]
+    .map(<[u8]>::to_vec)
+    .into()
 }

@@ -155,7 +155,8 @@ impl KeyFileReader<'_> {
             })
         });
         let responders = config.folders.responders.iter().flat_map(|path| self.certificates(path));
-        Authorities { uris: uris.collect(), responders: responders.collect() }
+        let fetching = config.charon.fetching;
+        Authorities { uris: uris.collect(), responders: responders.collect(), fetching }
     }
 
     /// Makes the verifier of the peers of a connection.

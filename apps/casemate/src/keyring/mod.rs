@@ -28,6 +28,7 @@ pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::{EapPasswords, SharedKeys};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
 use verifier::{PeerVerifier, Refusals, StatusCheck};
@@ -209,15 +210,27 @@ impl Credentials for Keyring {
             policy: verifier.conditions().revocation,
             store: &verifier.store,
             authorities: &self.authorities,
-            link: link.as_ref(),
-            query,
+            cache: link.as_ref().map(RevocationLink::cache),
+            now: query.shown.unix_time,
+            stapled: query.stapled,
+            is_last: query.is_last,
             providers,
         };
-        let verdict =
-            path.map_or_else(|fault| PathVerdict::Refused(fault.to_string()), |path| check.run(&path));
+        let mut verdict = match path {
+            Ok(path) => check.run(&path),
+            Err(fault) => PathVerdict::Refused(fault.to_string()),
+        };
+        if let (PathVerdict::Wanted(wanted), Some(link)) = (&mut verdict, &link) {
+            let trusted = self.authorities.responders.clone();
+            match link.look_up(query.ike, mem::take(wanted), trusted) {
+                Ok(()) => return PeerStatus::Pending,
+                Err((wanted, why)) => verdict = check.without_look_up(&wanted, why),
+            }
+        }
         match verdict {
             PathVerdict::Accepted => PeerStatus::Accepted,
-            PathVerdict::Pending => PeerStatus::Pending,
+            // Nothing is wanted without a link.
+            PathVerdict::Wanted(_) => PeerStatus::Refused,
             PathVerdict::Refused(why) => {
                 let id = query.shown.id;
                 self.refuse(connection, id, format!("certificate of {id}: {why}"));

@@ -25,7 +25,7 @@ pub(super) enum Finding {
 
 /// The findings of all certificates.
 #[derive(Debug, Default)]
-pub(super) struct StatusCache(Mutex<HashMap<CertKey, Entry>>);
+pub(crate) struct StatusCache(Mutex<HashMap<CertKey, Entry>>);
 
 #[derive(Debug)]
 struct Entry {

@@ -1,14 +1,12 @@
 //! Decides whether the certificates of a peer are still valid for their issuers, as far as is known.
 
-use super::cache::Finding;
+use super::cache::{Finding, StatusCache};
 use super::http::Origin;
 use super::lookup::{Source, Wanted};
-use super::service::RevocationLink;
 use super::uri::HttpUri;
 use super::{CertKey, name_of};
-use crate::swanctl::Revocation;
+use crate::swanctl::{Fetching, Revocation};
 use casemate_crypto::Providers;
-use casemate_ike::StatusQuery;
 use casemate_pki::{
     CertStatus, IssuedCert, StatusUris, StatusVerifier, TrustStore, VerifiedCert, VerifyOptions,
 };
@@ -32,6 +30,7 @@ pub(crate) struct Authorities {
     pub(crate) uris: Vec<AuthorityUris>,
     /// Certificates of responders in DER.
     pub(crate) responders: Arc<[Vec<u8>]>,
+    pub(crate) fetching: Fetching,
 }
 
 /// The check of a path.
@@ -40,17 +39,23 @@ pub(crate) struct PathCheck<'c> {
     /// CRL files.
     pub(crate) store: &'c TrustStore,
     pub(crate) authorities: &'c Authorities,
-    /// Access to what is fetched; `None` if nothing is.
-    pub(crate) link: Option<&'c RevocationLink>,
-    pub(crate) query: &'c StatusQuery<'c>,
+    /// What was found out by fetching; `None` if nothing is fetched.
+    pub(crate) cache: Option<&'c StatusCache>,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    /// OCSP responses that the peer has sent.
+    pub(crate) stapled: &'c [&'c [u8]],
+    /// Whether the time is over.
+    pub(crate) is_last: bool,
     pub(crate) providers: &'c Providers<'c>,
 }
 
 /// Result for a path.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum PathVerdict {
     Accepted,
-    Pending,
+    /// It depends on these certificates, which must be looked up.
+    Wanted(Vec<Wanted>),
     /// With the reason.
     Refused(String),
 }
@@ -68,8 +73,7 @@ enum Status {
 }
 
 impl PathCheck<'_> {
-    /// Decides on the certificates of a verified path. Orders those to be looked up that no source has told
-    /// yet.
+    /// Decides on the certificates of a verified path.
     pub(crate) fn run(&self, path: &VerifiedCert) -> PathVerdict {
         let (mut wanted, mut unknown) = (Vec::new(), None);
         for issued in path.issued() {
@@ -89,12 +93,14 @@ impl PathCheck<'_> {
         if let Some(reason) = unknown {
             return PathVerdict::Refused(reason);
         }
-        let (Some(link), Some(first)) = (self.link, wanted.first()) else { return PathVerdict::Accepted };
-        let name = first.name.clone();
-        match link.look_up(self.query.ike, wanted, self.authorities.responders.clone()) {
-            Ok(()) => PathVerdict::Pending,
-            Err(why) if self.must_know(true) => PathVerdict::Refused(refusal(&name, &[why])),
-            Err(_) => PathVerdict::Accepted,
+        if wanted.is_empty() { PathVerdict::Accepted } else { PathVerdict::Wanted(wanted) }
+    }
+
+    /// Decides on certificates that cannot be looked up.
+    pub(crate) fn without_look_up(&self, wanted: &[Wanted], why: String) -> PathVerdict {
+        match wanted.first() {
+            Some(first) if self.must_know(true) => PathVerdict::Refused(refusal(&first.name, &[why])),
+            _ => PathVerdict::Accepted,
         }
     }
 
@@ -108,7 +114,7 @@ impl PathCheck<'_> {
     }
 
     fn status(&self, issued: IssuedCert<'_>) -> Status {
-        let (now, options) = (self.query.shown.unix_time, VerifyOptions::default());
+        let (now, options) = (self.now, VerifyOptions::default());
         let verifier = StatusVerifier { now, options: &options, providers: self.providers };
         let by_file = self.store.crl_status(issued, &verifier).map(|answer| answer.status);
         if by_file == Some(CertStatus::Revoked) {
@@ -118,17 +124,17 @@ impl PathCheck<'_> {
             return known(status, "the OCSP response that the peer has sent");
         }
         let key = CertKey::of(issued, self.providers);
-        let found = key.zip(self.link).and_then(|(key, link)| link.cache().get(key, now));
+        let found = key.zip(self.cache).and_then(|(key, cache)| cache.get(key, now));
         let (ocsp, crls) = self.sources(issued);
         let has_uris = !ocsp.is_empty() || !crls.is_empty();
         let why = match found {
             Some(Finding::Status { status, source }) => return known(status, &source),
             Some(Finding::Failed(why)) => why,
-            None if self.query.is_last && has_uris => vec!["no answer in time".into()],
+            None if self.is_last && has_uris => vec!["no answer in time".into()],
             None => {
                 let crls = if by_file.is_some() { Vec::new() } else { crls };
                 let has_next = !ocsp.is_empty() || !crls.is_empty();
-                if let Some(key) = key.filter(|_| has_next && self.link.is_some()) {
+                if let Some(key) = key.filter(|_| has_next && self.cache.is_some()) {
                     let (cert, issuer) = (issued.cert.to_vec(), issued.issuer.to_vec());
                     return Status::Wanted(Wanted { key, name: name_of(&cert), cert, issuer, ocsp, crls });
                 }
@@ -145,7 +151,7 @@ impl PathCheck<'_> {
     /// the issuer has signed them or had them signed.
     fn stapled(&self, issued: IssuedCert<'_>, verifier: &StatusVerifier<'_>) -> Option<CertStatus> {
         let trusted: Vec<&[u8]> = self.authorities.responders.iter().map(Vec::as_slice).collect();
-        let stapled = self.query.stapled.iter().take(MAX_STAPLED);
+        let stapled = self.stapled.iter().take(MAX_STAPLED);
         let mut answers = stapled.filter_map(|der| verifier.verify_ocsp(issued, der, None, &trusted).ok());
         answers.next().map(|answer| answer.status)
     }
@@ -168,7 +174,9 @@ impl PathCheck<'_> {
         };
         let ocsp = configured.iter().flat_map(|authority| authority.ocsp.clone()).collect();
         let crls = configured.iter().flat_map(|authority| authority.crls.clone()).collect();
-        (join(ocsp, &own.ocsp), join(crls, &own.crls))
+        let Fetching { ocsp: asks, crls: fetches } = self.authorities.fetching;
+        let (ocsp, crls) = (join(ocsp, &own.ocsp), join(crls, &own.crls));
+        (if asks { ocsp } else { Vec::new() }, if fetches { crls } else { Vec::new() })
     }
 }
 
@@ -184,4 +192,150 @@ fn refusal(name: &str, why: &[String]) -> String {
         return "no valid CRL covers the certificate".into();
     }
     format!("status of {name} is not known: {}", why.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_aws_lc::AWS_LC;
+    use casemate_pki::StoreLimits;
+
+    /// 2027-01-01. The data of the tests of core/pki is valid then.
+    const NOW: u64 = 1_798_761_600;
+
+    macro_rules! data {
+        ($name:literal) => {
+            include_bytes!(concat!("../../../../core/pki/tests/data/status/", $name)).as_slice()
+        };
+    }
+
+    /// What is known about a certificate with URIs of both kinds.
+    struct Case {
+        policy: Revocation,
+        crl: Option<&'static [u8]>,
+        stapled: Vec<&'static [u8]>,
+        is_last: bool,
+        fetching: Fetching,
+        cache: Option<StatusCache>,
+    }
+
+    impl Case {
+        fn new(policy: Revocation) -> Self {
+            let (stapled, fetching) = (Vec::new(), Fetching::default());
+            Self { policy, crl: None, stapled, is_last: false, fetching, cache: None }
+        }
+
+        fn check<T>(&self, act: impl FnOnce(&PathCheck<'_>, &VerifiedCert) -> T) -> T {
+            let mut store = TrustStore::new(StoreLimits::default());
+            store.add_root(data!("ca.der")).unwrap();
+            self.crl.map(|crl| store.add_crl(crl).unwrap());
+            let providers = Providers(&[&AWS_LC]);
+            let path =
+                store.verify(&[data!("good.der")], NOW, &VerifyOptions::default(), &providers).unwrap();
+            let uris = AuthorityUris {
+                cacert: data!("ca.der").to_vec(),
+                crls: vec![HttpUri::parse("http://ca2.test/ca.crl").unwrap()],
+                ocsp: vec![HttpUri::parse("http://own.test/").unwrap()],
+            };
+            let check = PathCheck {
+                policy: self.policy,
+                store: &store,
+                authorities: &Authorities {
+                    uris: vec![uris],
+                    responders: [].into(),
+                    fetching: self.fetching,
+                },
+                cache: self.cache.as_ref(),
+                now: NOW,
+                stapled: &self.stapled,
+                is_last: self.is_last,
+                providers: &providers,
+            };
+            act(&check, &path)
+        }
+
+        fn verdict(&self) -> PathVerdict {
+            self.check(|check, path| check.run(path))
+        }
+    }
+
+    fn accepts(case: &Case) -> bool {
+        matches!(case.verdict(), PathVerdict::Accepted)
+    }
+
+    #[test]
+    fn the_policy_decides_on_an_unknown_status() {
+        for (policy, is_accepted) in
+            [(Revocation::Strict, false), (Revocation::IfUri, false), (Revocation::Relaxed, true)]
+        {
+            assert_eq!(accepts(&Case::new(policy)), is_accepted, "{policy:?}");
+            // What is not fetched is no source.
+            let fetching = Fetching { ocsp: false, crls: false };
+            let is_accepted = policy != Revocation::Strict;
+            assert_eq!(accepts(&Case { fetching, ..Case::new(policy) }), is_accepted, "{policy:?}");
+        }
+        let late = Case { is_last: true, ..Case::new(Revocation::Strict) }.verdict();
+        let expected = "status of O=Casemate, CN=good is not known: no answer in time";
+        assert!(matches!(late, PathVerdict::Refused(why) if why == expected));
+    }
+
+    /// Until the time is over, or a source has failed.
+    #[test]
+    fn an_unknown_status_is_looked_up() {
+        for policy in [Revocation::Strict, Revocation::IfUri, Revocation::Relaxed] {
+            let case = || Case { cache: Some(StatusCache::default()), ..Case::new(policy) };
+            let PathVerdict::Wanted(wanted) = case().verdict() else { panic!("{policy:?}") };
+            assert_eq!((wanted.len(), wanted[0].ocsp.len(), wanted[0].crls.len()), (1, 2, 2));
+            // A CRL file makes the fetched ones superfluous, but a responder knows more.
+            let PathVerdict::Wanted(by_file) = Case { crl: Some(data!("crl.crl")), ..case() }.verdict()
+            else {
+                panic!("{policy:?}")
+            };
+            assert_eq!((by_file[0].ocsp.len(), by_file[0].crls.len()), (2, 0));
+            let must_not_know = policy == Revocation::Relaxed;
+            assert_eq!(accepts(&Case { is_last: true, ..case() }), must_not_know);
+            let failed = case();
+            failed.cache.as_ref().unwrap().add_failure(wanted[0].key, vec!["down".into()], NOW);
+            assert_eq!(accepts(&failed), must_not_know);
+            assert!(accepts(&Case { crl: Some(data!("crl.crl")), ..failed }));
+            let without = case().check(|check, _| check.without_look_up(&wanted, "full".into()));
+            assert_eq!(matches!(without, PathVerdict::Accepted), must_not_know);
+        }
+    }
+
+    #[test]
+    fn files_and_responses_of_the_peer_tell_the_status() {
+        let strict = || Case::new(Revocation::Strict);
+        assert!(accepts(&Case { crl: Some(data!("crl.crl")), ..strict() }));
+        for response in [data!("good.ocsp"), data!("by-ca.ocsp")] {
+            assert!(accepts(&Case { stapled: vec![response], ..strict() }));
+        }
+        // One that proves nothing is passed over.
+        let stapled = vec![data!("by-foreign.ocsp"), data!("revoked.ocsp"), b"nonsense", data!("good.ocsp")];
+        assert!(accepts(&Case { stapled, ..strict() }));
+        for stapled in [data!("by-foreign.ocsp"), data!("revoked.ocsp"), data!("short.ocsp")] {
+            assert!(!accepts(&Case { stapled: vec![stapled], ..strict() }));
+        }
+    }
+
+    #[test]
+    fn sources_of_the_configuration_come_first() {
+        let texts = |sources: Vec<Source>| -> Vec<(String, Origin)> {
+            sources.into_iter().map(|source| (source.uri.to_string(), source.origin)).collect()
+        };
+        let (ocsp, crls) = Case::new(Revocation::Relaxed).check(|check, path| {
+            let (ocsp, crls) = check.sources(path.issued().next().unwrap());
+            (texts(ocsp), texts(crls))
+        });
+        let own = |uri: &str| (uri.to_owned(), Origin::Certificate);
+        // The certificate also names a responder by ldap.
+        assert_eq!(
+            ocsp,
+            [("http://own.test/".to_owned(), Origin::Configuration), own("http://ocsp.test:8880/")]
+        );
+        assert_eq!(
+            crls,
+            [("http://ca2.test/ca.crl".to_owned(), Origin::Configuration), own("http://ca.test/ca.crl")]
+        );
+    }
 }

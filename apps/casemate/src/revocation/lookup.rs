@@ -18,7 +18,7 @@ const MAX_CRL_AGE: u64 = 86_400;
 
 /// A certificate whose status is wanted.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     pub(super) key: CertKey,
     /// Subject, for messages.
     pub(super) name: String,

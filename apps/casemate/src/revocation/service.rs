@@ -9,7 +9,7 @@ use casemate_ike::IkeSaId;
 use casemate_linux::process::SystemRng;
 use casemate_linux::sandbox;
 use casemate_pki::{NONCE_LEN, StatusVerifier, VerifyOptions};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,25 +67,34 @@ impl RevocationLink {
         self.0.cache.forget_failures();
     }
 
-    pub(super) fn cache(&self) -> &StatusCache {
+    /// What was found out so far.
+    pub(crate) fn cache(&self) -> &StatusCache {
         &self.0.cache
     }
 
-    /// Orders a look-up. A report follows. The error says why none will.
-    pub(super) fn look_up(
+    /// Orders a look-up. A report follows. The error says why none will, and returns the certificates.
+    pub(crate) fn look_up(
         &self,
         ike: IkeSaId,
         wanted: Vec<Wanted>,
         trusted: Arc<[Vec<u8>]>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (Vec<Wanted>, String)> {
         let mut orders = self.0.orders.lock().unwrap_or_else(PoisonError::into_inner);
         if orders.is_none() {
-            *orders = Some(self.start().map_err(|error| format!("the threads that fetch: {error}"))?);
+            match self.start() {
+                Ok(started) => *orders = Some(started),
+                Err(error) => return Err((wanted, format!("the threads that fetch: {error}"))),
+            }
         }
         let order = Order { ike, wanted, trusted, deadline: Instant::now() + TIMEOUT };
-        match orders.as_ref().map(|orders| orders.try_send(order)) {
-            Some(Ok(())) => Ok(()),
-            _ => Err(format!("nothing is fetched while {MAX_WAITING} peers wait")),
+        let Some(Err(failed)) = orders.as_ref().map(|orders| orders.try_send(order)) else { return Ok(()) };
+        match failed {
+            TrySendError::Full(order) => {
+                Err((order.wanted, format!("nothing is fetched while {MAX_WAITING} peers wait")))
+            }
+            TrySendError::Disconnected(order) => {
+                Err((order.wanted, "the threads that fetch have ended".into()))
+            }
         }
     }
 

@@ -20,6 +20,9 @@ pub(super) const CHARON: Schema = Schema {
     sections: &["=plugins"],
 };
 
+pub(super) const REVOCATION: Schema =
+    Schema { keys: &[("enable_ocsp", Rule::Read), ("enable_crl", Rule::Read)], sections: &[] };
+
 /// Most retransmissions of a request.
 const MAX_TRIES: u32 = 100;
 /// Longest wait for a response, in thousandths of a second: one day.
@@ -34,11 +37,29 @@ pub struct Charon {
     pub retransmission: Retransmission,
     /// Whether peers get tokens of quick crash detection (RFC 6290).
     pub quick_crash_detection: bool,
+    /// What is fetched about certificates.
+    pub fetching: Fetching,
+}
+
+/// Whether the status of certificates is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetching {
+    /// OCSP responders are asked.
+    pub ocsp: bool,
+    /// CRLs are fetched.
+    pub crls: bool,
+}
+
+impl Default for Fetching {
+    fn default() -> Self {
+        Self { ocsp: true, crls: true }
+    }
 }
 
 impl Default for Charon {
     fn default() -> Self {
-        Self { retransmission: IkeSettings::SERVER.retransmission, quick_crash_detection: true }
+        let retransmission = IkeSettings::SERVER.retransmission;
+        Self { retransmission, quick_crash_detection: true, fetching: Fetching::default() }
     }
 }
 
@@ -56,7 +77,18 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Charon {
     };
     let quick_crash_detection =
         keys.get("quick_crash_detection", truth).unwrap_or(default.quick_crash_detection);
-    Charon { retransmission, quick_crash_detection }
+    Charon { retransmission, quick_crash_detection, fetching: default.fetching }
+}
+
+/// Reads the section `revocation` among the sections of `plugins`.
+pub(super) fn fetching(plugins: &Resolved<'_, '_>, problems: &Problems) -> Fetching {
+    let sections = plugins.sections();
+    let Some(section) = sections.iter().find(|section| section.name() == "revocation") else {
+        return Fetching::default();
+    };
+    let keys = Keys::new(section, &REVOCATION, problems);
+    let read = |name| keys.get(name, truth).unwrap_or(true);
+    Fetching { ocsp: read("enable_ocsp"), crls: read("enable_crl") }
 }
 
 pub(super) fn tries(text: &str) -> Parsed<u32> {

@@ -37,7 +37,7 @@ mod value;
 
 pub(crate) use address::{is_host, look_up};
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
-pub use charon::Charon;
+pub use charon::{Charon, Fetching};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;
@@ -192,6 +192,7 @@ impl Config {
             config.radius = radius::read(&plugins, problems);
             config.secret_files = radius::secret_files(&plugins);
             config.name_servers = resolve::read(&plugins, problems);
+            config.charon.fetching = charon::fetching(&plugins, problems);
         }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();

@@ -13,7 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(super) const PLUGINS: Schema = Schema { keys: &[], sections: &["=eap-radius", "=resolve"] };
+pub(super) const PLUGINS: Schema =
+    Schema { keys: &[], sections: &["=eap-radius", "=resolve", "=revocation"] };
 
 const NO_GROUPS: &str = "groups of a connection are not implemented";
 const BY_SERVER: &str = "each server has its own: a section in `servers` was expected";

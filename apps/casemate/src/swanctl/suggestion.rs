@@ -4,7 +4,7 @@ use super::schema::{Rule, Schema};
 use super::{PERFORMANCE, auth_round, charon, child, connection, pool, resolve, scheduler, secret};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 15] = [
+const SECTIONS: [(&str, &Schema); 16] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -16,6 +16,7 @@ const SECTIONS: [(&str, &Schema); 15] = [
     ("authorities.NAME", &pool::AUTHORITY),
     ("charon", &charon::CHARON),
     ("charon.plugins.resolve", &resolve::RESOLVE),
+    ("charon.plugins.revocation", &charon::REVOCATION),
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),
     ("scheduler.CLASS", &scheduler::CLASS),

@@ -124,6 +124,18 @@ fn no_revocation_list_covers_the_certificate() {
 }
 
 #[test]
+fn no_ocsp_responder_answers() {
+    let tunnel = start("no_ocsp_responder_answers", &NOTHING, |right| {
+        set(&mut right.remote, "revocation", "strict");
+        right.more = "authorities { ca { cacert = ca.pem\n ocsp_uris = http://127.0.0.1:9/ } }\n".into();
+    });
+    let Some(tunnel) = tunnel else { return };
+    let cause = "status of CN=left.test is not known: OCSP http://127.0.0.1:9/: ";
+    tunnel.log_names(Side::Right, &[cause], AT_ONCE);
+    tunnel.why_names(Side::Right, &[cause]);
+}
+
+#[test]
 fn the_private_key_is_missing() {
     let Some(net) = TestNet::build("the_private_key_is_missing") else { return };
     let folder = make_certificates(&net, &NOTHING).left;

@@ -173,7 +173,7 @@ impl<'a> Basic<'a> {
         let mut inner = Reader::new(tbs.content);
         // Version 1, encoded as 0, is the default, which some responders write all the same.
         if let Some(version) = inner.read_optional(0xA0)?
-            && Reader::new(version).read_unsigned()? != []
+            && !Reader::new(version).read_unsigned()?.is_empty()
         {
             return Err(Malformed);
         }

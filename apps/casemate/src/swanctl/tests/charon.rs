@@ -1,7 +1,7 @@
 //! The section `charon`: its meaning, and its errors.
 
 use super::{ok, only};
-use crate::swanctl::Charon;
+use crate::swanctl::{Charon, Fetching};
 use casemate_ike::{IkeSettings, Retransmission};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn without_the_section_the_defaults_apply() {
     for text in ["", "charon { }"] {
         let charon = ok(text).charon;
         assert_eq!(charon.retransmission, IkeSettings::SERVER.retransmission);
-        assert!(charon.quick_crash_detection);
+        assert!(charon.quick_crash_detection && charon.fetching.ocsp && charon.fetching.crls);
     }
 }
 
@@ -22,7 +22,7 @@ fn without_the_section_the_defaults_apply() {
 fn the_defaults_of_strongswan_can_be_written_as_there() {
     let charon = read(
         "retransmit_tries = 5\n retransmit_timeout = 4.0\n retransmit_base = 1.8\n retransmit_jitter = 0\n \
-         retransmit_limit = 0\n quick_crash_detection = no",
+         retransmit_limit = 0\n quick_crash_detection = no\n plugins { revocation { enable_crl = no } }",
     );
     let retransmission = Retransmission {
         tries: 5,
@@ -31,7 +31,14 @@ fn the_defaults_of_strongswan_can_be_written_as_there() {
         jitter_percent: 0,
         max_timeout: Duration::from_secs(86_400),
     };
-    assert_eq!(charon, Charon { retransmission, quick_crash_detection: false });
+    assert_eq!(
+        charon,
+        Charon {
+            retransmission,
+            quick_crash_detection: false,
+            fetching: Fetching { ocsp: true, crls: false }
+        }
+    );
     assert_eq!(charon.retransmission.total().as_secs(), 165);
 }
 

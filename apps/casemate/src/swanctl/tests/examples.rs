@@ -149,6 +149,32 @@ fn certificates_and_their_conditions() {
 }
 
 #[test]
+fn uris_of_an_authority() {
+    let with = |uris: &str| format!("authorities {{\n ca {{\n cacert = ca.pem\n {uris}\n }}\n}}\n");
+    let config = super::ok(&with(
+        "crl_uris = http://a.test/a.crl, file:///etc/b.crl, 'ldap://c.test/cn=CA, o=X?certificateRevocationList'\n \
+         ocsp_uris = http://a.test:8880, http://[2001:db8::1]/x",
+    ));
+    let ca = &config.authorities[0];
+    let texts =
+        |uris: &[crate::revocation::HttpUri]| uris.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(&ca.crl_uris), ["http://a.test/a.crl"]);
+    assert_eq!(ca.crls, [Path::new("/etc/b.crl")]);
+    assert_eq!(texts(&ca.ocsp_uris), ["http://a.test:8880", "http://[2001:db8::1]/x"]);
+    assert_eq!(config.warnings.len(), 1, "ldap");
+    for (uris, expected) in [
+        ("crl_uris = 'ldap://c.test/cn=CA, o=X'", "crl_uris: only CRLs from http and file URIs are used"),
+        ("crl_uris = ca.crl", "`ca.crl`: only CRLs from http and file URIs"),
+        ("ocsp_uris = https://a.test", "`https://a.test`: a URI such as http://"),
+        ("crl_uris = http://user@a.test/", "`http://user@a.test/`: a URI such as http://"),
+        ("ocsp_uris = http://a, http://b, http://c, http://d, http://e", "ocsp_uris: at most 4 http URIs"),
+    ] {
+        let problem = super::only(&with(uris));
+        assert!(problem.contains(expected), "{problem}");
+    }
+}
+
+#[test]
 fn rw_psk_fqdn() {
     let config = load("rw-psk-fqdn.conf");
     let [carol, dave] = &config.connections[..] else { panic!() };

@@ -1,14 +1,15 @@
 //! Every key of every section is read, refused with a reason, or ignored, as its schema says.
 
 use super::super::{
-    PERFORMANCE, auth_round, child, connection, pool, radius, scheduler, schema::Rule, schema::Schema, secret,
+    PERFORMANCE, auth_round, charon, child, connection, pool, radius, scheduler, schema::Rule,
+    schema::Schema, secret,
 };
 use super::{ok, only, parse, wrong};
 use casemate_ike::config::{LocalMethod, PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 16] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 17] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -46,6 +47,7 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 16] = [
          dae {\n enable = yes\n secret = s\n",
         "} } } }",
     ),
+    ("charon.plugins.revocation", &charon::REVOCATION, "charon { plugins { revocation {", "} } }"),
 ];
 
 fn with(front: &str, back: &str, key: &str, value: &str) -> String {

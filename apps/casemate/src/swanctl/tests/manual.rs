@@ -25,7 +25,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_key_is_documented() {
-    const HEADINGS: [&str; 16] = [
+    const HEADINGS: [&str; 17] = [
         "## connections.NAME",
         "## connections.NAME.local",
         "## connections.NAME.remote",
@@ -42,6 +42,7 @@ fn every_key_is_documented() {
         "### charon.plugins.eap-radius",
         "### charon.plugins.eap-radius.servers.NAME",
         "### charon.plugins.eap-radius.dae",
+        "### charon.plugins.revocation",
     ];
     let page = page();
     for ((path, schema, ..), heading) in SECTIONS.iter().zip(HEADINGS) {
