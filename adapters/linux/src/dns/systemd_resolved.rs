@@ -14,6 +14,10 @@ const ALL_NAMES: &str = "~.";
 /// Sets servers and domains.
 pub(super) fn set(tun: &str, settings: &DnsSettings) -> Result<(), Error> {
     let default_route = if settings.all_names { "yes" } else { "no" };
+    // The tunnel carries no multicast, in which names of the local network are looked up.
+    for protocol in ["llmnr", "mdns"] {
+        resolvectl(&[protocol, tun, "no"])?;
+    }
     // Before the servers, so that they get no queries for other names.
     resolvectl(&["default-route", tun, default_route])?;
     resolvectl(&domain_arguments(tun, settings).iter().map(String::as_str).collect::<Vec<_>>())?;
