@@ -1,5 +1,5 @@
-//! `casemate run` as a client that gets name servers: systemd-resolved, openresolv and /etc/resolv.conf use them
-//! while the tunnel is up, and afterwards the former state is back, however the program ends.
+//! `casemate run` as a client that gets name servers: systemd-resolved, openresolv and /etc/resolv.conf use
+//! them while the tunnel is up, and afterwards the former state is back, however the program ends.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod client;
