@@ -2,12 +2,19 @@
 //! them while the tunnel is up, and afterwards the former state is back, however the program ends.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../charon/mod.rs"]
+mod charon;
 mod client;
 mod server;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../swanctl/mod.rs"]
+mod swanctl;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../testnet/mod.rs"]
 mod testnet;
 
+use charon::Charon;
 use client::{Client, Manager};
 use server::with_server;
 use std::fs;
@@ -193,6 +200,9 @@ fn nothing_is_changed_without_vips_or_if_the_configuration_says_so() {
     let running = host.run(&client(""));
     host.wait_for(&[SERVER], &["*"]);
     assert!(unused().contains("no Child SA leads to the name server 8.8.8.8"), "{}", unused());
+    let why = host.stdout(env!("CARGO_BIN_EXE_casemate"), &["why", "c"]);
+    assert!(why.contains("name servers in use: 10.2.0.1 for all names (set by file)"), "{why}");
+    assert!(why.contains("no Child SA leads to the name server 8.8.8.8"), "{why}");
     assert!(running.stop().success());
 }
 
@@ -234,4 +244,115 @@ fn several_tunnels_have_name_servers_at_once() {
         assert_eq!(fs::read_to_string(host.resolv_conf()).unwrap(), ORIGINAL);
     }
     assert!(running.stop().success());
+}
+
+/// charon as the gateway, with the domain in its own notation.
+#[test]
+fn charon_assigns_name_servers_and_domains() {
+    let Some(net) = TestNet::build("charon-assigns") else { return };
+    let Some(host) = Client::new(&net.left, Manager::None) else { return };
+    let pool = "dns = 10.2.0.1\n 25 = corp.example";
+    let Some(charon) = Charon::start(&net.right, &gateway(pool, "10.2.0.0/16")) else { return };
+    let running = host.run(&client(""));
+    host.wait_for(&[SERVER], &["corp.example"]);
+    let text = fs::read_to_string(host.resolv_conf()).unwrap();
+    assert!(text.ends_with("nameserver 10.2.0.1\nsearch corp.example\n"), "{text}\n{}", charon.log());
+    assert!(running.stop().success());
+    assert_eq!(fs::read_to_string(host.resolv_conf()).unwrap(), ORIGINAL);
+}
+
+/// charon as the client, with its plugin `resolve`.
+#[test]
+fn charon_uses_the_name_servers_of_a_pool() {
+    let Some(net) = TestNet::build("charon-uses") else { return };
+    let _gateway = net.right.run_config(&gateway(SPLIT, "10.2.0.0/16"), None);
+    let file = net.left.file("resolv.conf");
+    let settings = format!("resolve {{\n file = {}\n }}\n", file.display());
+    let conf = client("").replace("start_action = start", "start_action = none");
+    let Some(charon) = Charon::start_with(&net.left, &conf, "resolve", &settings) else { return };
+    charon.swanctl.output(&["--initiate", "--child", "c"]);
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    assert!(text.contains("nameserver 10.2.0.1"), "{text}\n{}", charon.log());
+}
+
+/// The routes of a client without a route to the network of the link: the default route leads to the gateway.
+const DEFAULT_ROUTE: &str = "ip route del 192.0.2.0/24; ip route add default dev wire0 src 192.0.2.1";
+
+/// Counters of the gateway.
+const COUNTERS: &str = "table inet count { counter tunnel { }; counter clear { }; chain input { \
+                        type filter hook input priority 10; \
+                        ip saddr 10.9.0.0/24 icmp type echo-request counter name tunnel; \
+                        ip saddr 192.0.2.1 icmp type echo-request counter name clear; }; }";
+
+#[test]
+fn all_traffic_goes_through_the_tunnel_with_exceptions() {
+    let Some(net) = TestNet::build("all-traffic") else { return };
+    let Some(host) = Client::new(&net.left, Manager::SystemdResolved) else { return };
+    let shell = |script: &str| {
+        let output = net.left.output("sh", &["-c", script]);
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    shell(DEFAULT_ROUTE);
+    net.right.stdout_of("ip", &["address", "add", "198.51.100.2/32", "dev", "lo"]);
+    net.right.stdout_of("ip", &["address", "add", "203.0.113.2/32", "dev", "lo"]);
+    let _gateway = net.right.run_config(&gateway(SPLIT, "0.0.0.0/0"), None);
+    let lan = "lan {\n mode = pass\n remote_ts = 198.51.100.0/24\n start_action = trap\n }";
+    let conf =
+        connection("c", "0.0.0.0/0", "").replace("children {", &format!("children {{\n {lan}\n")) + SECRET;
+    let pings = |addr: &str| net.left.pings(addr.parse().unwrap(), 8);
+    // The gateway counts echo requests that arrive through the tunnel, and others.
+    net.right.stdout_of("nft", &[COUNTERS]);
+    let count = |name: &str| {
+        let text = net.right.stdout_of("nft", &["list", "counter", "inet", "count", name]);
+        let number = text.split_once("packets ").unwrap().1.split(' ').next().unwrap().to_owned();
+        number.parse::<u32>().unwrap()
+    };
+    let counts = || (count("tunnel"), count("clear"));
+    // The name server of the local network must not be asked.
+    with_server(&net.right, "192.0.2.2", |local_queries| {
+        with_server(&net.right, SERVER, |queries| {
+            host.stdout("resolvectl", &["dns", "wire0", "192.0.2.2"]);
+            let running = host.run(&conf);
+            host.wait_for(&[SERVER], &["*"]);
+            assert!(running.log().contains("the other one leaves in clear"), "{}", running.log());
+            assert!(host.stdout("resolvectl", &["domain", "casemate0"]).trim_end().ends_with("~."));
+            let found = host.stdout("resolvectl", &["query", "bank.example"]);
+            assert!(found.contains("10.2.0.99"), "{found}");
+            assert!(queries.lock().unwrap().iter().any(|name| name == "bank.example"));
+            assert!(local_queries.lock().unwrap().is_empty(), "{local_queries:?}");
+
+            // An exception passes in clear. Other programs reach the gateway through the tunnel, Casemate
+            // does not.
+            assert!(pings("198.51.100.2"), "{}", running.log());
+            assert_eq!(counts(), (0, 1));
+            assert!(pings("203.0.113.2") && pings("192.0.2.2"), "{}", running.log());
+            assert_eq!(counts(), (2, 1));
+            shell("ip route replace default dev wire0 src 192.0.2.1 mtu 1400");
+            assert!(host.casemate(&["rekey", "--ike", "c"]).status.success());
+            assert!(pings("203.0.113.2"), "{}", running.log());
+            assert_eq!(counts(), (3, 1));
+            assert!(running.stop().success());
+        });
+    });
+}
+
+/// IPv6 beside an IPv4 tunnel leaves in clear, unless a policy blocks it.
+#[test]
+fn the_other_ip_version_can_be_blocked() {
+    let Some(net) = TestNet::build("other-version") else { return };
+    let _gateway = net.right.run_config(&gateway("", "0.0.0.0/0"), None);
+    let (v4, v6) = (net.right.side.inner(true), net.right.side.outer(false));
+    let open = connection("c", "0.0.0.0/0", "") + SECRET;
+    let drop = "drop6 {\n mode = drop\n local_ts = ::/0\n remote_ts = ::/0\n start_action = trap\n }";
+    let blocked = open.replace("children {", &format!("children {{\n {drop}\n"));
+    for (conf, passes) in [(open, true), (blocked, false)] {
+        let running = net.left.run_config(&conf, None);
+        eventually("the tunnel is up", || net.left.pings_at_once(v4, 8));
+        let log = running.log();
+        assert_eq!(log.contains("the other one leaves in clear"), passes, "{log}");
+        let reaches = if passes { net.left.pings(v6, 8) } else { net.left.pings_at_once(v6, 8) };
+        assert_eq!(reaches, passes, "{log}");
+        assert!(running.stop().success());
+        assert!(net.left.pings(v6, 8), "free after the end");
+    }
 }
