@@ -92,6 +92,13 @@ const PROMETHEUS: &str = "prometheus";
 /// Where it is unpacked in the target directory; apps/casemate/tests/scrape looks there.
 const PROMTOOL_DIRECTORY: &str = "promtool";
 
+/// Packages with programs that manage the name servers of a host. They are unpacked and not installed: their
+/// installation would change the name servers of this machine.
+const NAME_SERVICES: [(&str, &str, &str); 2] = [
+    ("systemd-resolved", "systemd-resolved", "usr/bin/resolvectl"),
+    ("openresolv", "openresolv", "sbin/resolvconf"),
+];
+
 /// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
 /// `casemate lab` compares with.
 const PAGES: &[Package] = &[
@@ -131,7 +138,15 @@ pub(crate) fn has_qemu() -> bool {
 pub(crate) fn install() -> Result<Option<String>> {
     let missing = install_for_tests()?;
     // Optional: the tests of the grammar have another parser, too.
-    if let Err(failure) = unpack_promtool() {
+    let promtool = if is_present("promtool") {
+        Ok(())
+    } else {
+        unpack(PROMETHEUS, PROMTOOL_DIRECTORY, "usr/bin/promtool")
+    };
+    let name_services =
+        NAME_SERVICES.map(|(package, directory, program)| unpack(package, directory, program));
+    // Without them, the tests that need them are skipped.
+    for failure in [promtool].into_iter().chain(name_services).filter_map(Result::err) {
         println!("{failure}");
     }
     Ok(missing)
@@ -175,18 +190,17 @@ fn stop_radius_service(prefix: &[&str]) {
     }
 }
 
-/// Unpacks promtool in the target directory, unless it is there or installed. Without it, the tests that need
-/// it are skipped.
-fn unpack_promtool() -> Result {
-    let directory = cargo::target_directory()?.join(PROMTOOL_DIRECTORY);
-    if is_present("promtool") || directory.join("usr/bin/promtool").is_file() {
+/// Unpacks a package in a directory below the target directory, unless this program is there.
+fn unpack(package: &str, directory: &str, program: &str) -> Result {
+    let directory = cargo::target_directory()?.join(directory);
+    if directory.join(program).is_file() {
         return Ok(());
     }
-    println!("Unpacking promtool");
+    println!("Unpacking {package}");
     let download = directory.join("download");
     fs::create_dir_all(&download)?;
     // apt-get(8): a package is downloaded to the current directory, as any user.
-    shell::run(shell::command("apt-get").args(["-q", "download", PROMETHEUS]).current_dir(&download))?;
+    shell::run(shell::command("apt-get").args(["-q", "download", package]).current_dir(&download))?;
     for package in fs::read_dir(&download)? {
         shell::run(shell::command("dpkg-deb").arg("--extract").arg(package?.path()).arg(&directory))?;
     }

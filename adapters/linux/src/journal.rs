@@ -17,7 +17,7 @@ mod opened;
 mod undo;
 
 use crate::Error;
-use crate::dns::{DnsHandle, DnsTarget};
+use crate::dns::DnsHandle;
 use crate::instance::{Instance, NetnsId};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -234,37 +234,31 @@ impl Journal {
         Ok(())
     }
 
+    /// From now on, this handle changes name servers.
+    pub fn use_name_servers(&mut self, dns: DnsHandle) {
+        self.dns = dns;
+    }
+
+    /// Restores the name servers of this host. Returns warnings.
+    pub fn restore_name_servers(&mut self) -> Vec<String> {
+        let (dns, mut warnings) = (self.dns.clone(), Vec::new());
+        let mut restore = |undo: &Undo| {
+            let Undo::NameServers(target) = undo else { return None };
+            let restored = dns.restore(target);
+            let is_done = restored.is_ok();
+            warnings.extend(restored.unwrap_or_else(|error| Some(error.to_string())));
+            is_done.then(|| undo.clone())
+        };
+        let done: Vec<Undo> = self.entries.iter().rev().filter_map(&mut restore).collect();
+        let forgotten = done.iter().map(|undo| self.forget(undo));
+        warnings.extend(forgotten.filter_map(Result::err).map(|error| error.to_string()));
+        warnings
+    }
+
     /// Drops a change that was undone.
     pub(crate) fn forget(&mut self, undone: &Undo) -> Result<(), Error> {
         self.entries.retain(|entry| entry != undone);
         self.write_line(&format_args!("{UNDONE}{undone}"))
-    }
-
-    /// Changes of the name servers of this host.
-    pub(crate) fn name_servers(&self) -> Vec<DnsTarget> {
-        let target = |undo: &Undo| match undo {
-            Undo::NameServers(target) => Some(target.clone()),
-            _ => None,
-        };
-        self.entries.iter().rev().filter_map(target).collect()
-    }
-
-    /// Restores the name servers that a former run has changed: its tunnels do not exist any more. Returns
-    /// warnings. From then on, `dns` changes name servers.
-    pub fn restore_name_servers(&mut self, dns: Option<&DnsHandle>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for target in self.name_servers() {
-            match self.dns.restore(&target) {
-                Ok(warning) => {
-                    warnings.extend(warning);
-                    warnings
-                        .extend(self.forget(&Undo::NameServers(target)).err().map(|error| error.to_string()));
-                }
-                Err(error) => warnings.push(error.to_string()),
-            }
-        }
-        self.dns = dns.cloned().unwrap_or(DnsHandle::direct());
-        warnings
     }
 
     /// Whether another instance with files in the same directory has made this change, or may have made it,

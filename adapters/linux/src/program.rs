@@ -9,8 +9,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Directories in which distributions install programs for the system. PATH is ignored: a user who sets it would
-/// choose what runs as root.
+/// Directories in which distributions install programs for the system. PATH is ignored: a user who sets it
+/// would choose what runs as root.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// Time limit for a program that is expected to end at once.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -31,8 +31,8 @@ pub(crate) fn searched(name: &str) -> String {
     DIRECTORIES.map(|directory| format!("{directory}/{name}")).join(", ")
 }
 
-/// Runs a program with this input, and waits for its end, at most as long as `limit`. An error has the first line
-/// of its error output.
+/// Runs a program with this input, and waits for its end, at most as long as `limit`. An error has the first
+/// line of its error output.
 pub(crate) fn run(program: &Path, args: &[&str], input: &str, limit: Duration) -> Result<(), Error> {
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut command = Command::new(program);

@@ -1,10 +1,10 @@
-//! The runner: a process that starts programs for its parent, so that the process with keys and sockets need not
-//! start programs.
+//! The runner: a process that starts programs for its parent, so that the process with keys and sockets need
+//! not start programs.
 //!
 //! A runner is another process of this program, started before the system calls of its parent are limited. It
-//! keeps only what its work needs. It ignores signals of a terminal or a service manager, because its parent needs
-//! it until the end, and it ends with its parent. There is one for scripts of `nft` and one for the name servers of
-//! this host ([`dns`](crate::dns)).
+//! keeps only what its work needs. It ignores signals of a terminal or a service manager, because its parent
+//! needs it until the end, and it ends with its parent. There is one for scripts of `nft` and one for the
+//! name servers of this host ([`dns`](crate::dns)).
 //!
 //! | | bytes |
 //! |---|---|
@@ -116,8 +116,8 @@ fn runner_error(what: &str, message: &str) -> Error {
     }
 }
 
-/// Main loop of the process: drops privileges with `confine` and handles requests from standard input until the
-/// parent ends. The text that `handle` returns is the message of the reply.
+/// Main loop of the process: drops privileges with `confine` and handles requests from standard input until
+/// the parent ends. The text that `handle` returns is the message of the reply.
 pub(crate) fn serve(
     confine: impl FnOnce() -> Result<bool, Error>,
     mut handle: impl FnMut(&str) -> Result<String, Error>,

@@ -102,8 +102,8 @@ fn become_nobody() -> Result<(), Error> {
     set_capabilities(None, sets).map_err(failed)
 }
 
-/// Drops all capabilities of the process that changes name servers, and limits its system calls to those of the
-/// programs that do so. The kernel kills it when its parent ends.
+/// Drops all capabilities of the process that changes name servers, and limits its system calls to those of
+/// the programs that do so. The kernel kills it when its parent ends.
 pub(crate) fn keep_for_dns() -> Result<bool, Error> {
     reduce_to(CapabilitySet::empty())?;
     set_parent_process_death_signal(Some(Signal::KILL))

@@ -1,6 +1,7 @@
 //! Policies without their own SAs: traps, which request a Child SA when a packet matches, and shunts.
 
 mod queries;
+mod shunts;
 mod spec;
 
 use crate::notice::TrapError;
@@ -8,11 +9,11 @@ use crate::policy::{DirectionActions, PolicySet, Purpose, SpdWriter, priority, p
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
-use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
-use casemate_ike::{PacketSelectors, Routes, TrafficSelector, TrafficSelectorTemplate};
+use casemate_datapath::spd::{InsertError, PolicyId, Template};
+use casemate_ike::config::{ChildConfig, ChildMode, Connection};
+use casemate_ike::{PacketSelectors, Routes, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
-use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol, SpdPair};
+use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
@@ -131,26 +132,6 @@ impl Traps {
         failures
     }
 
-    /// Adds a shunt: traffic that passes or is dropped.
-    pub(crate) fn add_shunt(&mut self, spds: &mut SpdWriter<'_>, shunt: &Shunt) -> Result<(), InsertError> {
-        let any_addrs = [AddrRange::ANY_V4, AddrRange::ANY_V6];
-        let fill = |templates: &[TrafficSelectorTemplate]| -> Vec<TrafficSelector> {
-            let each = |ts: &TrafficSelectorTemplate| match ts.addrs {
-                Some(_) => ts.fill(&[]).collect::<Vec<_>>(),
-                None => {
-                    any_addrs.map(|addrs| TrafficSelector { addrs, proto: ts.proto, ports: ts.ports }).into()
-                }
-            };
-            templates.iter().flat_map(each).collect()
-        };
-        let action = if shunt.passes { Action::Bypass } else { Action::Discard };
-        let priority_of = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
-        let (local, remote) = (fill(&shunt.local_ts), fill(&shunt.remote_ts));
-        let actions = DirectionActions::both(&action);
-        self.shunts.push(PolicySet::add(spds, SpdPair::MAIN, &local, &remote, actions, priority_of)?);
-        Ok(())
-    }
-
     /// Removes the policies of all traps and shunts, but keeps the traps for [`restore`](Self::restore).
     pub(crate) fn remove_policies(&mut self, spds: &mut SpdWriter<'_>) {
         self.by_policy.clear();
@@ -176,7 +157,7 @@ impl Traps {
                     self.restore_trap(spds, reqid)?;
                 }
             }
-            connection.shunts.iter().try_for_each(|shunt| self.add_shunt(spds, shunt))?;
+            self.add_shunts(spds, connection)?;
         }
         Ok(())
     }

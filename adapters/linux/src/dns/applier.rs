@@ -1,7 +1,8 @@
 //! Makes the name servers of this host follow those of the tunnels.
 //!
-//! One request is at work at a time, in a thread of its own, because programs take time. A change is in the journal
-//! before the request is sent. A request that fails is tried again later, and with other settings at once.
+//! One request is at work at a time, in a thread of its own, because programs take time. A change is in the
+//! journal before the request is sent. A request that fails is tried again later, and with other settings at
+//! once.
 
 use super::request::DnsTarget;
 use super::tunnels::Tunnels;
@@ -104,8 +105,8 @@ impl NameServers {
         Some(format!("name servers {settings} are not used: {reason}"))
     }
 
-    /// Sends the next request if one is due. Returns problems for the log. `done` is signalled when this should be
-    /// called again.
+    /// Sends the next request if one is due. Returns problems for the log. `done` is signalled when this
+    /// should be called again.
     pub(crate) fn advance(&mut self, journal: &mut Journal, done: &Arc<EventFd>) -> Vec<String> {
         let mut problems: Vec<String> = self.finish_job(journal).into_iter().collect();
         self.check_file();
@@ -220,17 +221,8 @@ impl NameServers {
             // A program that hangs is killed after some seconds.
             let _ = job.result.recv();
         }
-        let handle = self.handle.as_ref()?;
-        let mut warnings = Vec::new();
-        for target in journal.name_servers() {
-            match handle.restore(&target) {
-                Ok(warning) => {
-                    warnings.extend(warning);
-                    warnings.extend(journal.forget(&Undo::NameServers(target)).err().map(|e| e.to_string()));
-                }
-                Err(error) => warnings.push(error.to_string()),
-            }
-        }
+        self.handle.as_ref()?;
+        let warnings = journal.restore_name_servers();
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 }

@@ -2,19 +2,18 @@
 //!
 //! ```text
 //!  IKE events -> tunnels: which servers, for which names -> applier: journal, then a request to the runner
-//!             -> runner (a process): systemd_resolved, resolvconf or resolv_conf
+//!             -> runner (a process): managers (their programs) or resolv_conf (the file)
 //! ```
 //!
 //! The engine's process may not start programs, so a process of its own changes the name servers
-//! ([`runner`](crate::runner)). It starts before the sandbox, and only if a connection may need it. Each change is
-//! in the journal before it is made. docs/decisions/0114-name-servers.md has the reasons.
+//! ([`runner`](crate::runner)). It starts before the sandbox, and only if a connection may need it. Each
+//! change is in the journal before it is made. docs/decisions/0114-name-servers.md has the reasons.
 
 mod applier;
+mod managers;
 mod method;
 mod request;
 mod resolv_conf;
-mod resolvconf;
-mod systemd_resolved;
 mod tunnels;
 
 pub(crate) use applier::NameServers;
@@ -59,8 +58,8 @@ pub struct DnsState {
     pub unused: Vec<String>,
 }
 
-/// Restores what a former run has left in /etc/resolv.conf, also before a reboot. Does nothing if a live process
-/// has changed the file. Returns what the user should know.
+/// Restores what a former run has left in /etc/resolv.conf, also before a reboot. Does nothing if a live
+/// process has changed the file. Returns what the user should know.
 pub fn restore_former() -> Result<Option<String>, Error> {
     ResolvConf::of_system().restore_former()
 }

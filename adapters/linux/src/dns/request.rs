@@ -8,7 +8,7 @@
 //! ```
 
 use super::resolv_conf::ResolvConf;
-use super::{DnsMethod, DnsSettings, resolvconf, systemd_resolved};
+use super::{DnsMethod, DnsSettings, managers};
 use crate::Error;
 use crate::runner::Runner;
 use casemate_ike::config::DomainName;
@@ -95,16 +95,16 @@ impl Changer {
     fn fulfil(&mut self, request: &Request) -> Result<Option<String>, Error> {
         match request {
             Request::Set(DnsTarget { method: DnsMethod::SystemdResolved, tun }, settings) => {
-                systemd_resolved::set(tun, settings).map(|()| None)
+                managers::set_link(tun, settings).map(|()| None)
             }
             Request::Restore(DnsTarget { method: DnsMethod::SystemdResolved, tun }) => {
-                systemd_resolved::revert(tun).map(|()| None)
+                managers::revert_link(tun).map(|()| None)
             }
             Request::Set(DnsTarget { method: DnsMethod::Resolvconf, tun }, settings) => {
-                resolvconf::set(tun, settings).map(|()| None)
+                managers::add_record(tun, settings).map(|()| None)
             }
             Request::Restore(DnsTarget { method: DnsMethod::Resolvconf, tun }) => {
-                resolvconf::remove(tun).map(|()| None)
+                managers::remove_record(tun).map(|()| None)
             }
             Request::Set(DnsTarget { method: DnsMethod::File, .. }, settings) => {
                 self.file.get_or_insert_with(ResolvConf::of_system).set(settings).map(|()| None)

@@ -1,12 +1,12 @@
 //! The file /etc/resolv.conf, for a host on which no program manages name servers.
 //!
 //! The changed file takes the place of the former one, which gets the name `resolv.conf.casemate`: the kernel
-//! exchanges the two names at once, so the former file keeps its contents, owner and mode, and a symbolic link
-//! stays one. The process that changed the file holds a lock on it. So a later run can tell what a killed run has
-//! left, also after a reboot, when there is no journal any more.
+//! exchanges the two names at once, so the former file keeps its contents, owner and mode, and a symbolic
+//! link stays one. The process that changed the file holds a lock on it. So a later run can tell what a
+//! killed run has left, also after a reboot, when there is no journal any more.
 //!
-//! The first lines of the changed file have a checksum. A file that does not match belongs to another program, and
-//! is left alone.
+//! The first lines of the changed file have a checksum. A file that does not match belongs to another
+//! program, and is left alone.
 
 use super::DnsSettings;
 use crate::Error;
@@ -83,8 +83,8 @@ impl ResolvConf {
         }
     }
 
-    /// Writes the settings. An error if another process of Casemate has changed the file, or another program has
-    /// changed it since.
+    /// Writes the settings. An error if another process of Casemate has changed the file, or another program
+    /// has changed it since.
     pub(super) fn set(&mut self, settings: &DnsSettings) -> Result<(), Error> {
         let owner = self.owner()?;
         match (&owner, &self.lock) {
@@ -105,8 +105,8 @@ impl ResolvConf {
         }
     }
 
-    /// Puts the former file back, if this process has changed it. Returns a warning if another program has changed
-    /// the file meanwhile; then it stays.
+    /// Puts the former file back, if this process has changed it. Returns a warning if another program has
+    /// changed the file meanwhile; then it stays.
     pub(super) fn restore(&mut self) -> Result<Option<String>, Error> {
         match self.lock.take() {
             Some(_lock) => self.put_back(),
@@ -135,7 +135,8 @@ impl ResolvConf {
         owner_of(&self.path).map_err(|error| failed(&self.path, error))
     }
 
-    /// Locks the file, once a process that is about to end has released it; `None` if a live process holds it.
+    /// Locks the file, once a process that is about to end has released it; `None` if a live process holds
+    /// it.
     fn lock_file(&self) -> Result<Option<File>, Error> {
         let file = File::open(&self.path).map_err(|error| failed(&self.path, error))?;
         let start = Instant::now();

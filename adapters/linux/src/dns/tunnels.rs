@@ -1,8 +1,8 @@
 //! The name servers that peers have assigned, by IKE SA, and the settings that follow from them.
 //!
-//! A server is used if a Child SA of its IKE SA leads to it: queries to another one would leave in clear. If a
-//! Child SA leads everywhere, the servers are meant for all names, whatever domains the peer names (RFC 8598
-//! section 8).
+//! A server is used if a Child SA of its IKE SA leads to it: queries to another one would leave in clear. If
+//! a Child SA leads everywhere, the servers are meant for all names, whatever domains the peer names (RFC
+//! 8598 section 8).
 
 use super::DnsSettings;
 use casemate_ike::config::DomainName;
@@ -66,8 +66,8 @@ impl Tunnels {
         &mut self.0[at].1
     }
 
-    /// The settings for all tunnels, without servers if there are none. The second part says which servers are not
-    /// used, and why.
+    /// The settings for all tunnels, without servers if there are none. The second part says which servers
+    /// are not used, and why.
     pub(super) fn settings(&self) -> (DnsSettings, Vec<String>) {
         join(self.0.iter().rev().map(|(_, tunnel)| tunnel))
     }

@@ -4,6 +4,7 @@ use super::RunArgs;
 use super::description;
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
+use super::name_servers::NameServersUse;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
@@ -16,7 +17,6 @@ use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_ike::config::Connection;
-use casemate_linux::dns::DnsMode;
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
@@ -45,14 +45,10 @@ impl IkeConfig {
         Ok(Self { source, loaded })
     }
 
-    /// How name servers of tunnels are used.
-    pub(super) const fn name_servers(&self) -> DnsMode {
-        self.loaded.name_servers
-    }
-
-    /// Whether peers may assign addresses and name servers to this host.
-    pub(super) fn requests_addresses(&self) -> bool {
-        self.loaded.connections.iter().any(|connection| !connection.vips.is_empty())
+    /// The use of name servers of tunnels. Clients of vici may load connections that get some.
+    pub(super) fn name_servers(&self, args: &RunArgs) -> NameServersUse {
+        let requests = self.loaded.connections.iter().any(|connection| !connection.vips.is_empty());
+        NameServersUse::new(self.loaded.name_servers, requests || args.vici.is_some())
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {

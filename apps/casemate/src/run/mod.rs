@@ -15,6 +15,7 @@ mod host_names;
 mod ike;
 mod key_log;
 mod manual;
+mod name_servers;
 mod radius;
 mod reload;
 mod start;

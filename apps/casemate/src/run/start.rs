@@ -5,6 +5,7 @@ use super::RunArgs;
 use super::controller::RunController;
 use super::ike::{IkeConfig, IkeState};
 use super::manual::{ManualKeys, ManualState};
+use super::name_servers::{ClaimedNameServers, NameServersUse};
 use crate::control::{Channels, ControlServer, Listeners};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -16,7 +17,6 @@ use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_linux::crash_secret;
-use casemate_linux::dns::{self, DnsHandle, DnsMode};
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{Journal, Leftovers};
 use casemate_linux::netlink::Netlink;
@@ -55,11 +55,11 @@ impl RunMode {
         }
     }
 
-    /// How name servers of tunnels are used, and whether a connection may get some.
-    fn name_servers(&self, args: &RunArgs) -> (DnsMode, bool) {
+    /// The use of name servers of tunnels.
+    fn name_servers(&self, args: &RunArgs) -> NameServersUse {
         match self {
-            Self::Manual(_) => (DnsMode::Off, false),
-            Self::Ike(config) => (config.name_servers(), args.vici.is_some() || config.requests_addresses()),
+            Self::Manual(_) => NameServersUse::default(),
+            Self::Ike(config) => config.name_servers(args),
         }
     }
 
@@ -87,8 +87,7 @@ pub(super) struct Start<'a> {
     pub(super) rng: SystemRng,
     pub(super) log: Log,
     manager: ServiceManager,
-    /// How name servers of tunnels are used, and whether there may be some.
-    name_servers: (DnsMode, bool),
+    name_servers: NameServersUse,
     leftovers: &'a mut SharedLeftovers,
 }
 
@@ -250,32 +249,10 @@ fn apply(
     };
     let opened = ControlServer::open(&resources.instance, listeners);
     let (control, channels) = opened.map_err(Failure::failed)?;
-    let InstanceResources { journal, tun, name_servers: (mode, handle), .. } = resources;
+    let InstanceResources { journal, tun, name_servers, .. } = resources;
     let mut system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
-    system.use_name_servers(mode, handle);
+    name_servers.hand_over(&mut system);
     Ok(SystemParts { system, tun, control, channels })
-}
-
-/// Restores name servers that a former run has changed, before names are looked up. Starts the process that changes
-/// them in this run, if there may be a tunnel that has some.
-fn restore_and_claim_name_servers(
-    (mode, may_have_some): (DnsMode, bool),
-    journal: &mut Journal,
-    log: &mut Log,
-) -> Result<(DnsMode, Option<DnsHandle>), Failure> {
-    let handle = (may_have_some && mode != DnsMode::Off)
-        .then(|| DnsHandle::runner(super::DNS_RUNNER))
-        .transpose()
-        .map_err(Failure::failed)?;
-    let mut warnings = journal.restore_name_servers(handle.as_ref());
-    if handle.is_some() {
-        match dns::restore_former() {
-            Ok(warning) => warnings.extend(warning),
-            Err(error) => warnings.push(error.to_string()),
-        }
-    }
-    warnings.iter().for_each(|warning| log.warn(warning));
-    Ok((mode, handle))
 }
 
 /// Ends a run. After an error, or if another run follows, the guard stays in place.
@@ -334,7 +311,7 @@ pub(super) struct InstanceResources {
     instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
-    name_servers: (DnsMode, Option<DnsHandle>),
+    name_servers: ClaimedNameServers,
 }
 
 impl<'a> Start<'a> {
@@ -342,7 +319,7 @@ impl<'a> Start<'a> {
         args: &'a RunArgs,
         log: Log,
         leftovers: &'a mut SharedLeftovers,
-        name_servers: (DnsMode, bool),
+        name_servers: NameServersUse,
     ) -> Result<Self, Failure> {
         let netlink = Netlink::open().map_err(Failure::failed)?;
         let rng = SystemRng::new().map_err(Failure::failed)?;
@@ -370,7 +347,7 @@ impl<'a> Start<'a> {
         if journal.is_recovered() {
             log.info("took over the guard and the routes of a previous run");
         }
-        let name_servers = restore_and_claim_name_servers(self.name_servers, &mut journal, log)?;
+        let name_servers = self.name_servers.claim(&mut journal, log)?;
         let numbers = RoutingNumbers::claim(&instance, &mut journal, netlink).map_err(Failure::failed)?;
         Ok(ClaimedInstance {
             numbers,

@@ -1,11 +1,12 @@
-//! The section `charon`: settings of IKE for all connections, under their names in strongswan.conf(5). charon
-//! reads them there and ignores the section in swanctl.conf.
+//! The section `charon`: settings of IKE for all connections, and the use of name servers, under their names
+//! in strongswan.conf(5). charon reads them there and ignores the section in swanctl.conf.
 
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{Parsed, parse_number, truth};
 use casemate_ike::{IkeSettings, Retransmission};
+use casemate_linux::dns::DnsMode;
 use std::time::Duration;
 
 pub(super) const CHARON: Schema = Schema {
@@ -128,4 +129,43 @@ fn thousandths(text: &str) -> Option<u32> {
     }
     let fraction: u32 = format!("{fraction:0<3}").parse().ok()?;
     whole.parse::<u32>().ok()?.checked_mul(1_000)?.checked_add(fraction)
+}
+
+const ONLY_FILE: &str = "no other file is written";
+const FOUND: &str = "the program is looked for where distributions install it";
+
+pub(super) const RESOLVE: Schema = Schema {
+    keys: &[
+        ("load", Rule::Read),
+        ("method", Rule::Read),
+        ("file", Rule::Only(&["/etc/resolv.conf"], ONLY_FILE)),
+    ],
+    sections: &["=resolvconf"],
+};
+
+const RESOLVCONF: Schema = Schema {
+    keys: &[("path", Rule::Refused(FOUND)), ("iface", Rule::Refused("the TUN interface names the record"))],
+    sections: &[],
+};
+
+/// Reads the section `resolve` in `plugins`: how name servers of tunnels are used.
+pub(super) fn name_servers(plugins: &Resolved<'_, '_>, problems: &Problems) -> DnsMode {
+    let sections = plugins.sections();
+    let Some(section) = sections.iter().find(|section| section.name() == "resolve") else {
+        return DnsMode::default();
+    };
+    let keys = Keys::new(section, &RESOLVE, problems);
+    for resolvconf in section.sections() {
+        Keys::new(&resolvconf, &RESOLVCONF, problems);
+    }
+    let mode = keys.get("method", method).unwrap_or_default();
+    if keys.get("load", truth) == Some(false) { DnsMode::Off } else { mode }
+}
+
+fn method(text: &str) -> Parsed<DnsMode> {
+    if text == "auto" {
+        return Ok(DnsMode::Auto);
+    }
+    let expected = "auto, systemd-resolved, resolvconf or file was expected";
+    text.parse().map(DnsMode::Only).map_err(|()| expected.into())
 }

@@ -17,7 +17,7 @@ use casemate_ike::config::{
     Fragmentation, FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth,
     RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
-use casemate_sa::SpdPair;
+use casemate_sa::{AddrRange, SpdPair};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,6 +154,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         packet_limits,
     };
     warn_of_unproven_identities(&connection, &keys);
+    warn_of_other_version(&connection, &keys);
     if connection.vips.is_empty() && keys.has("dns_domains") {
         keys.error(
             "dns_domains",
@@ -191,6 +192,29 @@ fn warn_of_unproven_identities(connection: &Connection, keys: &Keys<'_>) {
             "any peer with a trusted proof may ask for the password: the identity of the gateway was expected \
              as remote.id",
         );
+    }
+}
+
+/// Warns if the children of a client reach all addresses of one IP version and none of the other: that
+/// traffic leaves in clear.
+fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
+    if connection.vips.is_empty() {
+        return;
+    }
+    let of_children = connection.children.iter().flat_map(|child| &child.remote_ts);
+    let reached: Vec<AddrRange> = of_children
+        .chain(connection.shunts.iter().flat_map(|shunt| &shunt.remote_ts))
+        .filter_map(|selector| selector.addrs)
+        .collect();
+    for (all, other, what) in
+        [(AddrRange::ANY_V4, false, "IPv6: ::/0"), (AddrRange::ANY_V6, true, "IPv4: 0.0.0.0/0")]
+    {
+        if reached.contains(&all) && !reached.iter().any(|range| range.is_ipv4() == other) {
+            keys.section_warning(&format!(
+                "all traffic of one IP version is protected, and the other one leaves in clear. If this host has \
+                 {what} was expected in remote_ts, too, or in a child with `mode = drop`"
+            ));
+        }
     }
 }
 

@@ -18,7 +18,6 @@ mod files;
 mod pool;
 mod problem;
 mod radius;
-mod resolve;
 mod resolved;
 mod rohc;
 mod scheduler;
@@ -191,7 +190,7 @@ impl Config {
         for plugins in named("charon").iter().flat_map(|section| section.sections()) {
             config.radius = radius::read(&plugins, problems);
             config.secret_files = radius::secret_files(&plugins);
-            config.name_servers = resolve::read(&plugins, problems);
+            config.name_servers = charon::name_servers(&plugins, problems);
             config.charon.fetching = charon::fetching(&plugins, problems);
         }
         config.performance =

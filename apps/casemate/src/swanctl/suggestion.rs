@@ -1,7 +1,7 @@
 //! Messages about unknown keys and sections, with the name that was probably meant.
 
 use super::schema::{Rule, Schema};
-use super::{PERFORMANCE, auth_round, charon, child, connection, pool, resolve, scheduler, secret};
+use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
 const SECTIONS: [(&str, &Schema); 16] = [
@@ -15,7 +15,7 @@ const SECTIONS: [(&str, &Schema); 16] = [
     ("pools.NAME", &pool::POOL),
     ("authorities.NAME", &pool::AUTHORITY),
     ("charon", &charon::CHARON),
-    ("charon.plugins.resolve", &resolve::RESOLVE),
+    ("charon.plugins.resolve", &charon::RESOLVE),
     ("charon.plugins.revocation", &charon::REVOCATION),
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),

@@ -7,6 +7,7 @@ use crate::log::wording;
 use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, seconds};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
 use casemate_linux::EndpointContext;
+use casemate_linux::dns::DnsState;
 use casemate_sa::AddrRange;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -47,7 +48,10 @@ pub(crate) fn report(
         last_refused: refused.last().copied(),
         has_drops: !drops.is_empty(),
     };
-    let found = findings(&facts);
+    let mut found = findings(&facts);
+    if !connection.vips.is_empty() {
+        found.causes.extend(name_servers(context.name_servers()));
+    }
     let events = record.map(|record| record.events.iter().collect::<Vec<_>>()).unwrap_or_default();
     Ok(json!({
         "schema_version": SCHEMA_VERSION,
@@ -98,6 +102,14 @@ fn past_events(events: &[&PastEvent]) -> Value {
     events.iter().map(event).collect()
 }
 
+/// The name servers of tunnels that this host uses, and why it does not use others.
+fn name_servers(state: &DnsState) -> impl Iterator<Item = String> {
+    let in_use = state.applied.as_ref();
+    let in_use =
+        in_use.map(|(method, settings)| format!("name servers in use: {settings} (set by {method})"));
+    in_use.into_iter().chain(state.unused.clone())
+}
+
 /// The addresses in a list that are not patterns, and those that are known of its host names.
 fn single_addrs(patterns: &[AddrPattern], context: &EndpointContext) -> Vec<IpAddr> {
     let known = |pattern: &AddrPattern| match pattern.single_addrs(Lookup::Cached, context.routes()) {
@@ -120,6 +132,7 @@ fn configuration(connection: &Connection) -> Value {
         ("proposals", proposals),
         ("pools", wording::list(&connection.pools)),
         ("vips", wording::list(&connection.vips)),
+        ("dns_domains", wording::list(&connection.dns_domains.accepted)),
     ];
     let is_set = |(_, value): &(&str, String)| !value.is_empty();
     options.into_iter().filter(is_set).map(|(name, value)| json!([name, value])).collect()

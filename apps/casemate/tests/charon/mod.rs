@@ -23,6 +23,11 @@ impl<'h> Charon<'h> {
     /// strongSwan is not installed. A copy runs, because Debian's AppArmor profile restricts the original to
     /// the files of the system.
     pub(crate) fn start(host: &'h Host, conf: &str) -> Option<Self> {
+        Self::start_with(host, conf, "", "")
+    }
+
+    /// Like [`start`](Self::start), with more plugins and their settings.
+    pub(crate) fn start_with(host: &'h Host, conf: &str, plugins: &str, more: &str) -> Option<Self> {
         let swanctl = Swanctl::new(host, conf)?;
         let Ok(bytes) = fs::read("/usr/sbin/charon-systemd") else {
             casemate_test_support::skip("charon-systemd (Debian package charon-systemd) is not installed");
@@ -34,8 +39,8 @@ impl<'h> Charon<'h> {
         fs::write(
             &settings,
             format!(
-                "charon-systemd {{\n load = {PLUGINS}\n retransmit_tries = 1\n plugins {{\n vici {{\n socket = unix://{}\n }}\n \
-                 kernel-libipsec {{\n allow_peer_ts = yes\n }}\n }}\n journal {{\n default = -1\n }}\n \
+                "charon-systemd {{\n load = {PLUGINS} {plugins}\n retransmit_tries = 1\n plugins {{\n vici {{\n socket = unix://{}\n }}\n \
+                 kernel-libipsec {{\n allow_peer_ts = yes\n }}\n {more} }}\n journal {{\n default = -1\n }}\n \
                  filelog {{\n stdout {{\n default = 1\n flush_line = yes\n }}\n }}\n}}\n",
                 socket.display()
             ),

@@ -118,9 +118,7 @@ impl Endpoint {
                 self.add_trap(TrapSpec::from_config(connection, child, routes))?;
             }
             let Self { traps, datapath, notices, .. } = self;
-            for shunt in &connection.shunts {
-                traps.add_shunt(&mut SpdWriter { datapath, notices }, shunt)?;
-            }
+            traps.add_shunts(&mut SpdWriter { datapath, notices }, connection)?;
         }
         Ok(())
     }
