@@ -26,6 +26,8 @@ mod general_name;
 mod local_cert;
 mod path;
 pub mod pem;
+#[cfg(feature = "policies")]
+mod policy;
 mod store;
 mod time;
 
@@ -36,4 +38,6 @@ pub use fault::CertFault;
 pub use general_name::PeerName;
 pub use local_cert::{LocalCert, LocalCertFault};
 pub use path::{VerifiedCert, is_self_issued, subject};
+#[cfg(feature = "policies")]
+pub use policy::PolicyOid;
 pub use store::{Revocation, StoreLimits, TrustStore, VerifyOptions};
