@@ -136,7 +136,7 @@ impl<'a> Extensions<'a> {
             31 => self.distribution_points = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
             37 => self.purpose = Some(purpose(extension.value)?),
             #[cfg(feature = "policies")]
-            _ => return self.policies.take(number, extension.value),
+            _ => return self.policies.take(*number, extension.value),
             // policyConstraints requires policies, whether critical or not.
             #[cfg(not(feature = "policies"))]
             36 => self.unknown_critical = true,

@@ -39,7 +39,7 @@ impl<'a> PolicyExtensions<'a> {
             32 => self.policies = Some(policies(value)?),
             33 => self.mappings = mappings(value)?,
             36 => (self.require_explicit, self.inhibit_mapping) = constraints(value)?,
-            54 => self.inhibit_any = Some(skip_certs(read_integer(&mut Reader::new(value))?)),
+            54 => self.inhibit_any = Some(skip_certs(unsigned(Reader::only(INTEGER, value)?.rest())?)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -100,10 +100,6 @@ fn constraints(value: &[u8]) -> Result<(Option<usize>, Option<usize>), Malformed
     Ok((require.map(skip_certs), inhibit.map(skip_certs)))
 }
 
-fn read_integer<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    unsigned(reader.read(INTEGER)?)
-}
-
 /// Checks the content of an INTEGER that is not negative.
 fn unsigned(content: &[u8]) -> Result<&[u8], Malformed> {
     match content {
@@ -150,21 +146,18 @@ struct Processing<'a> {
     policy_mapping: usize,
 }
 
-/// Checks the policies of a path: the peer's certificate first, the trusted root last. The latter is not
-/// processed. `required` are policies that all must be valid for the path; without any, policies are demanded
+/// Checks the policies of a path: the peer's certificate first, the trusted root last. Of the latter, only the
+/// constraints count. `required` are policies that all must be valid for the path; without any, policies are demanded
 /// only where the CAs do.
 pub(crate) fn check(path: &[&Cert<'_>], required: &[PolicyOid]) -> Result<(), CertFault> {
-    let Some((_, below)) = path.split_last() else { return Err(CertFault::Empty) };
+    let Some((root, below)) = path.split_last() else { return Err(CertFault::Empty) };
     let len = below.len();
     let unlimited = len.saturating_add(1);
     let explicit_policy = if required.is_empty() { unlimited } else { 0 };
-    let root = Node::new(ANY_POLICY, Origins::Any);
-    let mut state = Processing {
-        nodes: Vec::from([root]),
-        explicit_policy,
-        inhibit_any: unlimited,
-        policy_mapping: unlimited,
-    };
+    let nodes = Vec::from([Node::new(ANY_POLICY, Origins::Any)]);
+    let (inhibit_any, policy_mapping) = (unlimited, unlimited);
+    let mut state = Processing { nodes, explicit_policy, inhibit_any, policy_mapping };
+    state.limit(root);
     for (at, cert) in below.iter().enumerate().rev() {
         let is_last = at == 0;
         state.enter(cert, is_last)?;
@@ -239,13 +232,21 @@ impl<'a> Processing<'a> {
                 *counter = counter.saturating_sub(1);
             }
         }
-        let limit = |counter: &mut usize, most: Option<usize>| {
-            *counter = most.map_or(*counter, |most| most.min(*counter))
-        };
-        limit(&mut self.explicit_policy, policies.require_explicit);
-        limit(&mut self.policy_mapping, policies.inhibit_mapping);
-        limit(&mut self.inhibit_any, policies.inhibit_any);
+        self.limit(cert);
         Ok(())
+    }
+
+    /// Section 6.1.4 (i) and (j). Also for the root, whose constraints apply like those of other CAs (RFC 5937
+    /// section 3).
+    fn limit(&mut self, cert: &Cert<'_>) {
+        let policies = &cert.extensions.policies;
+        for (counter, most) in [
+            (&mut self.explicit_policy, policies.require_explicit),
+            (&mut self.policy_mapping, policies.inhibit_mapping),
+            (&mut self.inhibit_any, policies.inhibit_any),
+        ] {
+            *counter = most.map_or(*counter, |most| most.min(*counter));
+        }
     }
 
     fn map(&mut self, mappings: &[(&'a [u8], &'a [u8])]) {
