@@ -146,9 +146,9 @@ struct Processing<'a> {
     policy_mapping: usize,
 }
 
-/// Checks the policies of a path: the peer's certificate first, the trusted root last. Of the latter, only the
-/// constraints count. `required` are policies that all must be valid for the path; without any, policies are demanded
-/// only where the CAs do.
+/// Checks the policies of a path: the peer's certificate first, the trusted root last. Of the latter, only
+/// the constraints count. `required` are policies that all must be valid for the path; without any, policies
+/// are demanded only where the CAs do.
 pub(crate) fn check(path: &[&Cert<'_>], required: &[PolicyOid]) -> Result<(), CertFault> {
     let Some((root, below)) = path.split_last() else { return Err(CertFault::Empty) };
     let len = below.len();
@@ -236,8 +236,8 @@ impl<'a> Processing<'a> {
         Ok(())
     }
 
-    /// Section 6.1.4 (i) and (j). Also for the root, whose constraints apply like those of other CAs (RFC 5937
-    /// section 3).
+    /// Section 6.1.4 (i) and (j). Also for the root, whose constraints apply like those of other CAs (RFC
+    /// 5937 section 3).
     fn limit(&mut self, cert: &Cert<'_>) {
         let policies = &cert.extensions.policies;
         for (counter, most) in [

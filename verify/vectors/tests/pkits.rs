@@ -81,8 +81,8 @@ const DIFFERENT: &[(&str, &[&str])] = &[
     ("DSA is not supported", &["ValidDSAParameterInheritanceTest5EE", "ValidDSASignaturesTest4EE"]),
 ];
 
-/// End entities with the numbers of the required NIST test policies, and the verdicts of sections 4.8, 4.10 and
-/// 4.12 of the suite.
+/// End entities with the numbers of the required NIST test policies, and the verdicts of sections 4.8, 4.10
+/// and 4.12 of the suite.
 const POLICIES: &[(&str, &[u8], bool)] = &[
     ("ValidCertificatePathTest1EE", &[1], true),
     ("ValidCertificatePathTest1EE", &[2], false),

@@ -135,10 +135,17 @@ pub(super) struct RoundContext<'c> {
 
 /// Sorts sections of one side by `round`, as strongSwan does: a section without the key is as one with 0, and
 /// equal sections stay in their order.
-pub(super) fn sort_rounds(sections: &mut [Resolved<'_, '_>], schema: &Schema, problems: &Problems) {
-    sections.sort_by_cached_key(|section| {
+pub(super) fn sort_rounds<'r, 't>(
+    sections: Vec<Resolved<'r, 't>>,
+    schema: &Schema,
+    problems: &Problems,
+) -> Vec<Resolved<'r, 't>> {
+    let number = |section: &Resolved<'_, '_>| {
         Keys::new(section, schema, problems).get("round", value::parse_number::<u32>).unwrap_or(0)
-    });
+    };
+    let mut numbered: Vec<_> = sections.into_iter().map(|section| (number(&section), section)).collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    numbered.into_iter().map(|(_, section)| section).collect()
 }
 
 /// Reads `local`. Without the section, Casemate signs with any certificate.

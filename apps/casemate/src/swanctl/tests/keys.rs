@@ -363,7 +363,7 @@ fn one_public_key_belongs_to_one_identity() {
     assert_eq!(connection.remote.method, RemoteMethod::Certificate("c".into()));
     assert_eq!(config.peer_conditions[0].pubkey, Some("/etc/swanctl/pubkey/sun.pem".into()));
     // The key ID is known when the file is read.
-    assert_eq!(ok(&conf("pubkeys = sun.pem")).connections[0].remote.id, IdPattern::Any);
+    assert_eq!(ok(&conf("pubkeys = sun.pem")).connections[0].remote.id, casemate_ike::config::IdPattern::Any);
     for (remote, why) in [
         ("id = *.test\n pubkeys = sun.pem", "`id` with that of the peer was expected"),
         ("id = sun.test\n pubkeys = a.pem, b.pem", "one file was expected"),
