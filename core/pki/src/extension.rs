@@ -1,7 +1,8 @@
 //! Extensions of a certificate that matter to IKE (RFC 5280 section 4.2).
 //!
-//! Certificate policies are skipped. A path is valid with any policies (RFC 5280 section 6.1) unless one is
-//! required. Only policyConstraints require one, and certificates with that extension are rejected.
+//! Without the Cargo feature `policies`, certificate policies are skipped. A path is valid with any policies
+//! (RFC 5280 section 6.1) unless one is required. Only policyConstraints require one, and certificates with
+//! that extension are rejected.
 
 use crate::constraints::NameConstraints;
 use crate::general_name;
@@ -69,6 +70,9 @@ pub(crate) struct Extensions<'a> {
     /// Whether extendedKeyUsage includes the signing of OCSP responses.
     #[cfg(feature = "status")]
     pub(crate) signs_ocsp: bool,
+    /// Certificate policies, and their mappings and constraints.
+    #[cfg(feature = "policies")]
+    pub(crate) policies: crate::policy::PolicyExtensions<'a>,
     /// Whether there is a critical extension that is not processed.
     pub(crate) unknown_critical: bool,
 }
@@ -146,8 +150,6 @@ impl<'a> Extensions<'a> {
             19 => self.basic = Some(basic(extension.value)?),
             30 => self.name_constraints = Some(NameConstraints::parse(extension.value)?),
             31 => self.distribution_points = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
-            // policyConstraints requires policies, whether critical or not.
-            36 => self.unknown_critical = true,
             37 => {
                 self.purpose = Some(purpose(extension.value)?);
                 #[cfg(feature = "status")]
@@ -155,8 +157,15 @@ impl<'a> Extensions<'a> {
                     self.signs_ocsp = crate::status::has_ocsp_signing(extension.value);
                 }
             }
+            #[cfg(feature = "policies")]
+            _ => return self.policies.take(*number, extension.value),
+            // policyConstraints requires policies, whether critical or not.
+            #[cfg(not(feature = "policies"))]
+            36 => self.unknown_critical = true,
             // certificatePolicies, policyMappings and inhibitAnyPolicy are skipped.
+            #[cfg(not(feature = "policies"))]
             32 | 33 | 54 => {}
+            #[cfg(not(feature = "policies"))]
             _ => return Ok(false),
         }
         // RFC 5280 sections 4.2.1.1 and 4.2.1.2: key identifiers must not be critical.

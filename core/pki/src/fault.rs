@@ -56,6 +56,8 @@ pub enum CertFault {
     Depth,
     /// A name that the name constraints of an issuer do not allow (RFC 5280 section 4.2.1.10).
     NameConstraint,
+    /// A required policy is not valid for the path (RFC 5280 section 6.1).
+    Policy,
     /// The certificate is revoked.
     Revoked,
     /// No valid CRL covers the certificate, and one is required.
@@ -105,6 +107,7 @@ impl fmt::Display for CertFault {
             Self::PathLength => "more intermediate CAs than an issuer allows (path length)",
             Self::Depth => "the certification path is too long",
             Self::NameConstraint => "a name is outside of the name constraints of an issuer",
+            Self::Policy => "a required certificate policy is not valid for the path",
             Self::Revoked => "the certificate is revoked",
             Self::RevocationUnknown => "no valid CRL covers the certificate",
             Self::WorkLimit => "the search for a certification path took too many steps",

@@ -28,6 +28,8 @@ mod general_name;
 mod local_cert;
 mod path;
 pub mod pem;
+#[cfg(feature = "policies")]
+mod policy;
 #[cfg(feature = "status")]
 mod status;
 mod store;
@@ -40,6 +42,8 @@ pub use fault::CertFault;
 pub use general_name::PeerName;
 pub use local_cert::{LocalCert, LocalCertFault};
 pub use path::{VerifiedCert, is_self_issued, subject};
+#[cfg(feature = "policies")]
+pub use policy::PolicyOid;
 #[cfg(feature = "status")]
 pub use status::{
     CertStatus, IssuedCert, MAX_OCSP_LEN, MAX_URI_LEN, MAX_URIS, NONCE_LEN, OcspNonce, StatusAnswer,

@@ -59,6 +59,10 @@ impl VerifiedCert {
         options.algorithms.check_key(&key)?;
         check_common(&peer, i64::try_from(now).unwrap_or(i64::MAX))?;
         check_peer(&peer)?;
+        #[cfg(feature = "policies")]
+        if !options.policies.iter().all(|policy| peer.extensions.policies.contains(policy)) {
+            return Err(CertFault::Policy);
+        }
         Ok(Self { der: der.to_vec(), key, issuers: Vec::new() })
     }
 }
@@ -140,10 +144,7 @@ impl<'a> PathSearch<'a> {
             let mut step = self.check_step(known, issuer, path);
             if step.is_ok() {
                 path.push(issuer);
-                if is_root {
-                    return Ok(());
-                }
-                step = self.extend(known, path);
+                step = if is_root { self.check_policies(path) } else { self.extend(known, path) };
                 if step.is_ok() {
                     return Ok(());
                 }
@@ -161,6 +162,14 @@ impl<'a> PathSearch<'a> {
             }
         }
         Err(first_fault.unwrap_or(CertFault::UnknownIssuer))
+    }
+
+    /// Checks the policies of a path to a root, as far as this crate is built to process them.
+    fn check_policies(&self, path: &[&Cert<'_>]) -> Result<(), CertFault> {
+        #[cfg(feature = "policies")]
+        crate::policy::check(path, &self.options.policies)?;
+        let _ = path;
+        Ok(())
     }
 
     /// Checks whether `issuer` may be next on the path.

@@ -37,7 +37,7 @@ impl Default for StoreLimits {
 }
 
 /// Requirements on a path beyond RFC 5280.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Maximum number of CAs between the certificate and the root. Self-issued ones do not count (RFC 5280
     /// section 4.2.1.9).
@@ -51,13 +51,24 @@ pub struct VerifyOptions {
     /// Whether certificates and CRLs may be signed with SHA-1. The default is no, as RFC 8247 section 3.2
     /// requires of IKE itself.
     pub accept_sha1: bool,
+    /// Policies that must all be valid for the path (RFC 5280 section 6.1.1 (c)).
+    #[cfg(feature = "policies")]
+    pub policies: Vec<crate::PolicyOid>,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
         let (key_limits, revocation) = (KeyLimits::default(), Revocation::default());
         let demands = AlgorithmPolicy::default();
-        Self { max_intermediates: 8, revocation, key_limits, algorithms: demands, accept_sha1: false }
+        Self {
+            max_intermediates: 8,
+            revocation,
+            key_limits,
+            algorithms: demands,
+            accept_sha1: false,
+            #[cfg(feature = "policies")]
+            policies: Vec::new(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::Providers;
-use casemate_pki::{CertFault, Revocation, StoreLimits, TrustStore, VerifyOptions};
+use casemate_pki::{CertFault, PolicyOid, Revocation, StoreLimits, TrustStore, VerifiedCert, VerifyOptions};
 use std::fs;
 
 /// 1 January 2020. The certificates are valid from 2010 to 2030.
@@ -26,7 +26,8 @@ fn files(directory: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Expected verdict of tests with a verdict in their name. The other tests are about policies of a path.
+/// Expected verdict of tests with a verdict in their name. The others depend on the required policies:
+/// [`POLICIES`].
 fn expected(name: &str) -> Option<bool> {
     match name.strip_suffix("EE")? {
         valid if valid.starts_with("Valid") => Some(true),
@@ -37,26 +38,6 @@ fn expected(name: &str) -> Option<bool> {
 
 /// Deviations from the file name, with reasons. All but one reject a valid certificate.
 const DIFFERENT: &[(&str, &[&str])] = &[
-    (
-        "policyConstraints are rejected, because there is no way to configure the required policies",
-        &[
-            "ValidPolicyMappingTest11EE",
-            "ValidPolicyMappingTest12EE",
-            "ValidPolicyMappingTest13EE",
-            "ValidPolicyMappingTest14EE",
-            "ValidPolicyMappingTest1EE",
-            "ValidPolicyMappingTest3EE",
-            "ValidPolicyMappingTest5EE",
-            "ValidPolicyMappingTest6EE",
-            "ValidPolicyMappingTest9EE",
-            "ValidinhibitAnyPolicyTest2EE",
-            "ValidinhibitPolicyMappingTest2EE",
-            "ValidinhibitPolicyMappingTest4EE",
-            "ValidrequireExplicitPolicyTest1EE",
-            "ValidrequireExplicitPolicyTest2EE",
-            "ValidrequireExplicitPolicyTest4EE",
-        ],
-    ),
     (
         "a CRL must be signed with the key that signed the certificate, not with another key of the same CA",
         &[
@@ -100,12 +81,63 @@ const DIFFERENT: &[(&str, &[&str])] = &[
     ("DSA is not supported", &["ValidDSAParameterInheritanceTest5EE", "ValidDSASignaturesTest4EE"]),
 ];
 
-#[test]
-fn verdicts_match_the_suite() {
-    let certs = files(CERTS);
+/// End entities with the numbers of the required NIST test policies, and the verdicts of sections 4.8, 4.10
+/// and 4.12 of the suite.
+const POLICIES: &[(&str, &[u8], bool)] = &[
+    ("ValidCertificatePathTest1EE", &[1], true),
+    ("ValidCertificatePathTest1EE", &[2], false),
+    // The suite demands one of the policies; Casemate demands all.
+    ("ValidCertificatePathTest1EE", &[1, 2], false),
+    ("AllCertificatesNoPoliciesTest2EE", &[], true),
+    ("AllCertificatesNoPoliciesTest2EE", &[1], false),
+    ("DifferentPoliciesTest3EE", &[], true),
+    ("DifferentPoliciesTest3EE", &[1], false),
+    ("DifferentPoliciesTest3EE", &[2], false),
+    ("DifferentPoliciesTest4EE", &[], false),
+    ("DifferentPoliciesTest5EE", &[], false),
+    ("OverlappingPoliciesTest6EE", &[], true),
+    ("OverlappingPoliciesTest6EE", &[1], true),
+    ("OverlappingPoliciesTest6EE", &[2], false),
+    ("DifferentPoliciesTest7EE", &[], false),
+    ("DifferentPoliciesTest8EE", &[], false),
+    ("DifferentPoliciesTest9EE", &[], false),
+    ("AllCertificatesSamePoliciesTest10EE", &[], true),
+    ("AllCertificatesSamePoliciesTest10EE", &[1], true),
+    ("AllCertificatesSamePoliciesTest10EE", &[2], true),
+    ("AllCertificatesSamePoliciesTest10EE", &[1, 2], true),
+    ("AllCertificatesanyPolicyTest11EE", &[], true),
+    ("AllCertificatesanyPolicyTest11EE", &[1], true),
+    ("DifferentPoliciesTest12EE", &[], false),
+    ("AllCertificatesSamePoliciesTest13EE", &[1], true),
+    ("AllCertificatesSamePoliciesTest13EE", &[2], true),
+    ("AllCertificatesSamePoliciesTest13EE", &[3], true),
+    ("AnyPolicyTest14EE", &[1], true),
+    ("AnyPolicyTest14EE", &[2], false),
+    ("UserNoticeQualifierTest15EE", &[], true),
+    ("UserNoticeQualifierTest16EE", &[], true),
+    ("UserNoticeQualifierTest17EE", &[], true),
+    ("UserNoticeQualifierTest18EE", &[1], true),
+    ("UserNoticeQualifierTest18EE", &[2], true),
+    ("UserNoticeQualifierTest19EE", &[], true),
+    ("CPSPointerQualifierTest20EE", &[1], true),
+    ("ValidPolicyMappingTest1EE", &[1], true),
+    ("ValidPolicyMappingTest1EE", &[2], false),
+    ("ValidPolicyMappingTest3EE", &[1], false),
+    ("ValidPolicyMappingTest3EE", &[2], true),
+    ("ValidPolicyMappingTest5EE", &[1], true),
+    ("ValidPolicyMappingTest5EE", &[6], false),
+    ("ValidPolicyMappingTest6EE", &[1], true),
+    ("ValidPolicyMappingTest6EE", &[6], false),
+    ("ValidPolicyMappingTest12EE", &[1], true),
+    ("ValidPolicyMappingTest12EE", &[2], true),
+    ("inhibitAnyPolicyTest3EE", &[], true),
+];
+
+/// The root and all CAs.
+fn store(certs: &[(String, Vec<u8>)]) -> TrustStore {
     let mut store =
         TrustStore::new(StoreLimits { roots: 1, intermediates: 512, crls: 256, ..StoreLimits::default() });
-    for (name, der) in &certs {
+    for (name, der) in certs {
         match &name[..] {
             "TrustAnchorRootCertificate" => store.add_root(der).unwrap(),
             name if name.ends_with("EE") => {}
@@ -115,6 +147,32 @@ fn verdicts_match_the_suite() {
             },
         }
     }
+    store
+}
+
+#[test]
+fn required_policies_decide() {
+    let certs = files(CERTS);
+    let store = store(&certs);
+    let mut wrong = Vec::new();
+    for (name, numbers, expected) in POLICIES {
+        let (_, der) = certs.iter().find(|(known, _)| known == name).unwrap();
+        let policy = |number| PolicyOid::parse(&format!("2.16.840.1.101.3.2.1.48.{number}")).unwrap();
+        let policies = numbers.iter().map(policy).collect();
+        let options = VerifyOptions { policies, ..VerifyOptions::default() };
+        let verdict = store.verify(&[der], NOW, &options, &Providers(&[&AWS_LC]));
+        let fault = verdict.map(|_: VerifiedCert| ()).err();
+        if fault != (!expected).then_some(CertFault::Policy) {
+            wrong.push(format!("{name} with {numbers:?}: expected {expected}, got {fault:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn verdicts_match_the_suite() {
+    let certs = files(CERTS);
+    let mut store = store(&certs);
     let crls: Vec<_> = files(CRLS).iter().map(|(_, der)| store.add_crl(der)).collect();
     let count = |verdict: Result<bool, CertFault>| crls.iter().filter(|crl| **crl == verdict).count();
     // Delta CRLs, indirect CRLs, CRLs for some reasons only, unknown critical extensions; and a CRL whose

@@ -79,6 +79,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
             "rfc5280::aki::intermediate-missing-aki",
             "rfc5280::aki::cross-signed-root-missing-aki",
             "rfc5280::nc::permitted-dns-match-noncritical",
+            "rfc5280::pc::ica-noncritical-pc",
             "rfc5280::san::noncritical-with-empty-subject",
             "rfc5280::san::underscore-dns",
             "rfc5280::serial::too-long",

@@ -23,7 +23,7 @@ use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{
     AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, StatusQuery,
 };
-use casemate_pki::{DnPattern, dn_text_parts};
+use casemate_pki::{DnPattern, PolicyOid, dn_text_parts};
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
@@ -141,6 +141,11 @@ impl Keyring {
         let is_meant =
             |conditions: &PeerConditions| conditions.connection == *name && conditions.round == round;
         self.verifiers.iter().find(|verifier| is_meant(verifier.conditions()))
+    }
+
+    /// The policies that the certificate of the peer must have, in the current round of a connection.
+    pub(crate) fn required_policies(&self, connection: &Connection) -> &[PolicyOid] {
+        self.verifier(connection).map_or(&[], |verifier| &verifier.conditions().policies)
     }
 
     /// The rules for our side of a connection in its current round.

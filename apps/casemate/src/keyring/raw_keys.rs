@@ -47,9 +47,8 @@ pub(super) fn read_known(
 /// Whether any key of the folder `pubkey` may authenticate a peer: the connection demands nothing that only a
 /// certificate has.
 pub(super) fn accepts_known_keys(conditions: &PeerConditions) -> bool {
-    let PeerConditions { certs, cacerts, pubkey, ca_id, revocation, .. } = conditions;
-    let names_certificate = !certs.is_empty() || !cacerts.is_empty() || ca_id.is_some();
-    !names_certificate && pubkey.is_none() && *revocation != Revocation::Strict
+    let is_open = conditions.pubkey.is_none() && !conditions.names_certificate();
+    is_open && conditions.revocation != Revocation::Strict
 }
 
 impl Keyring {

@@ -90,6 +90,8 @@ pub(super) enum Refusal {
     OtherName,
     /// No CA in the chain has the required subject.
     OtherAuthority,
+    /// A policy of `cert_policy` is not valid for the chain.
+    NoPolicy(String),
     /// A key or signature in the chain violates `auth`.
     NotWanted(CertFault, String),
 }
@@ -103,6 +105,9 @@ impl fmt::Display for Refusal {
             Self::OtherName => f.write_str("it does not contain this identity"),
             Self::OtherAuthority => {
                 f.write_str("its chain does not contain the CA that the connection names")
+            }
+            Self::NoPolicy(policies) => {
+                write!(f, "its chain does not have every policy of remote.cert_policy = {policies}")
             }
             Self::NotWanted(fault, auth) => write!(f, "{fault} by remote.auth = {auth}"),
         }
@@ -204,6 +209,10 @@ impl PeerVerifier {
             CertFault::KeyNotAllowed { .. } | CertFault::SignatureNotAllowed(_) => {
                 Refusal::NotWanted(fault, self.conditions.signatures.text.clone())
             }
+            CertFault::Policy if !self.conditions.policies.is_empty() => {
+                let policies = self.conditions.policies.iter().map(ToString::to_string);
+                Refusal::NoPolicy(policies.collect::<Vec<_>>().join(", "))
+            }
             _ => Refusal::Certificate(fault),
         }
     }
@@ -217,6 +226,7 @@ impl PeerVerifier {
         VerifyOptions {
             revocation,
             algorithms: self.conditions.signatures.demands(),
+            policies: self.conditions.policies.clone(),
             ..VerifyOptions::default()
         }
     }

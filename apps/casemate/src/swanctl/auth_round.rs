@@ -8,6 +8,7 @@ use super::value::{self, Parsed, choice};
 use casemate_ike::config::{
     EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
 };
+use casemate_pki::PolicyOid;
 use std::path::{Path, PathBuf};
 
 /// Requirements on the certificate or key of a peer. An empty list allows any.
@@ -25,10 +26,20 @@ pub struct PeerConditions {
     pub pubkey: Option<PathBuf>,
     /// Required subject of one CA certificate in the chain.
     pub ca_id: Option<IdPattern>,
+    /// Certificate policies that must all be valid for the peer's certificate.
+    pub policies: Vec<PolicyOid>,
     /// Required revocation check.
     pub revocation: Revocation,
     /// Accepted signatures.
     pub signatures: SignatureRules,
+}
+
+impl PeerConditions {
+    /// Whether the conditions demand something that only a certificate has.
+    pub(crate) fn names_certificate(&self) -> bool {
+        let Self { certs, cacerts, ca_id, policies, .. } = self;
+        !certs.is_empty() || !cacerts.is_empty() || ca_id.is_some() || !policies.is_empty()
+    }
 }
 
 /// Revocation check of a certificate, as in swanctl.conf(5).
@@ -88,7 +99,7 @@ pub(super) const REMOTE: Schema = Schema {
         ("id", Rule::Read),
         ("eap_id", Rule::Read),
         ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
-        ("cert_policy", Rule::Refused("certificate policies are not checked")),
+        ("cert_policy", Rule::Read),
         ("certs", Rule::Read),
         ("cacerts", Rule::Read),
         ("ca_id", Rule::Read),
@@ -124,10 +135,17 @@ pub(super) struct RoundContext<'c> {
 
 /// Sorts sections of one side by `round`, as strongSwan does: a section without the key is as one with 0, and
 /// equal sections stay in their order.
-pub(super) fn sort_rounds(sections: &mut [Resolved<'_, '_>], schema: &Schema, problems: &Problems) {
-    sections.sort_by_cached_key(|section| {
+pub(super) fn sort_rounds<'r, 't>(
+    sections: Vec<Resolved<'r, 't>>,
+    schema: &Schema,
+    problems: &Problems,
+) -> Vec<Resolved<'r, 't>> {
+    let number = |section: &Resolved<'_, '_>| {
         Keys::new(section, schema, problems).get("round", value::parse_number::<u32>).unwrap_or(0)
-    });
+    };
+    let mut numbered: Vec<_> = sections.into_iter().map(|section| (number(&section), section)).collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    numbered.into_iter().map(|(_, section)| section).collect()
 }
 
 /// Reads `local`. Without the section, Casemate signs with any certificate.
@@ -200,6 +218,7 @@ pub(super) fn remote(
         cacerts: Vec::new(),
         pubkey: None,
         ca_id: None,
+        policies: Vec::new(),
         revocation: Revocation::Relaxed,
         signatures: SignatureRules::default(),
     };
@@ -212,13 +231,14 @@ pub(super) fn remote(
     conditions.cacerts = files(&keys, "cacerts", &directory.join("x509ca"));
     conditions.cacerts.extend(file_sections(resolved, "cacert", problems));
     conditions.ca_id = keys.get("ca_id", casemate_strongswan::parse_id_pattern);
+    conditions.policies = keys.list("cert_policy", policy);
     let words =
         [("strict", Revocation::Strict), ("ifuri", Revocation::IfUri), ("relaxed", Revocation::Relaxed)];
     conditions.revocation = keys.get("revocation", choice(&words)).unwrap_or(Revocation::Relaxed);
     let id = keys.get("id", casemate_strongswan::parse_id_pattern).unwrap_or(IdPattern::Any);
     conditions.pubkey = peer_key(&keys, directory, &id, &conditions);
     // A condition that only a certificate can meet requires a certificate.
-    let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
+    let asking = ["certs", "cacerts", "pubkeys", "ca_id", "cert_policy"].into_iter().any(|key| keys.has(key));
     let asks = asking || !resolved.sections().is_empty();
     let auth = keys.get("auth", signature::auth);
     let eap_methods = match &auth {
@@ -281,8 +301,7 @@ fn peer_key(
     if !listed.is_empty() {
         keys.error("pubkeys", "several keys of one peer are not implemented: one file was expected");
     }
-    let PeerConditions { certs, cacerts, ca_id, .. } = conditions;
-    if !certs.is_empty() || !cacerts.is_empty() || ca_id.is_some() {
+    if conditions.names_certificate() {
         keys.error("pubkeys", "certificates or a public key were expected, not both");
     }
     if id.exact().is_none() && *id != IdPattern::Any {
@@ -292,6 +311,12 @@ fn peer_key(
         );
     }
     Some(key)
+}
+
+/// Reads the object identifier of a certificate policy.
+fn policy(text: &str) -> Parsed<PolicyOid> {
+    PolicyOid::parse(text)
+        .ok_or_else(|| "an object identifier was expected, such as 1.3.6.1.4.1.36906.1.1.1".into())
 }
 
 /// Reads an EAP identity; `None` for `%any`.

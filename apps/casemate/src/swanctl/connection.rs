@@ -278,7 +278,7 @@ fn rounds(resolved: &Resolved<'_, '_>, keys: &Keys<'_>, context: &Context<'_>) -
     let sections = |prefix, schema| {
         let mut sections: Vec<_> = resolved.sections();
         sections.retain(|section| section.name().starts_with(prefix));
-        auth_round::sort_rounds(&mut sections, schema, problems);
+        let sections = auth_round::sort_rounds(sections, schema, problems);
         if sections.len() > MAX_ROUNDS {
             keys.section_error(&format!("at most {MAX_ROUNDS} sections `{prefix}` were expected"));
         }

@@ -7,6 +7,7 @@ mod files;
 mod keys;
 mod manual;
 mod radius;
+mod rounds;
 mod scheduler;
 mod syntax;
 

@@ -28,7 +28,7 @@ pub(super) fn write_connection(connection: &Connection, keyring: &Keyring, messa
             section.section(&format!("local-{round}"), |auth| write_local(&in_round, keyring, auth));
         }
         for (round, in_round) in (1..).zip(connection.in_remote_rounds()) {
-            section.section(&format!("remote-{round}"), |auth| write_remote(&in_round, auth));
+            section.section(&format!("remote-{round}"), |auth| write_remote(&in_round, keyring, auth));
         }
         section.section("children", |children| {
             connection.children.iter().for_each(|child| write_child(child, children));
@@ -53,7 +53,7 @@ fn write_local(connection: &Connection, keyring: &Keyring, message: &mut Message
     message.list::<&str>("cacerts", []);
 }
 
-fn write_remote(connection: &Connection, message: &mut MessageWriter) {
+fn write_remote(connection: &Connection, keyring: &Keyring, message: &mut MessageWriter) {
     message.value("id", id_pattern(&connection.remote.id));
     let class = match &connection.remote.method {
         RemoteMethod::SharedKey => "pre-shared key",
@@ -65,9 +65,11 @@ fn write_remote(connection: &Connection, message: &mut MessageWriter) {
     if let RemoteMethod::Eap(eap) = &connection.remote.method {
         write_eap(eap, message);
     }
-    for name in ["groups", "cert_policy", "certs", "cacerts"] {
-        message.list::<&str>(name, []);
-    }
+    let policies = keyring.required_policies(connection).iter().map(ToString::to_string);
+    message.list::<&str>("groups", []);
+    message.list("cert_policy", policies);
+    message.list::<&str>("certs", []);
+    message.list::<&str>("cacerts", []);
 }
 
 /// As charon does: the method if there is only one, and the EAP identity unless it is that of the ID payload.

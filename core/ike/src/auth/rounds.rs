@@ -5,7 +5,7 @@ use crate::StateFault;
 use crate::config::Connection;
 use crate::status::ProvenRound;
 use crate::transport::Content;
-use casemate_wire::ike::NotifyType;
+use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
 
 impl PeerAuthenticated {
     /// Adds the proof of an earlier round. The peer has the identity of its last round; the scope consists of
@@ -42,4 +42,21 @@ pub(crate) fn check_another_round(
 /// Checks that a peer supports several rounds, if the connection has them.
 pub(crate) const fn check_support(connection: &Connection, is_supported: bool) -> Result<(), StateFault> {
     if is_supported || !connection.has_further_rounds() { Ok(()) } else { Err(StateFault::AuthRounds) }
+}
+
+/// Writes the notifications of several rounds into the first request.
+pub(crate) fn write_first(
+    connection: &Connection,
+    has_proof: bool,
+    out: &mut Writer<'_>,
+) -> Result<(), WriteError> {
+    if connection.has_further_rounds() {
+        out.notify(&Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]))?;
+    }
+    write_another(has_proof && connection.local_rounds() > 1, out)
+}
+
+/// Announces another round of this host, beside an AUTH payload.
+pub(crate) fn write_another(follows: bool, out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if follows { out.notify(&Notify::new(NotifyType::ANOTHER_AUTH_FOLLOWS, &[])) } else { Ok(()) }
 }

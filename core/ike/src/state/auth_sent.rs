@@ -132,7 +132,7 @@ impl AuthSent {
             }
             proof.iter().try_for_each(|proof| proof.write(out))?;
             #[cfg(feature = "eap")]
-            initiator_rounds::write_first(&connection, proof.is_some(), out)?;
+            crate::auth::rounds::write_first(&connection, proof.is_some(), out)?;
             #[cfg(feature = "eap")]
             if allows_eap_only(&connection) {
                 out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;

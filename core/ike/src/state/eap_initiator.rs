@@ -1,9 +1,9 @@
 //! IKE_AUTH as the initiator that authenticates itself by EAP (RFC 7296 section 2.16).
 
 use super::auth_sent::Rejection;
-use super::initiator_rounds::write_another;
 use crate::StateFault;
 use crate::auth::eap::{self, ConversationCredentials, Parties};
+use crate::auth::rounds::write_another;
 use crate::auth::{PeerAuthenticated, SignedOctets, id_body};
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use crate::context::Step;

@@ -8,7 +8,7 @@
 use super::auth_sent::Rejection;
 use super::eap_initiator::{EapInitiator, allows_eap_only};
 use super::init_response::PeerFeatures;
-use crate::auth::rounds::{check_another_round, check_support};
+use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
@@ -19,7 +19,7 @@ use crate::{AuthorityHash, Credentials, StateFault};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{ExchangeType, NotifyType};
 
 /// Progress of both sides.
 pub(crate) struct InitiatorRounds {
@@ -97,23 +97,6 @@ pub(super) fn last_pair(
     let own = LocalAuthenticator::new(&connection, wanted, path.local.ip(), credentials)?;
     let pair = connection.remote.id.exact().map(|peer| PeerPair::new(&own.id, peer, path.remote.ip()));
     Ok(pair)
-}
-
-/// Writes the notifications of several rounds into the first request.
-pub(super) fn write_first(
-    connection: &Connection,
-    has_proof: bool,
-    out: &mut Writer<'_>,
-) -> Result<(), WriteError> {
-    if connection.has_further_rounds() {
-        out.notify(&Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]))?;
-    }
-    write_another(has_proof && connection.local_rounds() > 1, out)
-}
-
-/// Announces another round of this host, beside an AUTH payload.
-pub(super) fn write_another(follows: bool, out: &mut Writer<'_>) -> Result<(), WriteError> {
-    if follows { out.notify(&Notify::new(NotifyType::ANOTHER_AUTH_FOLLOWS, &[])) } else { Ok(()) }
 }
 
 impl AuthSent {

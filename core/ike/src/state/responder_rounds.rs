@@ -1,5 +1,5 @@
-//! Authentication as the responder that takes more than one request: of a peer that uses EAP (RFC 7296 section
-//! 2.16), or in several rounds (RFC 4739).
+//! Authentication as the responder that takes more than one request: of a peer that uses EAP (RFC 7296
+//! section 2.16), or in several rounds (RFC 4739).
 //!
 //! The first round of the peer selects the connection. Each later request must begin the round that the
 //! connection prescribes, and the IKE SA is accepted after the last round of both sides.
@@ -9,9 +9,8 @@ use super::config_payload::LeasedConfig;
 use super::eap_responder::EapResponder;
 use super::half_open::{Authenticated, Progress};
 use super::init_response::authorities;
-use super::initiator_rounds::write_another;
 use crate::auth::credentials::id_matches;
-use crate::auth::rounds::{check_another_round, check_support};
+use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
     AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
 };

@@ -47,6 +47,12 @@ const P384: &[&str] = &["--type", "ecdsa", "--size", "384"];
 const P521: &[&str] = &["--type", "ecdsa", "--size", "521"];
 const ED25519: &[&str] = &["--type", "ed25519"];
 const CA: &[&str] = &["--ca"];
+/// Certificate policies. strongSwan demands that the root has those of the certificates below it.
+const POLICIES: &[&str] = &["--ca", "--cert-policy", POLICY, "--cert-policy", OTHER_POLICY];
+/// Policy of the certificates `policy`.
+pub(crate) const POLICY: &str = "1.3.6.1.4.1.36906.1.1.1";
+/// Policy of the certificates `other-policy`.
+const OTHER_POLICY: &str = "1.3.6.1.4.1.36906.1.1.2";
 /// Another identity, of a second round of authentication.
 const USER: &[&str] = &["--san", "user.test"];
 const PAST: &[&str] = &["--not-before", "01.01.20 00:00:00", "--not-after", "01.01.21 00:00:00"];
@@ -61,6 +67,9 @@ const TEMPLATES: &[Template] = &[
     template("ca-ecdsa", P384, None, CA),
     template("ca-ed25519", ED25519, None, CA),
     template("ca-large", RSA_4096, None, CA),
+    template("ca-policy", P256, None, POLICIES),
+    template("policy", P256, Some("ca-policy"), &["--cert-policy", POLICY]),
+    template("other-policy", P256, Some("ca-policy"), &["--cert-policy", OTHER_POLICY]),
     template("sub-ecdsa", P256, Some("ca-ecdsa"), CA),
     template("sub-large", RSA_4096, Some("ca-large"), CA),
     template("rsa2048", RSA_2048, Some("ca-rsa"), &[]),

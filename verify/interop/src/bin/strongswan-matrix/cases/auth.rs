@@ -3,7 +3,7 @@
 use super::{Case, RunsOn, ensure, establish_and_talk};
 use crate::peer::Target;
 use crate::peer::{Family, Side};
-use crate::pki::{Credential, PASSPHRASE, file_of};
+use crate::pki::{Credential, PASSPHRASE, POLICY, file_of};
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
@@ -76,6 +76,16 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
             runs_on: RunsOn::Casemate,
             ..Case::new(&format!("auth/{name}"), without_ids(initiator, key), establish_and_talk)
         });
+    }
+    for (name, certificate, script) in [
+        ("cert-policy", "policy", establish_and_talk as fn(&mut Testbed) -> Result<String>),
+        ("refused/cert-policy", "other-policy", super::eap::expect_refusal),
+    ] {
+        let mut names = ["policy"; 2];
+        names[usize::from(initiator == Side::Right)] = certificate;
+        let mut plan = certified(initiator, names, "ca-policy");
+        plan.connection("remote.cert_policy", POLICY);
+        cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new(&format!("auth/{name}"), plan, script) });
     }
     // Each side has the other one's key, and its connection does not name it.
     let mut plan = without_ids(initiator, "ecdsa256");
