@@ -14,9 +14,7 @@ use super::program::{self, MAX_MESSAGE};
 use crate::helper_process::HelperProcess;
 use crate::process::Signals;
 use crate::{Error, sandbox};
-use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -55,14 +53,11 @@ impl Runner {
 
     /// An error if the process has ended.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let has_ended = self.has_ended || {
-            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-            let read =
-                SockRef::from(&self.process.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
-            // The error that nothing can be read means that the process is alive.
-            matches!(read, Ok(0))
-        };
-        if has_ended { Err(Error::other(PROCESS_NAME, "it has ended")) } else { Ok(()) }
+        if self.has_ended || self.process.has_closed() {
+            Err(Error::other(PROCESS_NAME, "it has ended"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Process ID.
