@@ -192,6 +192,8 @@ fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig
         priority: None,
         policies: true,
         rohc: can_compress.then(RohcConfig::default),
+        // Fields of features that other members of the workspace turn on.
+        ..ChildConfig::new("")
     }
 }
 

@@ -257,7 +257,7 @@ fn children(resolved: &Resolved<'_, '_>, peer: Option<&AddrPattern>, context: &C
         match child::read(&entry, peer, context) {
             ChildEntry::Child(child, script) => {
                 read.scripts.extend(script.map(|script| (child.name.clone(), script)));
-                read.children.push(Arc::new(child));
+                read.children.push(child);
             }
             ChildEntry::Shunt(shunt) => read.shunts.push(shunt),
         }
