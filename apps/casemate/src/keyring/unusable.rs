@@ -8,7 +8,9 @@ use crate::log::wording;
 use casemate::peer_name;
 use casemate_eap::{EapCredentials, Method};
 use casemate_ike::Credentials;
-use casemate_ike::config::{AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteMethod};
+use casemate_ike::config::{
+    AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod,
+};
 use std::sync::Arc;
 
 impl Keyring {
@@ -49,13 +51,22 @@ impl Keyring {
             _ => None,
         };
         let peer = match &connection.remote.method {
-            RemoteMethod::Eap(eap) if needs_password(&eap.methods) => match &eap.identity {
+            RemoteMethod::Eap(eap) if is_user_of(eap) => match &eap.identity {
                 EapIdentity::Fixed(identity) => Some(identity.clone()),
                 EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
                 EapIdentity::Asked => None,
             },
             _ => None,
         };
+        if matches!(&connection.remote.method, RemoteMethod::Eap(eap) if is_user_of(eap))
+            && peer.is_none()
+            && self.eap.is_empty()
+        {
+            return Some(format!(
+                "connection {}: no user has a password: a section `eap` in `secrets` was expected for each",
+                connection.name
+            ));
+        }
         let missing = own.into_iter().chain(peer).find(|identity| self.eap.password(identity).is_none())?;
         Some(format!(
             "connection {}: no password for the EAP identity {}: a section `eap` in `secrets` with this `id` \
@@ -92,6 +103,11 @@ impl Keyring {
             )
         })
     }
+}
+
+/// Whether a peer proves a password to this host, and not to an AAA server.
+fn is_user_of(eap: &RemoteEap) -> bool {
+    !eap.is_relayed() && needs_password(&eap.methods)
 }
 
 /// Whether each method proves a password.
