@@ -4,6 +4,8 @@
 //! parent as standard input. A newly executed program shares no memory with its parent; a fork would.
 
 use crate::Error;
+use socket2::SockRef;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -32,6 +34,14 @@ impl HelperProcess {
         command.args(arguments).env_clear().current_dir("/").stdout(Stdio::null());
         let child = command.stdin(OwnedFd::from(other)).spawn().map_err(failed)?;
         Ok(Self { socket, child })
+    }
+
+    /// Whether the process has closed the socket, as at its end.
+    pub(crate) fn has_closed(&self) -> bool {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let read = SockRef::from(&self.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
+        // The error that nothing can be read means that the process is alive.
+        matches!(read, Ok(0))
     }
 }
 

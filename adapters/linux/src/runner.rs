@@ -15,9 +15,7 @@ use crate::Error;
 use crate::helper_process::HelperProcess;
 use crate::process::Signals;
 use crate::program::MAX_MESSAGE;
-use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -58,13 +56,7 @@ impl Runner {
 
     /// An error if the process has ended.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let has_ended = self.has_ended || {
-            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-            let read =
-                SockRef::from(&self.process.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
-            // The error that nothing can be read means that the process is alive.
-            matches!(read, Ok(0))
-        };
+        let has_ended = self.has_ended || self.process.has_closed();
         if has_ended { Err(Error::other(process_name(self.what), "it has ended")) } else { Ok(()) }
     }
 

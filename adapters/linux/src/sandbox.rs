@@ -66,15 +66,16 @@ pub(crate) fn keep_for_nft() -> Result<bool, Error> {
     seccomp::Program::Nft.install()
 }
 
-/// User and group of scripts if the instance runs as root: `nobody`, with the number that the kernel uses for
-/// it, too (overflowuid).
-const NOBODY: u32 = 65_534;
+/// User and group of scripts if the instance runs as root: the one that owns no files. Linux distributions
+/// use this number for it, and so does the kernel (overflowuid).
+const UNPRIVILEGED: u32 = 65_534;
 
-/// Drops the privileges of the process that starts updown scripts. A process of root becomes one of `nobody`,
-/// if it may. It keeps only CAP_NET_ADMIN, which scripts inherit. System calls that no script needs and that
-/// have often led to faults of the kernel fail. The kernel kills the process when its parent ends.
+/// Drops the privileges of the process that starts updown scripts. A process of root becomes one of
+/// [`UNPRIVILEGED`], if it may. It keeps only CAP_NET_ADMIN, which scripts inherit. System calls that no
+/// script needs and that have often led to faults of the kernel fail. The kernel kills the process when its
+/// parent ends.
 pub(crate) fn keep_for_scripts() -> Result<bool, Error> {
-    become_nobody()?;
+    become_unprivileged()?;
     reduce_to(CapabilitySet::NET_ADMIN)?;
     let failed = |error: io::Errno| Error::new("ambient capabilities", error.into());
     configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true).map_err(failed)?;
@@ -84,15 +85,15 @@ pub(crate) fn keep_for_scripts() -> Result<bool, Error> {
     seccomp::Program::Script.install()
 }
 
-/// Makes a process of root one of `nobody`, with the same capabilities. The process has one thread.
-fn become_nobody() -> Result<(), Error> {
-    let failed = |error: io::Errno| Error::new("change to the user nobody", error.into());
+/// Makes a process of root one of [`UNPRIVILEGED`], with the same capabilities. The process has one thread.
+fn become_unprivileged() -> Result<(), Error> {
+    let failed = |error: io::Errno| Error::new("change to the user 65534 (nobody)", error.into());
     let held = capabilities(None).map_err(failed)?;
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     if sys::effective_user() != 0 || !held.effective.contains(needed) {
         return Ok(());
     }
-    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let (user, group) = (Uid::from_raw(UNPRIVILEGED), Gid::from_raw(UNPRIVILEGED));
     set_keep_capabilities(true).map_err(failed)?;
     set_thread_groups(&[]).map_err(failed)?;
     set_thread_res_gid(group, group, group).map_err(failed)?;

@@ -1,15 +1,14 @@
 //! Runs the updown scripts of the configuration when Child SAs come up and go down.
 //!
 //! A running instance cannot start programs, so it starts a process before its system calls are limited, the
-//! runner, which only runs the commands that it was started with. The instance sends it the number of a command
-//! and an environment, and cannot make it run anything else. docs/decisions/0112-updown.md describes what
-//! a script may do.
+//! runner, which only runs the commands that it was started with. The instance sends it the number of a
+//! command and an environment, and cannot make it run anything else. docs/decisions/0112-updown.md describes
+//! what a script may do.
 //!
-//! Scripts with the same [`UpdownJob::lane`] run one after the other, in the order of their jobs; others run at
-//! the same time.
+//! Scripts with the same [`UpdownJob::lane`] run one after the other, in the order of their jobs; others run
+//! at the same time.
 
 mod message;
-mod program;
 mod queue;
 mod server;
 
@@ -109,8 +108,9 @@ pub struct UpdownRunner {
 }
 
 impl UpdownRunner {
-    /// Starts the runner for these commands of the shell: this program with the argument `entry`, for which it
-    /// calls [`run_updown_server`]. Must be called before the sandbox is entered and after signals are blocked.
+    /// Starts the runner for these commands of the shell: this program with the argument `entry`, for which
+    /// it calls [`run_updown_server`]. Must be called before the sandbox is entered and after signals are
+    /// blocked.
     /// `wake` is called when a result is ready.
     pub fn start(
         entry: &str,
@@ -214,7 +214,7 @@ struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Serves inputs until nobody receives results any more.
+    /// Serves inputs until the event loop receives no results any more.
     fn run(&mut self, inputs: &Receiver<Input>, wake: impl Fn()) {
         while let Ok(input) = inputs.recv() {
             let is_open = match input {
@@ -239,8 +239,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sends the jobs whose turn it is, or fails all if the runner has ended. Returns false if nobody receives
-    /// results any more.
+    /// Sends the jobs whose turn it is, or fails all if the runner has ended. Returns false if the event
+    /// loop receives no results any more.
     fn dispatch(&mut self, wake: &impl Fn()) -> bool {
         while self.failure.is_none()
             && let Some(job) = self.queue.next()

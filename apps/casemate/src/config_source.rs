@@ -5,8 +5,9 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment};
-use crate::updown::ScriptTable;
+use crate::swanctl::{
+    Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment, ScriptTable,
+};
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};

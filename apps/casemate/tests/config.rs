@@ -145,6 +145,30 @@ fn missing_keys_and_empty_files_give_warnings() {
 }
 
 #[test]
+fn users_without_passwords_give_a_warning() {
+    let (first, _) = RIGHT.split_once("secrets").unwrap();
+    let users = "eap {\n id = carol\n secret = \"a long password of carol\"\n }";
+    let warning =
+        "connection office: no user has a password: a section `eap` in `secrets` was expected for each\n";
+    for (auth, users, is_missing) in [
+        ("eap", "", true),
+        ("eap-mschapv2", "", true),
+        ("eap", users, false),
+        ("eap-tls", "", false),
+        ("psk", "", false),
+    ] {
+        let eap_id = if auth == "psk" { "" } else { "eap_id = %any" };
+        let remote = format!("remote {{\n auth = {auth}\n {eap_id}\n }}");
+        let first = first.replace("remote { auth = psk }", &remote);
+        let conf = format!(
+            "{first}\nsecrets {{ ike {{ secret = \"a secret of these two hosts\"\n }}\n {users}\n }}\n"
+        );
+        let (_, error) = Directory::new("users", &conf).run();
+        assert_eq!(error.contains(warning), is_missing, "{auth} {users}: {error}");
+    }
+}
+
+#[test]
 fn unsuitable_certificates_give_warnings() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core/pki/tests/data");
     for (local, expected) in [

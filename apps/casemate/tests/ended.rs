@@ -56,6 +56,27 @@ fn close_action_trap_blocks_traffic_until_the_next_packet_initiates() {
 }
 
 #[test]
+fn one_ike_sa_of_a_connection_is_terminated_by_its_number() {
+    let Some(net) = TestNet::build("one_ike_sa_of_a_connection_is_terminated_by_its_number") else { return };
+    let right = net.right.run_config(&conf(Side::Right, "", "mode = transport"), None);
+    let left = net.left.run_config(&conf(Side::Left, "", "mode = transport\n start_action = start"), None);
+    net.left.wait_until(|status| children(status) == 1);
+    let name = |status: &Value| format!("t[{}]", status["ike_sas"][0]["id"].as_str().unwrap());
+    let first = name(&net.left.status());
+    for wrong in ["t[99]", "t[]", "t[x]", "[1]"] {
+        assert!(!net.left.casemate(&["terminate", wrong]).status.success(), "{wrong}");
+        assert_eq!(children(&net.left.status()), 1, "{wrong}");
+    }
+    run_ok(&net.left, &["terminate", &first]);
+    assert_eq!(net.left.status()["ike_sas"], Value::Array(vec![]), "{}", left.log());
+    run_ok(&net.left, &["initiate", "c"]);
+    assert_ne!(name(&net.left.status()), first);
+    assert!(!net.left.casemate(&["terminate", &first]).status.success(), "this IKE SA is gone");
+    assert_eq!(children(&net.left.status()), 1);
+    assert!(left.stop().success() && right.stop().success());
+}
+
+#[test]
 fn pending_retries_are_shown_and_can_be_cancelled() {
     let Some(net) = TestNet::build("pending_retries_are_shown_and_can_be_cancelled") else { return };
     let right = net.right.run_config(&conf(Side::Right, "", "mode = transport"), None);

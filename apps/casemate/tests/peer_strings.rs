@@ -56,6 +56,7 @@ fn zyxel_2023_28771_peer_identity_is_escaped_and_reaches_no_shell() {
             assert!(!shown.contains(raw), "{shown:?}");
         }
         assert!(!peer.contains(char::is_control), "{peer:?}");
+        assert!(text.contains(&peer) && !peer.contains("\\\\"), "one form everywhere: {peer} in {text}");
         assert!(left.stop().success());
         net.right.wait_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
     }

@@ -39,7 +39,7 @@ fn a_packet_is_followed_through_both_hosts() {
     let (outer_src, outer_dst) = link.ends.outer;
     let [
         TraceStep::Outgoing(inner),
-        TraceStep::Policy(PolicyFinding::Protect(..)),
+        TraceStep::Policy(_, PolicyFinding::Protect(..)),
         TraceStep::Sa(sa),
         TraceStep::Size(size),
         TraceStep::Number(1),
@@ -65,7 +65,7 @@ fn a_packet_is_followed_through_both_hosts() {
         TraceStep::NotReplayed(1),
         TraceStep::Opened(opener),
         TraceStep::Decapsulated { packet: inside, outer_ecn: 0 },
-        TraceStep::Policy(PolicyFinding::Protect(..)),
+        TraceStep::Policy(_, PolicyFinding::Protect(..)),
         TraceStep::Delivered,
     ] = received[..]
     else {
@@ -94,7 +94,7 @@ fn the_second_of_two_equal_policies_is_named() {
     let wire = link.a.send(&packets::udp(x, y, (40_000, 53), b"12345", false)).wire();
     assert!(matches!(link.b.receive(&wire), Received::Packet(_)));
     let found = steps(&mut link.b.dp).into_iter().find_map(|step| match step {
-        TraceStep::Policy(PolicyFinding::Protect(id, _)) => Some(id),
+        TraceStep::Policy(_, PolicyFinding::Protect(id, _)) => Some(id),
         _ => None,
     });
     assert_eq!(found, Some(own));
@@ -137,7 +137,7 @@ fn packets_without_policy_and_too_long_ones() {
     let (x, y) = link.ends.inner;
     link.a.send(&packets::udp(x, y, (1, 2), &[0; 1_472], true));
     let found = steps(&mut link.a.dp);
-    let [TraceStep::Outgoing(_), TraceStep::Policy(_), TraceStep::Sa(_), TraceStep::Size(size), last] =
+    let [TraceStep::Outgoing(_), TraceStep::Policy(..), TraceStep::Sa(_), TraceStep::Size(size), last] =
         found[..]
     else {
         panic!("{found:?}")
@@ -148,7 +148,7 @@ fn packets_without_policy_and_too_long_ones() {
     trace_all(&mut host);
     host.send(&packets::udp(x, y, (1, 2), b"", false));
     let found = steps(&mut host.dp);
-    let [TraceStep::Outgoing(_), TraceStep::Policy(PolicyFinding::NoMatch), last] = found[..] else {
+    let [TraceStep::Outgoing(_), TraceStep::Policy(_, PolicyFinding::NoMatch), last] = found[..] else {
         panic!("{found:?}")
     };
     assert_eq!(last, TraceStep::Dropped(DropReason::NoPolicy));

@@ -62,6 +62,8 @@ pub struct AssignedConfig {
 pub enum DownReason {
     /// A local command closed it.
     Local,
+    /// It carried no packet for the time that the configuration allows.
+    Inactive,
     /// The peer closed it.
     Peer,
     /// Another SA has replaced it.
@@ -318,6 +320,7 @@ impl fmt::Display for DownReason {
             Self::Fault(fault) => fault.fmt(f),
             Self::Reauth => f.write_str("closed for reauthentication"),
             Self::Forgotten { sign, .. } => sign.fmt(f),
+            Self::Inactive => f.write_str("no traffic"),
             Self::Unconfigured => f.write_str("no longer configured"),
         }
     }

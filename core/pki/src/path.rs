@@ -77,6 +77,11 @@ pub fn subject(der: &[u8]) -> Option<&[u8]> {
     Cert::parse(der).ok().map(|cert| cert.subject)
 }
 
+/// Issuer of a certificate, a Name in DER; `None` if it is malformed.
+pub fn issuer(der: &[u8]) -> Option<&[u8]> {
+    Cert::parse(der).ok().map(|cert| cert.issuer)
+}
+
 /// Certificates and CRLs available to the search.
 pub(crate) struct Candidates<'a> {
     pub(crate) roots: Vec<Cert<'a>>,

@@ -10,7 +10,7 @@ use casemate_ike::config::{
     RemoteAuth, RemoteMethod, RohcConfig, Shunt, StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
-use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange, SpdPair};
+use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};
 use casemate_wire::ip::proto;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -192,7 +192,8 @@ fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig
         priority: None,
         policies: true,
         rohc: can_compress.then(RohcConfig::default),
-        spds: SpdPair::MAIN,
+        // Fields of features that other members of the workspace turn on.
+        ..ChildConfig::new("")
     }
 }
 

@@ -1,8 +1,9 @@
-//! Messages between an instance and the process that runs scripts. Numbers have the byte order of the machine.
+//! Messages between an instance and the process that runs scripts. Numbers have the byte order of the
+//! machine.
 //!
 //! | | bytes |
 //! |---|---|
-//! | request | job (8), number of the command (4), length (4), environment: `NAME=VALUE` with a zero byte behind each |
+//! | request | job (8), number of the command (4), length (4), `NAME=VALUE` with a zero byte for each |
 //! | result | job (8), kind of the end (1), its value (4), length (4), output or reason |
 
 use super::{MAX_ENVIRONMENT, MAX_OUTPUT, ScriptEnd, UpdownResult};

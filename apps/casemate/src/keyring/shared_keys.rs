@@ -117,6 +117,10 @@ impl EapPasswords {
         }
         Self { keys, exact }
     }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
 }
 
 impl EapCredentials for EapPasswords {

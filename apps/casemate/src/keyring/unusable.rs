@@ -8,7 +8,9 @@ use crate::log::wording;
 use casemate::peer_name;
 use casemate_eap::{EapCredentials, Method};
 use casemate_ike::Credentials;
-use casemate_ike::config::{AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteMethod};
+use casemate_ike::config::{
+    AddrPattern, Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod,
+};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -58,13 +60,22 @@ impl Keyring {
             _ => None,
         };
         let peer = match &connection.remote.method {
-            RemoteMethod::Eap(eap) if needs_password(&eap.methods) => match &eap.identity {
+            RemoteMethod::Eap(eap) if is_user_of(eap) => match &eap.identity {
                 EapIdentity::Fixed(identity) => Some(identity.clone()),
                 EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
                 EapIdentity::Asked => None,
             },
             _ => None,
         };
+        if matches!(&connection.remote.method, RemoteMethod::Eap(eap) if is_user_of(eap))
+            && peer.is_none()
+            && self.eap.is_empty()
+        {
+            return Some(format!(
+                "connection {}: no user has a password: a section `eap` in `secrets` was expected for each",
+                connection.name
+            ));
+        }
         let missing = own.into_iter().chain(peer).find(|identity| self.eap.password(identity).is_none())?;
         Some(format!(
             "connection {}: no password for the EAP identity {}: a section `eap` in `secrets` with this `id` \
@@ -106,6 +117,11 @@ impl Keyring {
 /// The connection in its rounds of authentication: first all of this host, then all of the peer.
 fn in_rounds(connection: &Connection) -> impl Iterator<Item = Cow<'_, Connection>> {
     connection.in_local_rounds().chain(connection.in_remote_rounds().skip(1))
+}
+
+/// Whether a peer proves a password to this host, and not to an AAA server.
+fn is_user_of(eap: &RemoteEap) -> bool {
+    !eap.is_relayed() && needs_password(&eap.methods)
 }
 
 /// Whether each method proves a password.

@@ -82,6 +82,10 @@ pub(super) enum StatusCheck {
 pub(super) enum Refusal {
     /// The peer sent no certificate, and the connection names none.
     NoCertificate,
+    /// The same, and this host has asked for none, because it trusts no CA for the connection.
+    NoAuthority,
+    /// No trusted CA has issued the certificate; its issuer as text.
+    UnknownIssuer(String),
     /// The certificate is invalid.
     Certificate(CertFault),
     /// The certificate is not one that the connection names.
@@ -100,6 +104,17 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCertificate => f.write_str("the peer sent none"),
+            Self::NoAuthority => f.write_str(
+                "the peer sent none, and this host has asked for none, because it trusts no CA for this \
+                 connection: the certificate of the peer's CA was expected in x509ca",
+            ),
+            Self::UnknownIssuer(issuer) => {
+                write!(
+                    f,
+                    "no path to a trusted root: the certificate of its issuer, {issuer}, or of a CA above it \
+                     was expected in x509ca"
+                )
+            }
             Self::Certificate(fault) => fault.fmt(f),
             Self::NotPinned => f.write_str("the connection names other certificates"),
             Self::OtherName => f.write_str("it does not contain this identity"),
@@ -111,6 +126,21 @@ impl fmt::Display for Refusal {
             }
             Self::NotWanted(fault, auth) => write!(f, "{fault} by remote.auth = {auth}"),
         }
+    }
+}
+
+/// The refusal of a chain of which no trusted CA has issued a certificate. It names the issuer of the last
+/// certificate of the path that the peer has sent.
+fn unknown_issuer(chain: &[&[u8]]) -> Refusal {
+    let mut issuer = chain.first().and_then(|own| casemate_pki::issuer(own));
+    for _ in chain {
+        let of = |der: &&&[u8]| casemate_pki::subject(der) == issuer && !casemate_pki::is_self_issued(der);
+        let Some(above) = chain.iter().find(of) else { break };
+        issuer = casemate_pki::issuer(above);
+    }
+    match issuer.map(|name| Identity::Dn(name.to_vec())) {
+        Some(name) => Refusal::UnknownIssuer(name.to_string()),
+        None => Refusal::Certificate(CertFault::UnknownIssuer),
     }
 }
 
@@ -140,7 +170,9 @@ impl PeerVerifier {
         let cert = if self.pinned.is_empty() {
             let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
             let cert = cert.map_err(|fault| match fault {
+                CertFault::Empty if self.authorities.is_empty() => Refusal::NoAuthority,
                 CertFault::Empty => Refusal::NoCertificate,
+                CertFault::UnknownIssuer => unknown_issuer(shown.chain),
                 fault => self.refusal(fault),
             })?;
             if !cert.has_name(&name) {

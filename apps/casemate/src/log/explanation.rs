@@ -233,9 +233,10 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
             }
         },
         StateFault::AuthMethod => format!(
-            "remote.auth = {} does not allow {}",
+            "remote.auth = {} does not allow {} of the peer; this host offers local.auth = {}",
             wording::remote_auth(connection),
-            wording::auth_method(proof.method)
+            wording::auth_method(proof.method),
+            wording::local_auth(connection)
         ),
         StateFault::Certificate if proof.certificates == 0 => format!(
             "the peer sent no certificate for {id}, and none is configured in remote.certs, or it is refused"

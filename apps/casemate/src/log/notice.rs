@@ -266,6 +266,7 @@ fn fault_level(fault: PeerFault) -> Level {
 const fn level_of(reason: DownReason) -> Level {
     match reason {
         DownReason::Local
+        | DownReason::Inactive
         | DownReason::Peer
         | DownReason::Replaced
         | DownReason::InitialContact

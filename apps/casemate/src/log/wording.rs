@@ -1,6 +1,7 @@
 //! Values of a configuration in the words of the configuration file.
 
 use crate::printable;
+use casemate_eap::Method;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Connection, IdPattern, Identity, IdentityKind, LocalMethod, RemoteMethod,
 };
@@ -62,21 +63,30 @@ pub(super) fn quoted(id: &Identity) -> String {
 }
 
 /// Authentication of this host, as in `local.auth`.
-pub fn local_auth(connection: &Connection) -> &'static str {
-    match connection.local.method {
-        LocalMethod::SharedKey => "psk",
-        LocalMethod::Certificate(_) => "pubkey",
-        LocalMethod::Eap(_) => "eap",
+pub fn local_auth(connection: &Connection) -> String {
+    match &connection.local.method {
+        LocalMethod::SharedKey => "psk".into(),
+        LocalMethod::Certificate(_) => "pubkey".into(),
+        LocalMethod::Eap(eap) => eap_auth(&eap.methods),
     }
 }
 
 /// Accepted authentication of the peer, as in `remote.auth`.
-pub fn remote_auth(connection: &Connection) -> &'static str {
-    match connection.remote.method {
-        RemoteMethod::SharedKey => "psk",
-        RemoteMethod::Certificate(_) => "pubkey",
-        RemoteMethod::Any(_) => "any",
-        RemoteMethod::Eap(_) => "eap",
+pub fn remote_auth(connection: &Connection) -> String {
+    match &connection.remote.method {
+        RemoteMethod::SharedKey => "psk".into(),
+        RemoteMethod::Certificate(_) => "pubkey".into(),
+        RemoteMethod::Any(_) => "any".into(),
+        RemoteMethod::Eap(eap) if eap.is_relayed() => "eap-radius".into(),
+        RemoteMethod::Eap(eap) => eap_auth(&eap.methods),
+    }
+}
+
+/// The keyword of EAP with these methods.
+fn eap_auth(methods: &[Method]) -> String {
+    match methods {
+        [method] => method.to_string(),
+        _ => "eap".into(),
     }
 }
 

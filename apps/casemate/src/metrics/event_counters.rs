@@ -197,6 +197,7 @@ fn failure(reason: DownReason) -> Option<&'static str> {
         DownReason::Peer => "closed-by-peer",
         DownReason::Expired => "timeout",
         DownReason::Local
+        | DownReason::Inactive
         | DownReason::Replaced
         | DownReason::InitialContact
         | DownReason::NotUnique
@@ -221,7 +222,7 @@ const fn initiate_failure(error: InitiateError) -> Option<&'static str> {
 /// Name of the reason of the end of an IKE SA.
 const fn end(reason: DownReason) -> &'static str {
     match reason {
-        DownReason::Local => "closed",
+        DownReason::Local | DownReason::Inactive => "closed",
         DownReason::Peer => "closed-by-peer",
         DownReason::Replaced => "rekeyed",
         DownReason::DeadPeer => "no-response",

@@ -273,7 +273,7 @@ const fn terminate_cause(reason: DownReason) -> TerminateCause {
         DownReason::Peer => TerminateCause::UserRequest,
         DownReason::DeadPeer | DownReason::Forgotten { .. } => TerminateCause::LostCarrier,
         DownReason::Expired => TerminateCause::SessionTimeout,
-        DownReason::Local | DownReason::Unconfigured => TerminateCause::AdminReset,
+        DownReason::Local | DownReason::Inactive | DownReason::Unconfigured => TerminateCause::AdminReset,
         DownReason::Replaced | DownReason::NotUnique | DownReason::InitialContact | DownReason::Reauth => {
             TerminateCause::NasRequest
         }

@@ -4,6 +4,9 @@ use crate::output;
 use serde_json::Value;
 use std::fmt::Write as _;
 
+/// Half-open IKE SAs of peers that are listed, at most.
+const MAX_HALF_OPEN: usize = 8;
+
 /// Formats the JSON response of an instance.
 pub(super) fn render(answer: &Value) -> String {
     let mut text = String::new();
@@ -135,7 +138,16 @@ fn ike_sas(text: &mut String, answer: &Value) {
         text.push_str("  none\n");
     }
     let head = ["", "state", "peer", "at", "algorithms", "age", "rekey in"];
-    table(text, head.map(String::from), &sas.iter().map(ike_row).collect::<Vec<_>>());
+    // Any host can start IKE SAs, and a flood of them would hide the others.
+    let is_half_open =
+        |sa: &&Value| show(sa, "state") == "connecting" && sa.get("initiator") == Some(&false.into());
+    let (half_open, others): (Vec<&Value>, Vec<&Value>) = sas.iter().partition(is_half_open);
+    let shown = others.into_iter().chain(half_open.iter().take(MAX_HALF_OPEN).copied());
+    table(text, head.map(String::from), &shown.map(ike_row).collect::<Vec<_>>());
+    if let Some(more @ 1..) = half_open.len().checked_sub(MAX_HALF_OPEN) {
+        let more = output::counted(more, "more half-open IKE SA", "more half-open IKE SAs");
+        let _ = writeln!(text, "  {more} that peers have started; --json lists all");
+    }
     sas.iter().for_each(|sa| assigned(text, sa));
     let children: Vec<[String; 8]> =
         sas.iter().flat_map(|sa| list(sa, "children").iter().map(|child| child_row(sa, child))).collect();
@@ -434,6 +446,15 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
+        let half_open =
+            |n: usize| json!({"name": "gw", "state": "connecting", "initiator": false, "remote": n});
+        answer["ike_sas"] = (0..MAX_HALF_OPEN + 2).map(half_open).collect();
+        answer["ike_sas"].as_array_mut().unwrap().push(json!({"name": "up", "state": "established"}));
+        let text = render(&answer);
+        let rows = text.lines().filter(|line| line.contains(" connecting ")).count();
+        assert_eq!(rows, MAX_HALF_OPEN, "{text}");
+        assert!(text.contains("\n  up  established"), "{text}");
+        assert!(text.contains("2 more half-open IKE SAs that peers have started"), "{text}");
         answer["ike_sas"] = json!([]);
         answer["broken_invariants"] = json!(0);
         answer["ike_faults"] = json!({});

@@ -171,8 +171,8 @@ pub(super) fn local(
     own.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
     let eap_id = keys.get("eap_id", eap_identity).flatten();
     let auth = keys.get("auth", signature::auth);
-    if eap_id.is_some() && !matches!(auth, Some(Auth::Eap(_))) {
-        keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+    if keys.has("eap_id") && !matches!(auth, Some(Auth::Eap(_))) {
+        eap_id_without_eap(&keys, auth.is_none());
     }
     own.aaa_id = keys.get("aaa_id", aaa_id);
     if own.aaa_id.is_some() && !auth.as_ref().is_some_and(Auth::uses_tls) {
@@ -247,7 +247,7 @@ pub(super) fn remote(
         _ => None,
     };
     if keys.has("eap_id") && eap_methods.is_none() {
-        keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+        eap_id_without_eap(&keys, auth.is_none());
     }
     let method = match auth {
         Some(Auth::Eap(_) | Auth::EapRadius) => {
@@ -286,6 +286,14 @@ pub(super) fn remote(
         }
     };
     (RemoteAuth { id, method }, conditions)
+}
+
+/// Refuses `eap_id` beside another method than EAP. A value of `auth` with an error of its own may have meant
+/// EAP.
+fn eap_id_without_eap(keys: &Keys<'_>, has_no_method: bool) {
+    if !(has_no_method && keys.has("auth")) {
+        keys.error("eap_id", EAP_ID_WITHOUT_EAP);
+    }
 }
 
 /// The file with the public key of the peer. A key contains no identity: the peer has the one beside it, or

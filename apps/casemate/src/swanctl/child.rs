@@ -15,6 +15,7 @@ use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdPair};
 use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Default of `rekey_time`.
@@ -53,7 +54,7 @@ pub(super) const CHILD: Schema = Schema {
         ("policies_fwd_out", Rule::Ignored),
         ("dpd_action", Rule::Read),
         ("ipcomp", Rule::Read),
-        ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
+        ("inactivity", Rule::Read),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
         ("interface", Rule::Read),
@@ -88,7 +89,7 @@ pub(super) const CHILD: Schema = Schema {
 /// An entry of `children`.
 pub(super) enum ChildEntry {
     /// A Child SA, its script, and the name that it gives to its interface.
-    Child(Box<ChildConfig>, Option<UpdownScript>, Option<InterfaceName>),
+    Child(Arc<ChildConfig>, Option<UpdownScript>, Option<InterfaceName>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -134,7 +135,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(Box::new(child), script, name)
+            ChildEntry::Child(Arc::new(child), script, name)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
@@ -196,6 +197,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
     let proposals = proposals(keys);
+    let lifespan = lifespan(keys);
     ChildConfig {
         name: name.into(),
         rohc: rohc::read(keys, mode, &proposals),
@@ -203,11 +205,12 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         local_ts: selectors(keys, "local_ts"),
         remote_ts: selectors(keys, "remote_ts"),
         mode,
-        lifespan: lifespan(keys),
+        lifespan,
         rekey_bytes,
         rekey_packets,
         life_bytes: amount(keys, "life_bytes", volume, rekey_bytes),
         life_packets: amount(keys, "life_packets", count, rekey_packets),
+        inactivity: inactivity(keys, &lifespan),
         start_action: keys.get("start_action", start).unwrap_or_default(),
         close_action: keys.get("close_action", on_close).unwrap_or(CloseAction::Clear),
         dpd_action: keys.get("dpd_action", on_close).unwrap_or(CloseAction::Clear),
@@ -249,6 +252,15 @@ fn lifespan(keys: &Keys<'_>) -> Lifespan {
     let between = hard.unwrap_or_default().saturating_sub(rekey.unwrap_or_default());
     let random = random(keys, rekey, between.min(rekey.unwrap_or_default()));
     Lifespan { rekey, jitter: random, hard }
+}
+
+/// Reads `inactivity`. A new Child SA counts as used, so rekeying delays the end.
+fn inactivity(keys: &Keys<'_>, lifespan: &Lifespan) -> Option<Duration> {
+    let limit = keys.get("inactivity", time).flatten()?;
+    if lifespan.rekey.is_some_and(|rekey| rekey <= limit) {
+        keys.warn("inactivity", "the Child SA is rekeyed before: a time below `rekey_time` was expected");
+    }
+    Some(limit)
 }
 
 /// The value of `rand_time`, or `default`. The value must not exceed `until`, the time that it shortens.

@@ -354,7 +354,7 @@ fn children(
         match child::read(&entry, peer, spds, context) {
             ChildEntry::Child(child, script, interface) => {
                 read.scripts.extend(script.map(|script| (child.name.clone(), script)));
-                read.children.push(Arc::from(child));
+                read.children.push(child);
                 read.interfaces.extend(interface);
             }
             ChildEntry::Shunt(shunt) => read.shunts.push(shunt),

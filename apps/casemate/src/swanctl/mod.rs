@@ -45,7 +45,7 @@ pub use radius::{Accounting, DynamicAuthorization, RadiusConfig};
 pub use secret::{KeyPurpose, Passphrase, SharedKey};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
-pub use updown::{UpdownScript, UpdownScripts};
+pub use updown::{ScriptTable, UpdownScript, UpdownScripts};
 
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::dns::DnsMode;

@@ -1,8 +1,10 @@
-//! The keys `updown` and `hostaccess` of a child: the script that runs when its Child SA comes up and goes down.
+//! The keys `updown` and `hostaccess` of a child: the script that runs when its Child SA comes up and goes
+//! down.
 
 use super::schema::Keys;
 use super::value::{Parsed, truth};
-use std::collections::BTreeMap;
+use casemate_ike::config::Connection;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Length of the longest command.
@@ -19,6 +21,36 @@ pub struct UpdownScript {
 
 /// The scripts of a connection, by the names of its children.
 pub type UpdownScripts = BTreeMap<String, UpdownScript>;
+
+/// The scripts of a configuration, by connection and child.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScriptTable(BTreeMap<String, UpdownScripts>);
+
+impl ScriptTable {
+    /// The scripts of these connections, in the same order.
+    pub(crate) fn new(connections: &[Arc<Connection>], scripts: Vec<UpdownScripts>) -> Self {
+        let of_all = connections.iter().zip(scripts).filter(|(_, scripts)| !scripts.is_empty());
+        Self(of_all.map(|(connection, scripts)| (connection.name.clone(), scripts)).collect())
+    }
+
+    /// The script of a child.
+    pub(crate) fn get(&self, connection: &str, child: &str) -> Option<&UpdownScript> {
+        self.0.get(connection)?.get(child)
+    }
+
+    /// Every command once.
+    pub(crate) fn commands(&self) -> Vec<Arc<str>> {
+        let commands = self.0.values().flat_map(BTreeMap::values).map(|script| script.command.clone());
+        commands.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The full name of the first key `updown` whose command is not among the known ones.
+    pub(crate) fn first_unknown(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
+        let keys = self.0.iter().flat_map(|(name, scripts)| scripts.iter().map(move |one| (name, one)));
+        let mut unknown = keys.filter(|(_, (_, script))| !is_known(&script.command));
+        unknown.next().map(|(name, (child, _))| format!("connections.{name}.children.{child}.updown"))
+    }
+}
 
 /// Reads the keys. strongSwan's own script, which configures the firewall for the kernel's IPsec, is not run.
 pub(super) fn read(keys: &Keys<'_>, has_sas: bool) -> Option<UpdownScript> {

@@ -5,7 +5,7 @@ use casemate_datapath::spd::PolicyId;
 use casemate_datapath::trace::{
     InnerPacket, OuterPacket, PolicyFinding, SizeFacts, TraceRecord, TraceStep, Transmission,
 };
-use casemate_datapath::{Consumed, SaId, SaStatus};
+use casemate_datapath::{Consumed, Direction, SaId, SaStatus};
 use casemate_linux::Scheduling;
 use casemate_sa::Selector;
 use casemate_strongswan::notation;
@@ -37,7 +37,7 @@ impl Names {
         for record in records {
             match record.step {
                 TraceStep::Sa(id) => drop(wanted.insert(id)),
-                TraceStep::Policy(PolicyFinding::Protect(policy, _)) => {
+                TraceStep::Policy(Direction::Outbound, PolicyFinding::Protect(policy, _)) => {
                     let trap = endpoint.trap_of(policy);
                     let name = trap.map(|(connection, child)| format!("{}/{}", connection.name, child.name));
                     names.traps.extend(name.map(|name| (policy, name)));
@@ -79,7 +79,7 @@ impl Names {
             TraceStep::Incoming(packet) => with("incoming", outer(packet), []),
             TraceStep::Elsewhere(packet) => with("elsewhere", inner(packet), []),
             TraceStep::Reassembled(packet) => with("reassembled", inner(packet), []),
-            TraceStep::Policy(found) => self.policy(found),
+            TraceStep::Policy(direction, found) => self.policy(*direction, found),
             TraceStep::Sa(id) => self.sa(*id),
             TraceStep::Size(SizeFacts { len, protected, path_mtu, inner_mtu }) => json!({
                 "step": "size", "length": len, "protected_length": protected,
@@ -107,11 +107,13 @@ impl Names {
         }
     }
 
-    fn policy(&self, found: &PolicyFinding) -> Value {
+    fn policy(&self, direction: Direction, found: &PolicyFinding) -> Value {
+        // The two directions number their policies independently, and only outbound ones are traps.
+        let trap = |id: &PolicyId| self.traps.get(id).filter(|_| direction == Direction::Outbound);
         let of = |action: &str, id: &PolicyId, selector: &Selector| {
             json!({
                 "step": "policy", "action": action, "selector": selector.to_string(),
-                "trap": self.traps.get(id),
+                "trap": trap(id),
             })
         };
         match found {
@@ -210,5 +212,23 @@ const fn consumed(what: Consumed) -> &'static str {
         Consumed::Dummy => "dummy",
         Consumed::RohcFeedback => "rohc-feedback",
         Consumed::PathMtu => "path-mtu",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_datapath::spd::{Action, Policy, PolicyTable};
+    use casemate_sa::{AddrRange, SpdId};
+
+    /// The two directions number their policies independently.
+    #[test]
+    fn only_outbound_policies_are_traps() {
+        let selector = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
+        let policy = Policy { spd: SpdId::MAIN, selector, action: Action::Discard, priority: 0 };
+        let id = PolicyTable::new(1, 1).insert(policy).unwrap();
+        let names = Names { traps: HashMap::from([(id, "gw/net".to_owned())]), ..Names::default() };
+        let trap = |direction| names.policy(direction, &PolicyFinding::Protect(id, selector))["trap"].clone();
+        assert_eq!([Direction::Outbound, Direction::Inbound].map(trap), [json!("gw/net"), Value::Null]);
     }
 }

@@ -1,16 +1,16 @@
 //! The variables of a script: those of strongSwan's plugin `updown`, in its notation.
 //!
 //! A Child SA with several traffic selectors runs its script once for each pair of a local and a remote one.
-//! `PLUTO_INTERFACE` is the TUN interface, on which the host sees the traffic in clear; with strongSwan it is the
-//! interface of the local address. Marks, interface identifiers and IPComp do not exist here, so their
+//! `PLUTO_INTERFACE` is the TUN interface, on which the host sees the traffic in clear; with strongSwan it is
+//! the interface of the local address. Marks, interface identifiers and IPComp do not exist here, so their
 //! variables are never set. docs/manual/updown.md lists the variables.
 
-use super::escape;
 use crate::swanctl::UpdownScript;
 use crate::vici::shown_reqid;
 use casemate_ike::config::{ChildConfig, Connection, Identity};
 use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
 use casemate_sa::{AddrRange, PortRange, Protocol};
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,6 +18,9 @@ use std::sync::Arc;
 pub(super) const MAX_PAIRS: usize = 64;
 /// The standard directories of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Characters of identities that stay as they are, besides letters, digits and spaces.
+const SAFE: &[u8] = b"@._-+=,:/";
 
 /// A new Child SA, as far as scripts are concerned.
 #[derive(Debug, Clone)]
@@ -49,8 +52,8 @@ impl From<&ChildUp> for NewChild {
 }
 
 impl NewChild {
-    /// Identifies the traffic: scripts for the same traffic run in order, also those of another Child SA, which
-    /// follows after reauthentication.
+    /// Identifies the traffic: scripts for the same traffic run in order, also those of another Child SA,
+    /// which follows after reauthentication.
     pub(super) fn lane(&self) -> Arc<str> {
         let remote: Vec<String> = self.remote.iter().map(ToString::to_string).collect();
         format!("{}/{} {}", self.connection.name, self.child.name, remote.join(",")).into()
@@ -130,7 +133,7 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
     let Facts { status, local_id, reqid, script, interface } = *facts;
     let mut all = Vec::new();
     let mut set = |name: String, value: String| all.push((name, value));
-    let peer_id = status.peer.as_ref().map(escape::identity).unwrap_or_default();
+    let peer_id = status.peer.as_ref().map(identity_text).unwrap_or_default();
     let protocol = if new.protocol == Protocol::Ah { "ah" } else { "esp" };
     for (name, value) in [
         ("PATH", PATH.into()),
@@ -141,14 +144,14 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
         ("PLUTO_PROTO", protocol.into()),
         ("PLUTO_UNIQUEID", status.id.to_string()),
         ("PLUTO_ME", status.path.local.ip().to_string()),
-        ("PLUTO_MY_ID", escape::identity(local_id)),
+        ("PLUTO_MY_ID", identity_text(local_id)),
         ("PLUTO_PEER", status.path.remote.ip().to_string()),
         ("PLUTO_PEER_ID", peer_id),
     ] {
         set(name.into(), value);
     }
     if let Some(identity) = &status.eap_identity {
-        set("PLUTO_XAUTH_ID".into(), escape::escape(identity));
+        set("PLUTO_XAUTH_ID".into(), escape(identity));
     }
     // Only one side of a connection has pools.
     let side = if new.connection.pools.is_empty() { "MY" } else { "PEER" };
@@ -221,9 +224,65 @@ fn v6_bits(addr: IpAddr) -> u128 {
     }
 }
 
+/// The value for an identity. A name is written without its type, as by strongSwan.
+fn identity_text(identity: &Identity) -> String {
+    match identity {
+        Identity::Fqdn(name) | Identity::Email(name) => escape(name.as_bytes()),
+        Identity::KeyId(id) if id.iter().all(|byte| byte.is_ascii_graphic()) => escape(id),
+        other => escape(other.to_string().as_bytes()),
+    }
+}
+
+/// Escapes text of a peer, which a script may pass on to a shell. Every byte that is not safe becomes a
+/// backslash with three octal digits, which `printf "$PLUTO_PEER_ID"` turns back; scripts made for strongSwan
+/// often have that line. A hyphen at the beginning of a word is escaped, too, so that no word looks like an
+/// option. Different identities stay different.
+fn escape(text: &[u8]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut is_start = true;
+    for byte in text.iter().copied() {
+        let is_option = is_start && byte == b'-';
+        is_start = byte == b' ';
+        if (byte.is_ascii_alphanumeric() || is_start || SAFE.contains(&byte)) && !is_option {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "\\{byte:03o}");
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+
+    const HOSTILE: &str = "-x `id` $(id)${IFS} \"';|&<>*?[]{}~#!%s\\044\n\r\t\u{1b}[2J é -j ACCEPT";
+
+    #[test]
+    fn nothing_remains_that_a_shell_interprets() {
+        let escaped = escape(HOSTILE.as_bytes());
+        assert!(escaped.bytes().all(|byte| byte.is_ascii_alphanumeric() || b" @._-+=,:/\\".contains(&byte)));
+        assert!(!escaped.split(' ').any(|word| word.starts_with('-')), "{escaped}");
+        for plain in ["C=CH, O=strong Swan-Project, CN=moon", "carol@example.org", "2001:db8::1", "a_b/c+d"] {
+            assert_eq!(escape(plain.as_bytes()), plain);
+        }
+        assert_ne!(escape(b"a$"), escape(b"a?"));
+        assert_eq!(identity_text(&Identity::KeyId(b"key$".into())), "key\\044");
+        assert_eq!(identity_text(&Identity::KeyId(vec![0, 1])), "keyid:\\0430001");
+    }
+
+    #[test]
+    fn printf_restores_the_identity() {
+        let shell = |id: &[u8]| {
+            let script = "printf \"$PLUTO_PEER_ID\"; eval \"x=$PLUTO_PEER_ID\" >/dev/null 2>&1 || true";
+            let output =
+                Command::new("/bin/sh").args(["-c", script]).env("PLUTO_PEER_ID", escape(id)).output();
+            output.unwrap().stdout
+        };
+        assert_eq!(String::from_utf8(shell(HOSTILE.as_bytes())).unwrap(), HOSTILE);
+        assert_eq!(shell(&[1, 0xff, b'%', b'a']), [1, 0xff, b'%', b'a']);
+    }
 
     fn selector(text: &str) -> TrafficSelector {
         casemate_strongswan::parse_traffic_selector(text).unwrap().fill(&[]).next().unwrap()

@@ -1,23 +1,42 @@
-//! Updown scripts: commands that run when the Child SAs of a child come up and go down.
+//! Updown scripts: commands that run when the Child SAs of a child come up and go down
+//! (docs/decisions/0112-updown.md).
 //!
-//! [`environment`] makes the variables of a script, [`state`] decides when which script runs, and
-//! [`casemate_linux::updown`] runs it in another process. docs/decisions/0112-updown.md.
+//! A script runs once after a Child SA has come up, and once after the last Child SA that has replaced it has
+//! gone down. Rekeying runs no script. [`environment`] makes the variables of a script;
+//! [`casemate_linux::updown`] runs it in another process.
 
 mod environment;
-mod escape;
-mod state;
 
-pub(crate) use state::Updown;
-
+use crate::control::{Waker, signal};
 use crate::failure::Failure;
-use crate::swanctl::{UpdownScript, UpdownScripts};
-use casemate_ike::config::Connection;
-use casemate_linux::updown::run_updown_server;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::keyring::Keyring;
+use crate::log::level::Level;
+use crate::log::message::{Message, Subject};
+use crate::log::rate_limit::LogCategory;
+use crate::output;
+use crate::swanctl::ScriptTable;
+use crate::vici::local_id;
+use casemate::Notice;
+use casemate_ike::{ChildId, Event, IkeStatus};
+use casemate_linux::updown::{
+    MAX_ENVIRONMENT, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
+};
+use casemate_linux::{EndpointContext, Error};
+use environment::{Facts, MAX_PAIRS, NewChild, Variables};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The first argument of the internal process that runs scripts; the commands follow.
 pub(crate) const RUNNER: &str = "internal-updown-runner";
+
+/// Scripts without a result for which others are not started when Child SAs come up.
+const MAX_PENDING: usize = 4_096;
+/// Time for all scripts at the end of a run.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Lines of the output of a script that are logged, and characters of each.
+const MAX_LINES: usize = 8;
+const MAX_LINE: usize = 200;
 
 /// Runs the internal process until its parent ends.
 pub(crate) fn run_scripts() -> Result<(), Failure> {
@@ -25,32 +44,264 @@ pub(crate) fn run_scripts() -> Result<(), Failure> {
     run_updown_server(commands.collect()).map_err(Failure::failed)
 }
 
-/// The scripts of a configuration, by connection and child.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScriptTable(BTreeMap<String, UpdownScripts>);
+/// The scripts of an instance.
+#[derive(Default)]
+pub(crate) struct Updown(Option<Active>);
 
-impl ScriptTable {
-    /// The scripts of these connections, in the same order.
-    pub(crate) fn new(connections: &[Arc<Connection>], scripts: Vec<UpdownScripts>) -> Self {
-        let of_all = connections.iter().zip(scripts).filter(|(_, scripts)| !scripts.is_empty());
-        Self(of_all.map(|(connection, scripts)| (connection.name.clone(), scripts)).collect())
+struct Active {
+    runner: UpdownRunner,
+    /// The TUN interface.
+    interface: String,
+    scripts: ScriptTable,
+    /// What has happened since [`Updown::serve`].
+    changes: Vec<Change>,
+    /// Traffic of each Child SA whose script has run.
+    children: HashMap<ChildId, u64>,
+    traffic: HashMap<u64, Traffic>,
+    /// Scripts without a result.
+    jobs: HashMap<u64, Job>,
+    next_id: u64,
+}
+
+/// A change of Child SAs.
+enum Change {
+    Up(Box<NewChild>),
+    Replaced { old: ChildId, new: ChildId },
+    Down(ChildId),
+}
+
+/// Traffic that is up.
+struct Traffic {
+    subject: Subject,
+    command: Arc<str>,
+    lane: Arc<str>,
+    variables: Vec<Variables>,
+    /// Number of its Child SAs.
+    count: usize,
+}
+
+/// A script without a result.
+struct Job {
+    subject: Subject,
+    verb: String,
+    is_up: bool,
+}
+
+impl Updown {
+    /// Starts the process that runs the scripts of this configuration, if it has any. Must be called before
+    /// the sandbox is entered.
+    pub(crate) fn start(scripts: &ScriptTable, interface: &str, waker: Waker) -> Result<Self, Error> {
+        let commands = scripts.commands();
+        if commands.is_empty() {
+            return Ok(Self::default());
+        }
+        let runner = UpdownRunner::start(RUNNER, &commands, move || signal(&waker.0))?;
+        Ok(Self(Some(Active {
+            runner,
+            interface: interface.into(),
+            scripts: ScriptTable::default(),
+            changes: Vec::new(),
+            children: HashMap::new(),
+            traffic: HashMap::new(),
+            jobs: HashMap::new(),
+            next_id: 0,
+        })))
     }
 
-    /// The script of a child.
-    fn get(&self, connection: &str, child: &str) -> Option<&UpdownScript> {
-        self.0.get(connection)?.get(child)
+    /// Checks that the process can run the scripts of another configuration.
+    pub(crate) fn check(&self, scripts: &ScriptTable) -> Result<(), String> {
+        let is_known =
+            |command: &str| self.0.as_ref().is_some_and(|active| active.runner.has_command(command));
+        match scripts.first_unknown(is_known) {
+            None => Ok(()),
+            Some(key) => Err(format!(
+                "{key}: this script was not in the configuration when the instance started, and the running \
+                 instance cannot start it: restart the instance"
+            )),
+        }
     }
 
-    /// Every command once.
-    fn commands(&self) -> Vec<Arc<str>> {
-        let commands = self.0.values().flat_map(BTreeMap::values).map(|script| script.command.clone());
-        commands.collect::<BTreeSet<_>>().into_iter().collect()
+    /// Uses the scripts of another configuration for the Child SAs that come up from now on.
+    pub(crate) fn configure(&mut self, scripts: ScriptTable) {
+        if let Some(active) = &mut self.0 {
+            active.scripts = scripts;
+        }
     }
 
-    /// The full name of the first key `updown` whose command is not among the known ones.
-    pub(crate) fn first_unknown(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
-        let keys = self.0.iter().flat_map(|(name, scripts)| scripts.iter().map(move |one| (name, one)));
-        let mut unknown = keys.filter(|(_, (_, script))| !is_known(&script.command));
-        unknown.next().map(|(name, (child, _))| format!("connections.{name}.children.{child}.updown"))
+    /// Follows the Child SAs. Returns whether [`serve`](Self::serve) has to follow.
+    pub(crate) fn on_notice(&mut self, notice: &Notice) -> bool {
+        let (Some(active), Notice::Ike(event)) = (&mut self.0, notice) else { return false };
+        let change = match event {
+            Event::ChildUp(up) => match up.replaces {
+                Some(old) => Change::Replaced { old, new: up.id },
+                None if active.scripts.get(&up.connection.name, &up.child.name).is_none() => return false,
+                None => Change::Up(Box::new(NewChild::from(&**up))),
+            },
+            Event::ChildDown { id, .. } => Change::Down(*id),
+            _ => return false,
+        };
+        active.changes.push(change);
+        true
+    }
+
+    /// Starts the scripts for what has happened. Returns messages about those that have ended.
+    pub(crate) fn serve(&mut self, context: &EndpointContext, keyring: &Keyring) -> Vec<Message> {
+        let Some(active) = &mut self.0 else { return Vec::new() };
+        let mut messages = Vec::new();
+        for change in std::mem::take(&mut active.changes) {
+            match change {
+                Change::Up(new) => {
+                    if let Some(status) = status_of(&new, context) {
+                        let reqid = reqid_of(new.id, context);
+                        messages.extend(active.up(&new, &status, reqid, keyring));
+                    }
+                }
+                Change::Replaced { old, new } => active.replaced(old, new),
+                Change::Down(id) => active.down(id),
+            }
+        }
+        while let Some(result) = active.runner.result() {
+            messages.extend(active.ended(result));
+        }
+        messages
+    }
+
+    /// Runs the scripts of all traffic that is up, as if it went down, and waits for their ends. Returns
+    /// messages.
+    pub(crate) fn stop(&mut self) -> Vec<Message> {
+        let Some(mut active) = self.0.take() else { return Vec::new() };
+        for change in std::mem::take(&mut active.changes) {
+            match change {
+                // No script has run for it.
+                Change::Up(_) => {}
+                Change::Replaced { old, new } => active.replaced(old, new),
+                Change::Down(id) => active.down(id),
+            }
+        }
+        let mut left: Vec<u64> = active.traffic.keys().copied().collect();
+        left.sort_unstable();
+        left.into_iter().for_each(|traffic| active.traffic_down(traffic));
+        let mut messages = Vec::new();
+        let start = Instant::now();
+        while active.runner.pending() > 0
+            && let Some(left) = END_TIMEOUT.checked_sub(start.elapsed())
+        {
+            let result = active.runner.wait_for_result(left);
+            messages.extend(result.and_then(|result| active.ended(result)));
+        }
+        if active.runner.pending() > 0 {
+            let count = output::counted(active.runner.pending(), "updown script", "updown scripts");
+            let text = format!("{count} had not ended {} seconds after the end", END_TIMEOUT.as_secs());
+            messages.push(Message::new(Level::Warning, LogCategory::Updown, Subject::default(), text));
+        }
+        messages
+    }
+}
+
+/// The IKE SA of a new Child SA, which may have been rekeyed since.
+fn status_of(new: &NewChild, context: &EndpointContext) -> Option<IkeStatus> {
+    let has_child = |status: &IkeStatus| status.children.iter().any(|child| child.id == new.id);
+    let ike = context.endpoint().ike();
+    ike.status_of(new.ike).filter(has_child).or_else(|| ike.status().find(has_child))
+}
+
+/// The request identifier of a Child SA in the data path.
+fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
+    let endpoint = context.endpoint();
+    let inbound = endpoint.sas_of(child).and_then(|sas| endpoint.datapath().sa(sas.inbound));
+    inbound.map_or(0, |sa| sa.reqid)
+}
+
+impl Active {
+    fn up(&mut self, new: &NewChild, status: &IkeStatus, reqid: u32, keyring: &Keyring) -> Option<Message> {
+        let script = self.scripts.get(&new.connection.name, &new.child.name)?;
+        let subject =
+            Subject { child_sa: Some(new.id), ..Subject::child(&new.connection.name, &new.child.name) };
+        let refused = |why: String| {
+            let text = format!("the updown script is not run: {why}");
+            Some(Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text))
+        };
+        if self.runner.pending() >= MAX_PENDING {
+            return refused(format!("{MAX_PENDING} others wait"));
+        }
+        let facts =
+            Facts { status, local_id: &local_id(status, keyring), reqid, script, interface: &self.interface };
+        let variables = Variables::of(new, &facts);
+        if variables.len() > MAX_PAIRS {
+            let count = variables.len();
+            return refused(format!("{count} pairs of traffic selectors, at most {MAX_PAIRS} were expected"));
+        }
+        let len = |(name, value): &(String, String)| name.len().saturating_add(value.len()).saturating_add(2);
+        let is_long = |variables: &Variables| {
+            variables.environment(false).iter().map(len).sum::<usize>() > MAX_ENVIRONMENT
+        };
+        if variables.iter().any(is_long) {
+            return refused(format!("its environment has more than {MAX_ENVIRONMENT} bytes"));
+        }
+        let (command, lane) = (script.command.clone(), new.lane());
+        let id = self.new_id();
+        self.children.insert(new.id, id);
+        let traffic = Traffic { subject, command, lane, variables, count: 1 };
+        self.run(&traffic, true);
+        self.traffic.insert(id, traffic);
+        None
+    }
+
+    fn replaced(&mut self, old: ChildId, new: ChildId) {
+        let Some(id) = self.children.get(&old).copied() else { return };
+        if let Some(traffic) = self.traffic.get_mut(&id) {
+            traffic.count = traffic.count.saturating_add(1);
+            traffic.subject.child_sa = Some(new);
+            self.children.insert(new, id);
+        }
+    }
+
+    fn down(&mut self, child: ChildId) {
+        let Some(id) = self.children.remove(&child) else { return };
+        let Some(traffic) = self.traffic.get_mut(&id) else { return };
+        traffic.count = traffic.count.saturating_sub(1);
+        if traffic.count == 0 {
+            self.traffic_down(id);
+        }
+    }
+
+    fn traffic_down(&mut self, id: u64) {
+        if let Some(traffic) = self.traffic.remove(&id) {
+            self.run(&traffic, false);
+        }
+    }
+
+    fn run(&mut self, traffic: &Traffic, is_up: bool) {
+        for variables in &traffic.variables {
+            let id = self.new_id();
+            let job = Job { subject: traffic.subject.clone(), verb: variables.verb(is_up), is_up };
+            self.jobs.insert(id, job);
+            self.runner.submit(UpdownJob {
+                id,
+                lane: traffic.lane.clone(),
+                command: traffic.command.clone(),
+                environment: variables.environment(is_up),
+            });
+        }
+    }
+
+    /// The message about a script that has ended. Its output may contain anything; the log escapes it.
+    fn ended(&mut self, result: UpdownResult) -> Option<Message> {
+        let Job { subject, verb, is_up } = self.jobs.remove(&result.id)?;
+        let lines = result.output.lines().take(MAX_LINES);
+        let lines: Vec<String> = lines.map(|line| line.chars().take(MAX_LINE).collect()).collect();
+        let (level, note) = match &result.end {
+            ScriptEnd::Exited(0) if lines.is_empty() => (Level::Debug, ""),
+            ScriptEnd::Exited(0) => (Level::Info, ""),
+            _ if is_up => (Level::Warning, "; the Child SA stays up"),
+            _ => (Level::Warning, ""),
+        };
+        let text = format!("updown script for {verb}: {}{note}", result.end);
+        Some(Message::new(level, LogCategory::Updown, subject, text).with_details(lines))
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id
     }
 }

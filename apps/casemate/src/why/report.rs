@@ -125,9 +125,9 @@ fn configuration(connection: &Connection) -> Value {
     let options = [
         ("local_addrs", wording::addrs(&connection.local_addrs)),
         ("remote_addrs", wording::addrs(&connection.remote_addrs)),
-        ("local.auth", wording::local_auth(connection).to_owned()),
+        ("local.auth", wording::local_auth(connection)),
         ("local.id", wording::local_id(connection)),
-        ("remote.auth", wording::remote_auth(connection).to_owned()),
+        ("remote.auth", wording::remote_auth(connection)),
         ("remote.id", wording::id_pattern(&connection.remote.id)),
         ("proposals", proposals),
         ("pools", wording::list(&connection.pools)),

@@ -98,7 +98,24 @@ fn certificate_is_not_valid_yet() {
 #[test]
 fn certificate_is_of_an_unknown_authority() {
     let wrong = Wrong { is_untrusted: true, ..NOTHING };
-    refuses("certificate_is_of_an_unknown_authority", &wrong, "no path to a trusted root");
+    let reason = "no path to a trusted root: the certificate of its issuer, CN=other";
+    refuses("certificate_is_of_an_unknown_authority", &wrong, reason);
+}
+
+#[test]
+fn this_host_trusts_no_authority() {
+    let Some(net) = TestNet::build("this_host_trusts_no_authority") else { return };
+    let folders = make_certificates(&net, &NOTHING);
+    std::fs::remove_dir_all(folders.left.join("x509ca")).unwrap();
+    let tunnel = BrokenTunnel::start_on(net, |left, right| {
+        use_certificate(left, folders.left, "left.pem");
+        use_certificate(right, folders.right, "right.pem");
+        set(&mut right.connection, "send_cert", "ifasked");
+    });
+    let cause =
+        "it trusts no CA for this connection: the certificate of the peer's CA was expected in x509ca";
+    tunnel.log_names(Side::Left, &["certificate of right.test", cause], AT_ONCE);
+    tunnel.why_names(Side::Left, &[cause]);
 }
 
 #[test]

@@ -161,7 +161,8 @@ impl Datapath {
             _ => false,
         };
         let Some(flow) = inner.flow.filter(|_| is_checked) else { return };
-        push(TraceStep::Policy(finding(&self.admission().deciding_policy(&flow, record.sec_path))));
+        let found = finding(&self.admission().deciding_policy(&flow, record.sec_path));
+        push(TraceStep::Policy(Direction::Inbound, found));
     }
 
     /// Records the verdict on a datagram that was put together from fragments of SAs.

@@ -72,7 +72,7 @@ impl Datapath {
         let id = session.next_packet()?;
         let mut push = |step| session.push(id, now, step);
         push(TraceStep::Outgoing(inner));
-        policy.into_iter().for_each(|policy| push(TraceStep::Policy(policy)));
+        policy.into_iter().for_each(|policy| push(TraceStep::Policy(Direction::Outbound, policy)));
         slots.clone().for_each(|slot| push(TraceStep::Sa(self.sad.id_of(Direction::Outbound, slot))));
         let size = chain.and_then(|chain| self.size_facts(now, packet, inner.len, chain));
         size.into_iter().for_each(|size| push(TraceStep::Size(size)));

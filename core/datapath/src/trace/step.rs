@@ -2,7 +2,7 @@
 
 use crate::event::AuditedHeader;
 use crate::spd::PolicyId;
-use crate::{Consumed, DropReason, SaId};
+use crate::{Consumed, Direction, DropReason, SaId};
 use casemate_sa::{Instant, Protocol, Selector, UdpEncap};
 use casemate_wire::ah::{AhHeader, AhPacket};
 use casemate_wire::esp::EspHeader;
@@ -35,8 +35,8 @@ pub enum TraceStep {
     Elsewhere(InnerPacket),
     /// First step of a datagram that was put together from fragments of SAs.
     Reassembled(InnerPacket),
-    /// What the SPD says about the packet.
-    Policy(PolicyFinding),
+    /// What the SPD of this direction says about the packet.
+    Policy(Direction, PolicyFinding),
     /// The SA that protects the packet, or the SA that the SPI of the packet names.
     Sa(SaId),
     /// Length of the packet with its protection, and the path MTU.

@@ -38,6 +38,9 @@ pub struct ChildConfig {
     pub life_bytes: Option<u64>,
     /// Number of packets after which the Child SA carries no more traffic.
     pub life_packets: Option<u64>,
+    /// Time without a packet in either direction after which this host closes the Child SA; `None`: it stays.
+    #[cfg(feature = "inactivity")]
+    pub inactivity: Option<Duration>,
     /// When the Child SA is set up.
     pub start_action: StartAction,
     /// Action after the peer closes the Child SA.
@@ -105,6 +108,8 @@ impl ChildConfig {
             rekey_packets: None,
             life_bytes: None,
             life_packets: None,
+            #[cfg(feature = "inactivity")]
+            inactivity: None,
             start_action: StartAction::default(),
             close_action: CloseAction::Clear,
             dpd_action: CloseAction::Clear,
@@ -131,6 +136,7 @@ impl ChildConfig {
             DownReason::Peer => self.close_action == CloseAction::Restart,
             DownReason::Expired => self.is_kept_up(),
             DownReason::Local
+            | DownReason::Inactive
             | DownReason::Replaced
             | DownReason::InitialContact
             | DownReason::NotUnique
@@ -153,6 +159,7 @@ impl ChildConfig {
             DownReason::Local => false,
             DownReason::Replaced
             | DownReason::Expired
+            | DownReason::Inactive
             | DownReason::InitialContact
             | DownReason::NotUnique
             | DownReason::Refused(_)

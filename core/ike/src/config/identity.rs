@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use casemate_eap::Method;
 use casemate_pki::{canonical_dn, same_dn};
 use casemate_wire::ike::{Id, IdType};
-use core::fmt;
+use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Identity as in an ID payload.
@@ -123,7 +123,11 @@ impl fmt::Display for Identity {
         };
         match self {
             Self::Address(addr) => addr.fmt(f),
-            Self::Fqdn(text) | Self::Email(text) => write!(f, "{}", text.escape_debug()),
+            Self::Fqdn(text) | Self::Email(text) => text.chars().try_for_each(|character| match character {
+                // Harmless, and part of names such as `DOMAIN\user`.
+                '\\' | '"' | '\'' => f.write_char(character),
+                other => other.escape_debug().fmt(f),
+            }),
             Self::Dn(der) => match casemate_pki::dn_to_text(der) {
                 Some(text) => f.write_str(&text),
                 None => {

@@ -11,6 +11,8 @@ use crate::child_sa::{ChildSa, Stage};
 use crate::config::AddrPattern;
 use crate::context::Step;
 use crate::engine::effects::Effect;
+#[cfg(feature = "inactivity")]
+use crate::state::Task;
 use crate::state::{Established, SaCommon, State};
 use crate::{DownReason, ForgottenSign};
 use alloc::boxed::Box;
@@ -160,6 +162,30 @@ impl Established {
         if self.traffic.compare(sent, received, now) {
             self.suspect(now);
         }
+        #[cfg(feature = "inactivity")]
+        self.close_inactive_children(step);
+    }
+
+    /// Closes the Child SAs that have carried no packet for the time that their configuration allows. The
+    /// next comparison is at the end of that time, if that is earlier.
+    #[cfg(feature = "inactivity")]
+    fn close_inactive_children(&mut self, step: &Step<'_, '_>) {
+        let now = step.context.now;
+        let mut next = self.timers.get(Timer::Traffic);
+        let Self { contents, tasks, .. } = self;
+        for child in contents.children.iter().filter(|child| child.stage == Stage::Installed) {
+            let Some(limit) = child.config.inactivity else { continue };
+            let (sent, received) =
+                (step.host.last_outbound(child.id), step.host.last_inbound(child.agreed.spi_in));
+            let used_at = sent.max(received).max(Some(child.installed_at)).unwrap_or(now);
+            let end = used_at.after(limit);
+            if end > now {
+                next = next.min(Some(end)).or(Some(end));
+            } else if !tasks.iter().any(|task| matches!(task, Task::DeleteChild(id, _) if *id == child.id)) {
+                tasks.push_back(Task::DeleteChild(child.id, DownReason::Inactive));
+            }
+        }
+        self.timers.set(Timer::Traffic, next);
     }
 
     /// When a Child SA last received an authentic packet.

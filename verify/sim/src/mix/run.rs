@@ -372,7 +372,9 @@ impl AllowedEnds {
             | DownReason::InitialContact
             | DownReason::NotUnique => self != Self::Orderly,
             DownReason::DeadPeer | DownReason::Forgotten { .. } => self == Self::Outage,
-            DownReason::Expired | DownReason::Refused(_) | DownReason::Fault(_) => false,
+            DownReason::Expired | DownReason::Inactive | DownReason::Refused(_) | DownReason::Fault(_) => {
+                false
+            }
         }
     }
 

@@ -46,7 +46,15 @@ fn eap_needs_no_certificate_and_eap_id_needs_eap() {
         only("connections { gw { remote {\n auth = psk\n eap_id = x\n } } }")
             .contains("remote.eap_id: it applies")
     );
-    assert!(only("connections { gw { local {\n eap_id = x\n } } }").contains("local.eap_id: it applies"));
+    for local in ["eap_id = x", "auth = pubkey\n eap_id = x", "auth = psk\n eap_id = %any"] {
+        let conf = format!("connections {{ gw {{ local {{\n {local}\n }} }} }}");
+        assert!(only(&conf).contains("local.eap_id: it applies"), "{local}");
+    }
+    // The only error is that of the method.
+    for side in ["local", "remote"] {
+        let conf = format!("connections {{ gw {{ {side} {{\n auth = eap-aka\n eap_id = x\n }} }} }}");
+        assert!(only(&conf).contains("eap-aka"), "{side}");
+    }
     let wrong = wrong("connections { gw { remote {\n auth = eap\n ca_id = x\n } } }");
     assert!(wrong[0].contains("this EAP method proves no certificate"), "{wrong:?}");
 }
