@@ -29,6 +29,7 @@ pub mod printable;
 pub mod providers;
 mod radius;
 pub mod run;
+mod sequence_numbers;
 pub mod stack;
 pub mod status;
 pub mod swanctl;

@@ -76,7 +76,7 @@ pub(super) fn load(
     let keys_for = |purpose| config.shared_keys.iter().filter(move |key| key.purpose == purpose).cloned();
     Ok(Keyring {
         shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
-        eap: EapPasswords::new(keys_for(KeyPurpose::Eap).collect()),
+        eap: EapPasswords::new(keys_for(KeyPurpose::Eap).collect(), &list),
         own,
         own_rules: config.own_signatures.clone(),
         verifiers,

@@ -8,11 +8,13 @@ mod join;
 mod load;
 mod own;
 mod shared_keys;
+mod subscribers;
 mod tls;
 mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
+use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
@@ -97,6 +99,11 @@ impl Keyring {
     /// Has AAA servers authenticate the peers of connections that want it.
     pub(crate) fn use_radius(&self, link: Option<RadiusLink>) {
         *self.radius() = link;
+    }
+
+    /// Keeps the sequence numbers of EAP-AKA there.
+    pub(crate) fn use_sequence_numbers(&self, store: Arc<SequenceStore>) {
+        self.eap.use_sequence_numbers(store);
     }
 
     /// Returns the refusals since the last call.

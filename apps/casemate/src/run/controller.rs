@@ -17,6 +17,7 @@ use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
 use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
+use crate::sequence_numbers::SequenceStore;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
@@ -83,6 +84,8 @@ pub(super) struct RunController {
     pub(super) metrics: Option<MetricsCollector>,
     /// AAA servers and the sessions that they have accepted.
     pub(super) radius: RadiusState,
+    /// Sequence numbers of EAP-AKA.
+    pub(super) sequence_numbers: Arc<SequenceStore>,
 }
 
 impl RunController {
@@ -115,6 +118,7 @@ impl RunController {
             trace: None,
             metrics: None,
             radius: RadiusState::default(),
+            sequence_numbers: Arc::default(),
         }
     }
 
@@ -145,7 +149,8 @@ impl RunController {
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
     /// follows the policies.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log } = state;
+        let IkeState { source, mut loaded, key_log, sequence_numbers } = state;
+        self.sequence_numbers = sequence_numbers;
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
@@ -276,6 +281,9 @@ impl EngineHandler for RunController {
     fn on_tick(&mut self) {
         let sent = self.manager.keep_alive();
         self.check_sent(sent);
+        if let Some(problem) = self.sequence_numbers.take_problem() {
+            self.log.program(Level::Error, &format!("--aka-numbers: {problem}"));
+        }
         if self.radius.on_tick() {
             self.control.wake_loop();
         }

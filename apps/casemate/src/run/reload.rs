@@ -155,6 +155,7 @@ impl RunController {
         let former_radius = self.radius.config().cloned();
         self.radius.configure(radius.as_ref(), &self.control)?;
         keyring.use_radius(self.radius.link());
+        keyring.use_sequence_numbers(Arc::clone(&self.sequence_numbers));
         let former = Settings {
             keyring: mem::replace(&mut self.keyring, keyring),
             charon: mem::replace(&mut self.charon, charon),

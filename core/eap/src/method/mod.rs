@@ -128,7 +128,7 @@ impl Method {
     pub const WITH_PASSWORD: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
-    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls];
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls, Self::AkaPrime, Self::Aka];
 
     /// EAP type.
     pub const fn id(self) -> u8 {
