@@ -104,6 +104,11 @@ impl LocalAuthenticator {
         self.identifier
     }
 
+    /// Has the outstanding request this identifier, because that of the packet around it counts.
+    pub(crate) const fn continue_from(&mut self, identifier: u8) {
+        self.identifier = identifier;
+    }
+
     /// The identity of the result. A peer may prove another identity in a tunnel than the one that it has
     /// sent outside, unless the configuration requires that one.
     fn proven_identity(&self, in_tunnel: Option<&[u8]>) -> Result<Vec<u8>, EapFault> {

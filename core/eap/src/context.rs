@@ -65,8 +65,8 @@ pub trait EapCredentials {
 }
 
 /// Sequence numbers of subscribers, which outlive conversations. An implementation also keeps them across
-/// restarts: a USIM that has lost them accepts used vectors again, and a home network that has lost them needs
-/// a resynchronisation.
+/// restarts: a USIM that has lost them accepts used vectors again, and a home network that has lost them
+/// needs a resynchronisation.
 pub trait SequenceNumbers {
     /// Changes the number of the home network for the subscriber with this EAP identity.
     fn change_network(&self, identity: &[u8], change: &mut dyn FnMut(&mut NetworkSequence));

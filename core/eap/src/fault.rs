@@ -28,6 +28,8 @@ pub enum EapFault {
     BiddingDown,
     /// The sequence numbers of both sides differ even after they were synchronised, or all are used.
     SequenceNumber,
+    /// The peer does not bind the keys of the method in the tunnel to the tunnel.
+    NoBinding,
     /// The peer has proved another identity in the tunnel than the required one.
     OtherIdentity,
     /// TLS failed: no common version or algorithm, or a record or handshake message that is wrong.
@@ -54,7 +56,7 @@ pub enum EapFault {
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -66,6 +68,7 @@ impl EapFault {
         Self::WrongAuthenticator,
         Self::BiddingDown,
         Self::SequenceNumber,
+        Self::NoBinding,
         Self::OtherIdentity,
         Self::Tls,
         Self::TlsAlert,
@@ -93,6 +96,7 @@ impl EapFault {
             Self::WrongAuthenticator => "eap-wrong-authenticator",
             Self::BiddingDown => "eap-bidding-down",
             Self::SequenceNumber => "eap-sequence-number",
+            Self::NoBinding => "eap-no-binding",
             Self::OtherIdentity => "eap-other-identity",
             Self::Tls => "eap-tls",
             Self::TlsAlert => "eap-tls-alert",

@@ -3,12 +3,12 @@
 //! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
 //! all errors if there are any. Nothing is fetched over the network.
 
+mod eap_secrets;
 mod encrypted;
 mod join;
 mod load;
 mod own;
 mod shared_keys;
-mod subscribers;
 mod tls;
 mod unusable;
 mod verifier;
@@ -21,10 +21,11 @@ use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession}
 use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, dn_text_parts};
+use eap_secrets::EapSecrets;
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
-use shared_keys::{EapPasswords, SharedKeys};
+use shared_keys::SharedKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
 use verifier::{PeerVerifier, Refusals};
@@ -32,7 +33,7 @@ use verifier::{PeerVerifier, Refusals};
 /// The keys and certificates of a configuration.
 pub struct Keyring {
     shared: SharedKeys,
-    eap: EapPasswords,
+    eap: EapSecrets,
     own: OwnKeys,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<Arc<PeerVerifier>>,
@@ -85,7 +86,7 @@ impl Keyring {
     pub fn empty() -> Self {
         Self {
             shared: SharedKeys::default(),
-            eap: EapPasswords::default(),
+            eap: EapSecrets::default(),
             own: OwnKeys::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),

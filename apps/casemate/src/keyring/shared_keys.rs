@@ -1,18 +1,11 @@
-//! Pre-shared keys, found by the identities of both sides without looking at each key, and passwords of EAP
-//! identities.
+//! Pre-shared keys, found by the identities of both sides without looking at each key.
 
 use super::pattern_matches;
-use super::subscribers::{self, imsi};
-use crate::log::wording;
-use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::SharedKey;
-use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
-use casemate_eap::{EapCredentials, NetworkSequence, SequenceNumbers, Subscriber, UsimSequence};
+use casemate_crypto::SecretBytes;
 use casemate_ike::config::{IdPattern, Identity};
-use casemate_legacy::LEGACY;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
 
 /// The pre-shared keys of a configuration, in its order. Identities are keys of the tables in their canonical
 /// form.
@@ -104,98 +97,6 @@ fn rank(key: &SharedKey, local: &Identity, remote: &Identity) -> Option<u8> {
     }
 }
 
-/// Passwords by EAP identity.
-#[derive(Default)]
-pub(super) struct EapPasswords {
-    keys: Vec<SharedKey>,
-    /// Subscribers of EAP-AKA with the same positions; `None` for passwords that cannot be their keys.
-    subscribers: Vec<Option<Subscriber>>,
-    /// Position in `keys` by identity, byte for byte.
-    exact: HashMap<Vec<u8>, usize>,
-    sequence_numbers: OnceLock<Arc<SequenceStore>>,
-}
-
-impl EapPasswords {
-    pub(super) fn new(keys: Vec<SharedKey>, providers: &Providers<'_>) -> Self {
-        let mut exact = HashMap::new();
-        for (position, key) in keys.iter().enumerate() {
-            // As with pre-shared keys, the last of several counts.
-            exact.extend(key.ids.iter().filter_map(IdPattern::exact).map(|id| (id.to_eap(), position)));
-        }
-        let subscribers = keys.iter().map(|key| subscribers::subscriber(key, providers)).collect();
-        Self { keys, subscribers, exact, sequence_numbers: OnceLock::new() }
-    }
-
-    /// Keeps the sequence numbers of EAP-AKA there. Only the first call counts.
-    pub(super) fn use_sequence_numbers(&self, store: Arc<SequenceStore>) {
-        let _ = self.sequence_numbers.set(store);
-    }
-
-    /// The position of the entry with exactly this identity, else of one with the identity in another case or
-    /// a pattern that fits.
-    fn named(&self, identity: &[u8]) -> Option<usize> {
-        if let Some(position) = self.exact.get(identity) {
-            return Some(*position);
-        }
-        let text = str::from_utf8(identity)
-            .ok()
-            .and_then(|text| casemate_strongswan::parse_identity(text).ok()?)?;
-        self.keys.iter().rposition(|key| key.ids.iter().any(|pattern| pattern_matches(pattern, &text)))
-    }
-
-    /// The position of an entry without identities.
-    fn unnamed(&self) -> Option<usize> {
-        self.keys.iter().rposition(|key| key.ids.is_empty())
-    }
-
-    /// The position of the keys of a subscriber: those with its identity, with its IMSI, or without identity.
-    fn subscriber_position(&self, identity: &[u8]) -> Option<usize> {
-        let by_imsi = || imsi(identity).and_then(|imsi| self.named(imsi));
-        self.named(identity).or_else(by_imsi).or_else(|| self.unnamed())
-    }
-
-    /// The name under which the sequence numbers of a subscriber are kept: one for each K.
-    fn sequence_name(&self, identity: &[u8]) -> Option<Vec<u8>> {
-        let key = self.keys.get(self.subscriber_position(identity)?)?;
-        Some(key.ids.first().map_or(Vec::new(), |id| wording::id_pattern(id).into_bytes()))
-    }
-}
-
-impl SequenceNumbers for EapPasswords {
-    fn change_network(&self, identity: &[u8], change: &mut dyn FnMut(&mut NetworkSequence)) {
-        if let (Some(name), Some(store)) = (self.sequence_name(identity), self.sequence_numbers.get()) {
-            store.change_network(&name, change);
-        }
-    }
-
-    fn change_usim(&self, identity: &[u8], change: &mut dyn FnMut(&mut UsimSequence)) {
-        if let (Some(name), Some(store)) = (self.sequence_name(identity), self.sequence_numbers.get()) {
-            store.change_usim(&name, change);
-        }
-    }
-}
-
-impl EapCredentials for EapPasswords {
-    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
-        Some(&LEGACY)
-    }
-
-    /// The password of an entry with exactly this identity, else of one with the identity in another case or
-    /// a pattern that fits, else of one without identities.
-    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
-        let position = self.named(identity).or_else(|| self.unnamed())?;
-        self.keys.get(position).map(|key| &key.secret)
-    }
-
-    fn subscriber(&self, identity: &[u8]) -> Option<&Subscriber> {
-        self.subscribers.get(self.subscriber_position(identity)?)?.as_ref()
-    }
-
-    fn sequence_numbers(&self) -> Option<&dyn SequenceNumbers> {
-        Some(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,35 +165,5 @@ mod tests {
         assert!(!two.may_suit(None, &peer), "a key of two others");
         assert!(two.may_suit(Some(&name("host")), &IdPattern::Any));
         assert!(!two.may_suit(Some(&name("a")), &IdPattern::Suffix(IdentityKind::Fqdn, ".example".into())));
-    }
-
-    /// Passwords of these identities in the notation of the file, each the number of its place.
-    fn passwords(ids: &[&[&str]]) -> EapPasswords {
-        let pattern = |id: &&str| casemate_strongswan::parse_id_pattern(id).unwrap();
-        let keys = (1..).zip(ids).map(|(number, ids)| SharedKey {
-            purpose: KeyPurpose::Eap,
-            ids: ids.iter().map(pattern).collect(),
-            secret: SecretBytes::new(&[number]),
-            usim: Usim::default(),
-        });
-        EapPasswords::new(keys.collect(), &Providers(&[]))
-    }
-
-    #[test]
-    fn the_most_specific_password_counts() {
-        let all = passwords(&[&["carol"], &["*@example.org"], &["dave@example.org", "dave"], &[]]);
-        for (identity, place) in [("carol", 1), ("eve@example.org", 2), ("dave@example.org", 3), ("eve", 4)] {
-            let found = all.password(identity.as_bytes()).map(|password| password.expose()[0]);
-            assert_eq!(found, Some(place), "{identity}");
-        }
-        assert_eq!(all.password(b"Carol").map(|password| password.expose()[0]), Some(1), "in any case");
-        let named = passwords(&[&["carol"]]);
-        assert!([&b"dave"[..], b"", b"\xff\xfe", b"carol\0"].iter().all(|id| named.password(id).is_none()));
-    }
-
-    #[test]
-    fn the_last_of_equal_passwords_counts() {
-        let all = passwords(&[&["carol"], &["carol"]]);
-        assert_eq!(all.password(b"carol").map(|password| password.expose()[0]), Some(2));
     }
 }

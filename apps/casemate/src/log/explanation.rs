@@ -205,6 +205,7 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::PeerCertificate => {
             format!("the certificate of the other side of TLS is missing or refused, for {who}")
         }
+        EapFault::NoBinding => format!("the peer does not confirm the keys of MSCHAPv2 in PEAP, for {who}"),
         EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
         EapFault::NoCertificate => {
             format!("this host has no certificate with a private key for TLS, for {who}")

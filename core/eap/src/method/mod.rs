@@ -113,6 +113,9 @@ pub enum Method {
     /// EAP-TTLS (RFC 5281): the authenticator proves its identity with a certificate, then the peer its own
     /// with a password in the TLS tunnel, and both derive keys.
     Ttls,
+    /// PEAP version 0 ([MS-PEAP]): like EAP-TTLS, with a confirmation of the result in the TLS tunnel that binds
+    /// the keys of both.
+    Peap,
     /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
     /// derive keys. An observer of the conversation can compute the password's hash.
     MsChapV2,
@@ -120,15 +123,15 @@ pub enum Method {
 
 impl Method {
     /// All methods, the strongest first.
-    pub const ALL: [Self; 7] =
-        [Self::Tls, Self::AkaPrime, Self::Aka, Self::Ttls, Self::MsChapV2, Self::Gtc, Self::Md5];
+    pub const ALL: [Self; 8] =
+        [Self::Tls, Self::AkaPrime, Self::Aka, Self::Ttls, Self::Peap, Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods by which the peer proves a password without a tunnel, the strongest first. They also run in
-    /// the tunnel of EAP-TTLS.
+    /// the tunnels of EAP-TTLS and PEAP.
     pub const WITH_PASSWORD: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
-    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls, Self::AkaPrime, Self::Aka];
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls, Self::Peap, Self::AkaPrime, Self::Aka];
 
     /// EAP type.
     pub const fn id(self) -> u8 {
@@ -138,6 +141,7 @@ impl Method {
             Self::Tls => 13,
             Self::Ttls => 21,
             Self::Aka => 23,
+            Self::Peap => 25,
             Self::AkaPrime => 50,
             Self::MsChapV2 => 26,
         }
@@ -161,6 +165,7 @@ impl Method {
             Self::Tls => "tls",
             Self::Ttls => "ttls",
             Self::Aka => "aka",
+            Self::Peap => "peap",
             Self::AkaPrime => "aka'",
             Self::MsChapV2 => "mschapv2",
         }
@@ -176,6 +181,7 @@ impl Method {
             Self::Gtc => Box::new(gtc::GtcPeer::new(identity)),
             Self::Tls => Box::new(tls::TlsPeer::default()),
             Self::Ttls => Box::new(tls::TtlsPeer::new(identity)),
+            Self::Peap => Box::new(tls::PeapPeer::new(identity)),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Peer::new(identity)),
         }
     }
@@ -191,6 +197,7 @@ impl Method {
             Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
             Self::Tls => Box::new(tls::TlsServer::new(identity)),
             Self::Ttls => Box::new(tls::TtlsServer::new()),
+            Self::Peap => Box::new(tls::PeapServer::new()),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Server::new(identity)),
         }
     }
@@ -199,14 +206,14 @@ impl Method {
     pub const fn derives_keys(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc => false,
-            Self::MsChapV2 | Self::Aka | Self::AkaPrime | Self::Tls | Self::Ttls => true,
+            Self::MsChapV2 | Self::Aka | Self::AkaPrime | Self::Tls | Self::Ttls | Self::Peap => true,
         }
     }
 
     /// Whether the method runs in a TLS session.
     pub const fn uses_tls(self) -> bool {
         match self {
-            Self::Tls | Self::Ttls => true,
+            Self::Tls | Self::Ttls | Self::Peap => true,
             Self::Md5 | Self::Gtc | Self::MsChapV2 | Self::Aka | Self::AkaPrime => false,
         }
     }
@@ -227,7 +234,7 @@ impl Method {
     pub const fn is_mutual(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
-            Self::Tls | Self::Ttls | Self::Aka | Self::AkaPrime => true,
+            Self::Tls | Self::Ttls | Self::Peap | Self::Aka | Self::AkaPrime => true,
         }
     }
 }
