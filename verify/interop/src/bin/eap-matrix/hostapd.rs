@@ -1,6 +1,6 @@
 //! `hostapd` as the RADIUS and EAP server of our peer.
 
-use crate::party::{IMSI, Party, SERVER};
+use crate::party::{AUTN, CK, IK, IMSI, Party, RAND, RES, SERVER};
 use crate::radius::{ACCESS_ACCEPT, ACCESS_CHALLENGE, EAP_MESSAGE, Packet, SECRET, STATE, request};
 use crate::server::to_bytes;
 use casemate_eap::{Authenticated, Method, Peer, PeerStep};
@@ -14,12 +14,11 @@ use std::time::Duration;
 
 pub(crate) const PROGRAM: &str = "/usr/sbin/hostapd";
 
-/// RAND, AUTN, IK, CK and RES of test set 1 of TS 35.208: AUTN is SQN xor f5, AMF and f1.
-const VECTOR: &str = "23553cbe9637a89d218ae64dae47bf35 55f328b43577b9b94a9ffac354dfafb3 \
-                      f769bcd751044604127672711c6d3441 b40ba9a3c58b2a05bbf0d987b21bf8cb a54211d5e3ba50bf";
-/// SEQ of its SQN.
-pub(crate) const VECTOR_SEQ: u64 = 0xff9b_b4d0_b607 >> 5;
-
+/// Certificates of the CAs of the client.
+const CAS: [&[u8]; 2] = [
+    include_bytes!("../../../../../core/pki/tests/data/root.pem"),
+    include_bytes!("../../../../../core/pki/tests/data/sub.pem"),
+];
 /// Number of attempts to reach the server while it starts, 50 ms each.
 const ATTEMPTS: usize = 100;
 /// Longest time without a response.
@@ -42,7 +41,7 @@ fn start(directory: &TempDir, users: &str, port: u16) -> Result<Server, String> 
     }
     fs::write(directory.file("users"), users).map_err(text)?;
     fs::write(directory.file("clients"), format!("127.0.0.1 {}\n", SECRET)).map_err(text)?;
-    fs::write(directory.file("ca.pem"), crate::party::CLIENT[0]).map_err(text)?;
+    fs::write(directory.file("ca.pem"), CAS.concat()).map_err(text)?;
     let configuration = "driver=none\ninterface=lo\nradius_server_clients=DIR/clients\neap_server=1\n\
                          eap_user_file=DIR/users\nca_cert=DIR/ca.pem\nserver_cert=DIR/server.pem\n\
                          private_key=DIR/server.key\neap_sim_db=unix:DIR/auc\neap_sim_aka_result_ind=1\n"
@@ -65,7 +64,8 @@ fn authentication_centre(directory: &TempDir) -> Result<UnixDatagram, String> {
             let request = String::from_utf8_lossy(&buffer[..len]).into_owned();
             let Some(path) = from.as_pathname().filter(|_| len > 0) else { break };
             if request == format!("AKA-REQ-AUTH {IMSI}") {
-                let _ = own.send_to(format!("AKA-RESP-AUTH {IMSI} {VECTOR}").as_bytes(), path);
+                let _ = own
+                    .send_to(format!("AKA-RESP-AUTH {IMSI} {RAND} {AUTN} {IK} {CK} {RES}").as_bytes(), path);
             }
         }
     });
@@ -80,7 +80,7 @@ pub(crate) fn run(
     users: &str,
     party: &Party,
 ) -> Result<(Result<Authenticated, String>, bool), String> {
-    let directory = TempDir::new("hostapd");
+    let directory = TempDir::new("hostapd").map_err(|error| error.to_string())?;
     let auc = authentication_centre(&directory)?;
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = port.map_err(|error| error.to_string())?.port();
@@ -115,7 +115,7 @@ fn converse(
         let bytes = response.joined(EAP_MESSAGE);
         let packet = Eap::parse(&bytes).map_err(|_| "a malformed EAP packet")?;
         let is_accepted = response.code == ACCESS_ACCEPT;
-        match party.context(u64::from(number), |context| peer.receive(&packet, context)) {
+        match party.context(|context| peer.receive(&packet, context)) {
             PeerStep::Respond(packet) if response.code == ACCESS_CHALLENGE => eap = to_bytes(&packet),
             PeerStep::Respond(_) => return Err("a request outside of a challenge".into()),
             PeerStep::Succeeded(done) => {

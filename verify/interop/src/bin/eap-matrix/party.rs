@@ -1,6 +1,6 @@
 //! Secrets and certificates of our side.
 
-use casemate_crypto::{KeyLimits, PasswordAlgorithms, PrivateKey, Providers, SecretBytes};
+use casemate_crypto::{KeyLimits, PasswordAlgorithms, PrivateKey, Providers, Rng, SecretBytes};
 use casemate_eap::{
     EapContext, EapCredentials, EapFault, NetworkSequence, SequenceNumbers, Subscriber, TlsRole, TlsSession,
     UsimSequence,
@@ -19,6 +19,15 @@ pub(crate) const IMSI: &str = "232010000000000";
 /// K and OPc of test set 1 of TS 35.208.
 pub(crate) const K: &str = "465b5ce8b199b49faa5f0a2ee238a6bc";
 pub(crate) const OPC: &str = "cd63cb71954a9f4e48a5994e37a02baf";
+/// The other values of the test set. AUTN is SQN xor f5, AMF and f1.
+pub(crate) const RAND: &str = "23553cbe9637a89d218ae64dae47bf35";
+pub(crate) const AUTN: &str = "55f328b43577b9b94a9ffac354dfafb3";
+pub(crate) const IK: &str = "f769bcd751044604127672711c6d3441";
+pub(crate) const CK: &str = "b40ba9a3c58b2a05bbf0d987b21bf8cb";
+pub(crate) const RES: &str = "a54211d5e3ba50bf";
+pub(crate) const SQN: u64 = 0xff9b_b4d0_b607;
+/// AMF with the separation bit.
+const AMF: [u8; 2] = [0xB9; 2];
 
 macro_rules! data {
     ($name:literal) => {
@@ -37,6 +46,7 @@ pub(crate) struct Party {
     password: SecretBytes,
     subscriber: Subscriber,
     numbers: Mutex<(NetworkSequence, UsimSequence)>,
+    rng: Mutex<Random>,
 }
 
 /// Bytes of hexadecimal digits.
@@ -55,20 +65,52 @@ impl Party {
             own,
             other,
             password: SecretBytes::new(PASSWORD.as_bytes()),
-            subscriber: Subscriber::new(&block(K), &block(OPC), Subscriber::DEFAULT_AMF),
-            numbers: Mutex::new((NetworkSequence::default(), UsimSequence::NEW)),
+            subscriber: Subscriber::new(&block(K), &block(OPC), AMF),
+            numbers: Mutex::new((NetworkSequence::new(before(SQN)), usim_at((SQN >> 5) - 1))),
+            rng: Mutex::new(Random { script: [vec![7], hex(RAND)].concat(), rng: TestRng::new(1) }),
         }
     }
 
-    /// Has the USIM accepted this SEQ last.
-    pub(crate) fn with_usim_at(self, seq: u64) -> Self {
-        let usim = UsimSequence::new([seq; 32]).expect("a SEQ");
-        *self.numbers.lock().expect("no panic") = (NetworkSequence::default(), usim);
+    /// Has the USIM accepted the number of the test set already.
+    pub(crate) fn with_used_vector(self) -> Self {
+        self.numbers.lock().expect("no panic").1 = usim_at(SQN >> 5);
         self
     }
 
-    pub(crate) fn context<T>(&self, seed: u64, run: impl FnOnce(&mut EapContext<'_>) -> T) -> T {
-        run(&mut EapContext { rng: &mut TestRng::new(seed), providers: &PROVIDERS, credentials: self })
+    pub(crate) fn context<T>(&self, run: impl FnOnce(&mut EapContext<'_>) -> T) -> T {
+        let rng = &mut *self.rng.lock().expect("no panic");
+        run(&mut EapContext { rng, providers: &PROVIDERS, credentials: self })
+    }
+}
+
+/// The SQN in front of this one: both parts are one less.
+const fn before(sqn: u64) -> u64 {
+    sqn - 33
+}
+
+/// A USIM that has accepted this SEQ with each IND.
+fn usim_at(seq: u64) -> UsimSequence {
+    UsimSequence::new([seq; 32]).expect("a SEQ")
+}
+
+/// Random numbers that begin with the identifier of the first request and RAND of the test set.
+struct Random {
+    script: Vec<u8>,
+    rng: TestRng,
+}
+
+impl Rng for Random {
+    fn public(&mut self, out: &mut [u8]) {
+        self.rng.public(out);
+        for byte in out {
+            if !self.script.is_empty() {
+                *byte = self.script.remove(0);
+            }
+        }
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        self.rng.secret(out);
     }
 }
 

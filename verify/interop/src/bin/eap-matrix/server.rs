@@ -57,7 +57,7 @@ fn step(authenticator: &mut LocalAuthenticator, request: &Packet, party: &Party)
     let bytes = request.joined(EAP_MESSAGE);
     let packet = Eap::parse(&bytes).map_err(|_| "a malformed EAP packet")?;
     let is_first = request.joined(STATE).is_empty();
-    let step = party.context(1, |context| {
+    let step = party.context(|context| {
         if !is_first {
             return authenticator.receive(&packet, context);
         }

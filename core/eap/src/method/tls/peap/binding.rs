@@ -111,16 +111,10 @@ impl Direction {
     }
 }
 
-/// ISK: the keys of the method inside, or zeros. MSCHAPv2 has two keys of 16 bytes, in the opposite order of
-/// that in its master session key: hostapd and Windows have it so.
+/// ISK: the first bytes of the key of the method inside, or zeros.
 fn inner_session_key(inner: &Authenticated) -> Zeroizing<[u8; ISK_LEN]> {
-    const HALF: usize = ISK_LEN / 2;
-    let mut isk = Zeroizing::new([0; ISK_LEN]);
-    let Some((first, rest)) = inner.msk.as_ref().and_then(|msk| msk.expose().split_at_checked(HALF)) else {
-        return isk;
-    };
-    isk.iter_mut().zip(rest.iter().take(HALF).chain(first)).for_each(|(to, from)| *to = *from);
-    isk
+    let key = inner.msk.as_ref().and_then(|msk| msk.expose().first_chunk());
+    Zeroizing::new(key.copied().unwrap_or_default())
 }
 
 /// PRF+ of PEAP ([MS-PEAP] section 3.1.5.5.2.2): that of IKEv2 with SHA-1 and two zeros behind the counter.
