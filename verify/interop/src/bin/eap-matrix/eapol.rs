@@ -17,6 +17,9 @@ use std::time::Duration;
 
 pub(crate) const PROGRAM: &str = "/usr/bin/eapol_test";
 
+/// Number of attempts to reach the control interface, 10 ms each.
+const ATTEMPTS: usize = 500;
+
 /// Runs the peer with these lines of its configuration against our authenticator. Returns our result and
 /// whether the peer has succeeded, with equal keys.
 pub(crate) fn run(
@@ -49,6 +52,7 @@ pub(crate) fn run(
         .spawn()
         .map_err(|error| error.to_string())?;
     let usim = method.uses_usim().then(|| Usim::start(directory.path()));
+    let usim = usim.transpose().map_err(|error| format!("control interface: {error}"))?;
     let result = server::serve(&socket, method, party);
     // -t limits the time.
     let status = peer.wait().map_err(|error| error.to_string())?;
@@ -67,14 +71,25 @@ struct Usim {
 }
 
 impl Usim {
-    fn start(directory: &Path) -> Self {
+    /// Attaches to the control interface, which exists soon after the start of the program. The server must not
+    /// send the challenge before.
+    fn start(directory: &Path) -> std::io::Result<Self> {
+        let socket = UnixDatagram::bind(directory.join("usim"))?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        for attempt in 0..=ATTEMPTS {
+            match socket.connect(directory.join("ctrl/test")).and_then(|()| socket.send(b"ATTACH")) {
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                Ok(_) => break,
+            }
+        }
+        let mut confirmation = [0; 16];
+        socket.recv(&mut confirmation)?;
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (ended, directory) = (Arc::clone(&has_ended), directory.to_path_buf());
-        let thread = std::thread::spawn(move || {
-            // An error leaves the peer without a response, which the case reports.
-            let _ = serve_usim(&directory, &ended);
-        });
-        Self { thread: Some(thread), has_ended }
+        let ended = Arc::clone(&has_ended);
+        let thread = std::thread::spawn(move || serve_usim(&socket, &ended));
+        Ok(Self { thread: Some(thread), has_ended })
     }
 }
 
@@ -87,27 +102,17 @@ impl Drop for Usim {
     }
 }
 
-fn serve_usim(directory: &Path, has_ended: &AtomicBool) -> std::io::Result<()> {
+fn serve_usim(socket: &UnixDatagram, has_ended: &AtomicBool) {
     const EVENT: &str = "CTRL-REQ-SIM-";
-    let socket = UnixDatagram::bind(directory.join("usim"))?;
-    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let mut is_attached = false;
     let mut buffer = [0; 4096];
     while !has_ended.load(Ordering::Relaxed) {
-        if !is_attached {
-            is_attached =
-                socket.connect(directory.join("ctrl/test")).and_then(|()| socket.send(b"ATTACH")).is_ok();
-        }
-        let Ok(len) = socket.recv(&mut buffer) else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
+        let Ok(len) = socket.recv(&mut buffer) else { continue };
         let event = String::from_utf8_lossy(&buffer[..len]).into_owned();
         let Some((_, request)) = event.split_once(EVENT) else { continue };
         let Some((network, asked)) = request.split_once(':') else { continue };
         let is_expected = asked.starts_with(&format!("UMTS-AUTH:{RAND}:{AUTN}"));
         let result = if is_expected { format!("UMTS-AUTH:{IK}:{CK}:{RES}") } else { "UMTS-FAIL".into() };
-        socket.send(format!("CTRL-RSP-SIM-{network}:{result}").as_bytes())?;
+        // An error leaves the peer without a response, which the case reports.
+        let _ = socket.send(format!("CTRL-RSP-SIM-{network}:{result}").as_bytes());
     }
-    Ok(())
 }
