@@ -1,5 +1,8 @@
 //! EAP-AKA and EAP-AKA' with both roles against each other, and with the faults of peers and servers.
 
+// Helpers outside of #[test] functions.
+#![allow(clippy::indexing_slicing)]
+
 mod support;
 
 use casemate_eap::{EapFault, Method, NetworkSequence, SequenceNumbers, Subscriber, UsimSequence};

@@ -113,8 +113,8 @@ pub enum Method {
     /// EAP-TTLS (RFC 5281): the authenticator proves its identity with a certificate, then the peer its own
     /// with a password in the TLS tunnel, and both derive keys.
     Ttls,
-    /// PEAP version 0 ([MS-PEAP]): like EAP-TTLS, with a confirmation of the result in the TLS tunnel that binds
-    /// the keys of both.
+    /// PEAP version 0 ([MS-PEAP]): like EAP-TTLS, with a confirmation of the result in the TLS tunnel that
+    /// binds the keys of both.
     Peap,
     /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
     /// derive keys. An observer of the conversation can compute the password's hash.

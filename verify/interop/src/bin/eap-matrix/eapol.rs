@@ -63,16 +63,16 @@ pub(crate) fn run(
     Ok((result, status.success()))
 }
 
-/// The USIM, which Debian's eapol_test asks for on its control interface. It knows the vector of test set 1 of
-/// TS 35.208. Ends with its owner.
+/// The USIM, which Debian's eapol_test asks for on its control interface. It knows the vector of test set 1
+/// of TS 35.208. Ends with its owner.
 struct Usim {
     thread: Option<JoinHandle<()>>,
     has_ended: Arc<AtomicBool>,
 }
 
 impl Usim {
-    /// Attaches to the control interface, which exists soon after the start of the program. The server must not
-    /// send the challenge before.
+    /// Attaches to the control interface, which exists soon after the start of the program. The server must
+    /// not send the challenge before.
     fn start(directory: &Path) -> std::io::Result<Self> {
         let socket = UnixDatagram::bind(directory.join("usim"))?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -2,7 +2,8 @@
 //! authenticator, which a small RADIUS server passes packets to; `hostapd` is the server of our peer.
 //!
 //! Everything runs on the loopback interface with ports of its own. The program prints a line for each case
-//! and a summary. A case whose program is not installed is skipped. The exit status is 0 only if no case failed.
+//! and a summary. A case whose program is not installed is skipped. The exit status is 0 only if no case
+//! failed.
 
 mod cases;
 mod eapol;

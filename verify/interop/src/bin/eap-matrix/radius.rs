@@ -1,5 +1,5 @@
-//! RADIUS packets with EAP of both roles (RFC 2865, RFC 3579, RFC 2548). casemate-radius is a client only, and
-//! a second implementation finds faults that are on both sides of one.
+//! RADIUS packets with EAP of both roles (RFC 2865, RFC 3579, RFC 2548). casemate-radius is a client only,
+//! and a second implementation finds faults that are on both sides of one.
 
 use casemate_crypto::PasswordAlgorithms as _;
 use casemate_legacy::LEGACY;

@@ -2,13 +2,13 @@
 //! confirm inside.
 //!
 //! The server proves its identity with a certificate. The peer then proves its identity with a password by
-//! another EAP method. Packets in the tunnel have no header: their code and identifier are those of the packet
-//! outside. Only the packet with the result has one. It binds the keys of the method inside to the TLS session
-//! (cryptobinding), so that an attacker who ends TLS cannot pass on a conversation that a peer has without
-//! tunnel.
+//! another EAP method. Packets in the tunnel have no header: their code and identifier are those of the
+//! packet outside. Only the packet with the result has one. It binds the keys of the method inside to the TLS
+//! session (cryptobinding), so that an attacker who ends TLS cannot pass on a conversation that a peer has
+//! without tunnel.
 //!
-//! The authenticator requires the cryptobinding after methods with keys. The peer verifies it if it is present:
-//! not every server has it, and the certificate of the server is verified anyway.
+//! The authenticator requires the cryptobinding after methods with keys. The peer verifies it if it is
+//! present: not every server has it, and the certificate of the server is verified anyway.
 
 mod binding;
 mod server;

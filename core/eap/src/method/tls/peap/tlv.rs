@@ -129,6 +129,7 @@ pub(super) fn response(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
