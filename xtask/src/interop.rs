@@ -21,6 +21,8 @@ kernel by a second kernel, which tests the matrix itself.
 uses ESP and AH of the kernel. Options of this matrix: --esp libipsec|kernel for cases without or with a
 guest, --list, --only PATTERN, --jobs N, --keep DIR to keep the files of all cases, --json, --left
 smoltcp|lwip|firmware for a device in place of Casemate, and --left strongswan for a second strongSwan.
+--eap, as the first option, runs the EAP methods of both roles against eapol_test and hostapd, with RADIUS on
+the loopback interface: `cargo xtask interop --eap peap`. Option: --list.
 --built, before all other options, skips the build: `cargo build --workspace --all-targets` has built the
 programs. `cargo xtask test` installs the Debian packages that both matrices need.";
 
@@ -158,6 +160,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     let (programs, arguments) = Programs::parse(arguments);
     let (matrix, arguments) = match arguments.split_first() {
         Some((first, rest)) if first == "--strongswan" => ("strongswan-matrix", rest),
+        Some((first, rest)) if first == "--eap" => ("eap-matrix", rest),
         _ => ("kernel-matrix", arguments),
     };
     let mut packages = vec!["casemate-interop"];

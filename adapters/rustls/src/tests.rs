@@ -142,8 +142,8 @@ fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
 }
 
 #[test]
-fn eap_tls_and_ttls_derive_the_same_key_on_both_sides() {
-    for method in [Method::Tls, Method::Ttls] {
+fn methods_with_tls_derive_the_same_key_on_both_sides() {
+    for method in [Method::Tls, Method::Ttls, Method::Peap] {
         for versions in VERSIONS {
             for (client, server) in [(ED25519, P384), (P384, RSA), (RSA, ED25519)] {
                 let outcome = converse(method, &sides(versions, client, server));
@@ -189,7 +189,7 @@ fn a_client_without_a_certificate_is_refused() {
 /// No password, no hash of it and no identity is sent to a server with another certificate.
 #[test]
 fn a_server_with_another_certificate_is_refused() {
-    for method in [Method::Tls, Method::Ttls] {
+    for method in [Method::Tls, Method::Ttls, Method::Peap] {
         for versions in VERSIONS {
             let mut sides = sides(versions, ED25519, P384);
             sides[0].expected = RSA;
@@ -213,10 +213,10 @@ fn a_certificate_without_its_private_key_is_refused() {
 
 #[test]
 fn a_wrong_password_in_the_tunnel_is_refused() {
-    for versions in VERSIONS {
+    for (versions, method) in VERSIONS.into_iter().flat_map(|v| [(v, Method::Ttls), (v, Method::Peap)]) {
         let mut sides = sides(versions, ED25519, P384);
         sides[0].password = SecretBytes::new(b"guess");
-        let outcome = converse(Method::Ttls, &sides);
+        let outcome = converse(method, &sides);
         assert!(outcome.peer.is_err() && outcome.server.is_err());
     }
 }

@@ -30,6 +30,7 @@ pub mod providers;
 mod radius;
 pub mod revocation;
 pub mod run;
+mod sequence_numbers;
 pub mod stack;
 pub mod status;
 pub mod swanctl;

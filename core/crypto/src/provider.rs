@@ -168,7 +168,7 @@ pub trait Provider: Sync {
     }
 }
 
-/// Algorithms of EAP-MSCHAPv2 (RFC 2759) and EAP-MD5 (RFC 3748 section 5.4).
+/// Algorithms of EAP-MSCHAPv2 (RFC 2759), EAP-MD5 (RFC 3748 section 5.4) and EAP-AKA (RFC 4187).
 ///
 /// All are broken, and none may protect packets: the providers' traits have no way to these functions. A
 /// password method is safe only inside an IKE SA whose responder has proved its identity before.
@@ -181,6 +181,10 @@ pub trait PasswordAlgorithms: Sync {
 
     /// Encrypts one block with DES. `key` has 56 bits without parity bits, as RFC 2759 section 8.6 uses it.
     fn des(&self, key: &[u8; 7], block: [u8; 8]) -> [u8; 8];
+
+    /// The compression function of SHA-1 (FIPS 180-4 section 6.1.2) for one block with the initial hash
+    /// value: the function G of the generator of FIPS 186-2, with which EAP-AKA derives keys.
+    fn sha1_compress(&self, block: &[u8; 64]) -> [u8; 20];
 }
 
 /// Providers in order of preference. Each algorithm comes from the first provider that supports it.

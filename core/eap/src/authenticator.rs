@@ -58,6 +58,8 @@ pub struct LocalAuthenticator {
     /// Whether the peer chooses its identity itself.
     is_identity_asked: bool,
     methods: Vec<Method>,
+    /// Those of `methods` that the peer has refused.
+    refused: Vec<Method>,
     stage: Stage,
     /// Identifier of the outstanding request.
     identifier: u8,
@@ -86,12 +88,25 @@ impl LocalAuthenticator {
     /// identity if `identity` is `None`.
     pub const fn new(identity: Option<Vec<u8>>, methods: Vec<Method>) -> Self {
         let is_identity_asked = identity.is_none();
-        Self { identity, is_identity_asked, methods, stage: Stage::Begin, identifier: 0, packets: 0 }
+        Self {
+            identity,
+            is_identity_asked,
+            methods,
+            refused: Vec::new(),
+            stage: Stage::Begin,
+            identifier: 0,
+            packets: 0,
+        }
     }
 
     /// Identifier of the outstanding request.
     pub(crate) const fn identifier(&self) -> u8 {
         self.identifier
+    }
+
+    /// Has the outstanding request this identifier, because that of the packet around it counts.
+    pub(crate) const fn continue_from(&mut self, identifier: u8) {
+        self.identifier = identifier;
     }
 
     /// The identity of the result. A peer may prove another identity in a tunnel than the one that it has
@@ -132,7 +147,7 @@ impl LocalAuthenticator {
         context: &mut EapContext<'_>,
     ) -> Result<Next, EapFault> {
         let identity = self.identity.as_deref().ok_or(EapFault::OutOfState)?;
-        let mut server = method.server(identity);
+        let mut server = method.server(identity, &self.methods);
         let data = server.begin(identifier, context)?;
         self.stage = Stage::Method { method: server, is_first: true };
         Ok(Next::Request { kind: method.id(), data })
@@ -184,8 +199,9 @@ impl LocalAuthenticator {
         next: u8,
         context: &mut EapContext<'_>,
     ) -> Result<Next, EapFault> {
-        self.methods.retain(|method| *method != refused);
-        let is_proposed = |method: &&Method| proposed.contains(&method.id());
+        self.refused.push(refused);
+        let is_proposed =
+            |method: &&Method| !self.refused.contains(method) && proposed.contains(&method.id());
         let other = self.methods.iter().find(is_proposed).copied().ok_or(EapFault::NoMethod)?;
         self.begin_method(other, next, context)
     }

@@ -1,6 +1,6 @@
 //! Interface to the caller of a conversation.
 
-use crate::{EapFault, Method, NtHash, TlsRole, TlsSession};
+use crate::{EapFault, Method, NetworkSequence, NtHash, Subscriber, TlsRole, TlsSession, UsimSequence};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, Rng, SecretBytes};
@@ -30,7 +30,7 @@ impl EapContext<'_> {
     }
 }
 
-/// Secrets of EAP identities. Calls keep no state.
+/// Secrets of EAP identities. Calls keep no state but sequence numbers.
 pub trait EapCredentials {
     /// Algorithms of MSCHAPv2 and MD5-Challenge; `None` on hosts that do not have them. These methods then
     /// fail with [`EapFault::Unsupported`].
@@ -46,11 +46,33 @@ pub trait EapCredentials {
         None
     }
 
+    /// Keys of the subscriber with an EAP identity, for EAP-AKA: our own as the peer, the other side's as
+    /// the authenticator.
+    fn subscriber(&self, _identity: &[u8]) -> Option<&Subscriber> {
+        None
+    }
+
+    /// The sequence numbers of subscribers. EAP-AKA fails with [`EapFault::Unsupported`] without them.
+    fn sequence_numbers(&self) -> Option<&dyn SequenceNumbers> {
+        None
+    }
+
     /// Begins a TLS session for this conversation. Fails with
     /// [`EapFault::Unsupported`] on hosts without TLS.
     fn tls(&self, _role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
         Err(EapFault::Unsupported)
     }
+}
+
+/// Sequence numbers of subscribers, which outlive conversations. An implementation also keeps them across
+/// restarts: a USIM that has lost them accepts used vectors again, and a home network that has lost them
+/// needs a resynchronisation.
+pub trait SequenceNumbers {
+    /// Changes the number of the home network for the subscriber with this EAP identity.
+    fn change_network(&self, identity: &[u8], change: &mut dyn FnMut(&mut NetworkSequence));
+
+    /// Changes the numbers of the USIM of the subscriber with this EAP identity.
+    fn change_usim(&self, identity: &[u8], change: &mut dyn FnMut(&mut UsimSequence));
 }
 
 /// No password and no algorithm: for hosts that do not use EAP.

@@ -24,6 +24,12 @@ pub enum EapFault {
     WrongPassword,
     /// The authenticator does not know the password that it verifies.
     WrongAuthenticator,
+    /// Both sides prefer another method, but a weaker one was negotiated: perhaps by an attacker.
+    BiddingDown,
+    /// The sequence numbers of both sides differ even after they were synchronised, or all are used.
+    SequenceNumber,
+    /// The peer does not bind the keys of the method in the tunnel to the tunnel.
+    NoBinding,
     /// The peer has proved another identity in the tunnel than the required one.
     OtherIdentity,
     /// TLS failed: no common version or algorithm, or a record or handshake message that is wrong.
@@ -50,7 +56,7 @@ pub enum EapFault {
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -60,6 +66,9 @@ impl EapFault {
         Self::PasswordEncoding,
         Self::WrongPassword,
         Self::WrongAuthenticator,
+        Self::BiddingDown,
+        Self::SequenceNumber,
+        Self::NoBinding,
         Self::OtherIdentity,
         Self::Tls,
         Self::TlsAlert,
@@ -85,6 +94,9 @@ impl EapFault {
             Self::PasswordEncoding => "eap-password-encoding",
             Self::WrongPassword => "eap-wrong-password",
             Self::WrongAuthenticator => "eap-wrong-authenticator",
+            Self::BiddingDown => "eap-bidding-down",
+            Self::SequenceNumber => "eap-sequence-number",
+            Self::NoBinding => "eap-no-binding",
             Self::OtherIdentity => "eap-other-identity",
             Self::Tls => "eap-tls",
             Self::TlsAlert => "eap-tls-alert",

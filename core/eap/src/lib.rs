@@ -61,9 +61,9 @@ mod peer;
 mod tls;
 
 pub use authenticator::{Authenticator, AuthenticatorStep, LocalAuthenticator};
-pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials};
+pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials, SequenceNumbers};
 pub use fault::EapFault;
-pub use method::{Method, NtHash};
+pub use method::{Method, NetworkSequence, NtHash, Subscriber, UsimSequence};
 pub use packet::EapPacket;
 pub use peer::{Peer, PeerStep};
 pub use tls::{TlsEstablished, TlsRole, TlsSession, TlsVersion};

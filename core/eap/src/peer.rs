@@ -63,7 +63,7 @@ impl Peer {
         match packet.code {
             EapCode::REQUEST => self.respond(packet, context).map(PeerStep::Respond),
             EapCode::SUCCESS => self.on_success().map(PeerStep::Succeeded),
-            EapCode::FAILURE => Err(EapFault::Refused),
+            EapCode::FAILURE => Err(self.known_fault().unwrap_or(EapFault::Refused)),
             _ => Err(EapFault::OutOfState),
         }
     }
@@ -80,7 +80,7 @@ impl Peer {
                 else {
                     return self.acceptable_types(kind).map(|types| response(NAK, &types));
                 };
-                self.stage = Stage::Method(method.peer(&self.identity));
+                self.stage = Stage::Method(method.peer(&self.identity, &self.methods));
             }
             (_, Stage::Method(_) | Stage::Ended) => {}
         }
@@ -101,6 +101,14 @@ impl Peer {
             return Err(EapFault::NoMethod);
         }
         Ok(self.methods.iter().map(|method| method.id()).collect())
+    }
+
+    /// Why the authenticator reports failure, if the method knows it.
+    fn known_fault(&self) -> Option<EapFault> {
+        match &self.stage {
+            Stage::Method(method) => method.fault(),
+            Stage::Begin | Stage::Ended => None,
+        }
     }
 
     /// Ends a conversation in a tunnel whose success is announced outside of it.

@@ -183,6 +183,18 @@ impl PasswordAlgorithms for Legacy {
         Des::new(&(*with_parity_bits(key)).into()).encrypt_block(&mut block);
         block.into()
     }
+
+    fn sha1_compress(&self, block: &[u8; 64]) -> [u8; 20] {
+        /// Initial hash value (FIPS 180-4 section 5.3.1).
+        const INITIAL: [u32; 5] = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476, 0xC3D2_E1F0];
+        let mut state = Zeroizing::new(INITIAL);
+        sha1::block_api::compress(&mut state, &[*block]);
+        let mut out = [0; 20];
+        for (to, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(*state) {
+            *to = word.to_be_bytes();
+        }
+        out
+    }
 }
 
 /// Distributes 56 bits over eight bytes, each with seven bits of the key above a parity bit (RFC 2759 section

@@ -3,7 +3,7 @@
 use super::encrypted::EncryptedKey;
 use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
-use super::{EapPasswords, Keyring, ListedFile, ListedKind, SharedKeys};
+use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
@@ -86,7 +86,7 @@ pub(super) fn load(
     let keys_for = |purpose| config.shared_keys.iter().filter(move |key| key.purpose == purpose).cloned();
     Ok(Keyring {
         shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
-        eap: EapPasswords::new(keys_for(KeyPurpose::Eap).collect()),
+        eap: EapSecrets::new(keys_for(KeyPurpose::Eap).collect(), &list),
         own,
         own_rules: config.own_signatures.clone(),
         verifiers,

@@ -4,6 +4,7 @@
 //! all errors if there are any. Only the status of certificates is fetched over the network, by
 //! [`crate::revocation`].
 
+mod eap_secrets;
 mod encrypted;
 mod join;
 mod load;
@@ -16,6 +17,7 @@ mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
+use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
@@ -24,10 +26,11 @@ use casemate_ike::{
     AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, StatusQuery,
 };
 use casemate_pki::{DnPattern, PolicyOid, dn_text_parts};
+use eap_secrets::EapSecrets;
 pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
-use shared_keys::{EapPasswords, SharedKeys};
+use shared_keys::SharedKeys;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
@@ -36,7 +39,7 @@ use verifier::{PeerVerifier, Refusals, StatusCheck};
 /// The keys and certificates of a configuration.
 pub struct Keyring {
     shared: SharedKeys,
-    eap: EapPasswords,
+    eap: EapSecrets,
     own: OwnKeys,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<Arc<PeerVerifier>>,
@@ -93,7 +96,7 @@ impl Keyring {
     pub fn empty() -> Self {
         Self {
             shared: SharedKeys::default(),
-            eap: EapPasswords::default(),
+            eap: EapSecrets::default(),
             own: OwnKeys::default(),
             own_rules: Vec::new(),
             verifiers: Vec::new(),
@@ -119,6 +122,11 @@ impl Keyring {
     /// Has the status of certificates fetched.
     pub(crate) fn use_revocation(&self, link: Option<RevocationLink>) {
         *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    /// Keeps the sequence numbers of EAP-AKA there.
+    pub(crate) fn use_sequence_numbers(&self, store: Arc<SequenceStore>) {
+        self.eap.use_sequence_numbers(store);
     }
 
     /// Returns the refusals since the last call.

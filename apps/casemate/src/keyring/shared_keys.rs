@@ -1,12 +1,9 @@
-//! Pre-shared keys, found by the identities of both sides without looking at each key, and passwords of EAP
-//! identities.
+//! Pre-shared keys, found by the identities of both sides without looking at each key.
 
 use super::pattern_matches;
 use crate::swanctl::SharedKey;
-use casemate_crypto::{PasswordAlgorithms, SecretBytes};
-use casemate_eap::EapCredentials;
+use casemate_crypto::SecretBytes;
 use casemate_ike::config::{IdPattern, Identity};
-use casemate_legacy::LEGACY;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -100,56 +97,10 @@ fn rank(key: &SharedKey, local: &Identity, remote: &Identity) -> Option<u8> {
     }
 }
 
-/// Passwords by EAP identity.
-#[derive(Debug, Default)]
-pub(super) struct EapPasswords {
-    keys: Vec<SharedKey>,
-    /// Position in `keys` by identity, byte for byte.
-    exact: HashMap<Vec<u8>, usize>,
-}
-
-impl EapPasswords {
-    pub(super) fn new(keys: Vec<SharedKey>) -> Self {
-        let mut exact = HashMap::new();
-        for (position, key) in keys.iter().enumerate() {
-            // As with pre-shared keys, the last of several counts.
-            exact.extend(key.ids.iter().filter_map(IdPattern::exact).map(|id| (id.to_eap(), position)));
-        }
-        Self { keys, exact }
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-}
-
-impl EapCredentials for EapPasswords {
-    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
-        Some(&LEGACY)
-    }
-
-    /// The password of an entry with exactly this identity, else of one with the identity in another case or
-    /// a pattern that fits, else of one without identities.
-    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
-        if let Some(position) = self.exact.get(identity) {
-            return self.keys.get(*position).map(|key| &key.secret);
-        }
-        let text =
-            str::from_utf8(identity).ok().and_then(|text| casemate_strongswan::parse_identity(text).ok()?);
-        let fits = |key: &&SharedKey| {
-            let matches = |id: &Identity| key.ids.iter().any(|pattern| pattern_matches(pattern, id));
-            text.as_ref().is_some_and(matches)
-        };
-        let keys = || self.keys.iter().rev();
-        let found = keys().find(fits).or_else(|| keys().find(|key| key.ids.is_empty()));
-        found.map(|key| &key.secret)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swanctl::KeyPurpose;
+    use crate::swanctl::{KeyPurpose, Usim};
     use casemate_ike::config::IdentityKind;
 
     fn name(text: &str) -> Identity {
@@ -170,7 +121,12 @@ mod tests {
         let lists = core::iter::once(Vec::new()).chain(one).chain(two);
         lists
             .zip(1u8..)
-            .map(|(ids, n)| SharedKey { purpose: KeyPurpose::Ike, ids, secret: SecretBytes::new(&[n]) })
+            .map(|(ids, n)| SharedKey {
+                purpose: KeyPurpose::Ike,
+                ids,
+                secret: SecretBytes::new(&[n]),
+                usim: Usim::default(),
+            })
             .collect()
     }
 
@@ -200,6 +156,7 @@ mod tests {
             purpose: KeyPurpose::Ike,
             ids: ids.iter().map(|id| IdPattern::Exact(name(id))).collect(),
             secret: SecretBytes::new(&[1]),
+            usim: Usim::default(),
         };
         let [two, one] = [SharedKeys::new(vec![key(&["a", "b"])]), SharedKeys::new(vec![key(&["a"])])];
         let peer = IdPattern::Exact(name("peer"));
@@ -208,34 +165,5 @@ mod tests {
         assert!(!two.may_suit(None, &peer), "a key of two others");
         assert!(two.may_suit(Some(&name("host")), &IdPattern::Any));
         assert!(!two.may_suit(Some(&name("a")), &IdPattern::Suffix(IdentityKind::Fqdn, ".example".into())));
-    }
-
-    /// Passwords of these identities in the notation of the file, each the number of its place.
-    fn passwords(ids: &[&[&str]]) -> EapPasswords {
-        let pattern = |id: &&str| casemate_strongswan::parse_id_pattern(id).unwrap();
-        let keys = (1..).zip(ids).map(|(number, ids)| SharedKey {
-            purpose: KeyPurpose::Eap,
-            ids: ids.iter().map(pattern).collect(),
-            secret: SecretBytes::new(&[number]),
-        });
-        EapPasswords::new(keys.collect())
-    }
-
-    #[test]
-    fn the_most_specific_password_counts() {
-        let all = passwords(&[&["carol"], &["*@example.org"], &["dave@example.org", "dave"], &[]]);
-        for (identity, place) in [("carol", 1), ("eve@example.org", 2), ("dave@example.org", 3), ("eve", 4)] {
-            let found = all.password(identity.as_bytes()).map(|password| password.expose()[0]);
-            assert_eq!(found, Some(place), "{identity}");
-        }
-        assert_eq!(all.password(b"Carol").map(|password| password.expose()[0]), Some(1), "in any case");
-        let named = passwords(&[&["carol"]]);
-        assert!([&b"dave"[..], b"", b"\xff\xfe", b"carol\0"].iter().all(|id| named.password(id).is_none()));
-    }
-
-    #[test]
-    fn the_last_of_equal_passwords_counts() {
-        let all = passwords(&[&["carol"], &["carol"]]);
-        assert_eq!(all.password(b"carol").map(|password| password.expose()[0]), Some(2));
     }
 }

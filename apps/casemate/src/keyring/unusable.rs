@@ -22,6 +22,7 @@ impl Keyring {
                 self.secret_warning(connection),
                 self.certificate_warning(connection),
                 self.password_warning(connection),
+                self.usim_warning(connection),
             ]
         };
         let mut all = Vec::new();
@@ -53,22 +54,12 @@ impl Keyring {
 
     /// A password is needed for our own EAP identity, and for that of a peer if the configuration names it.
     fn password_warning(&self, connection: &Connection) -> Option<String> {
-        let own = match &connection.local.method {
-            LocalMethod::Eap(eap) if needs_password(&eap.methods) => {
-                eap.identity.clone().or_else(|| local_identity(connection).map(|id| id.to_eap()))
-            }
-            _ => None,
+        let names_no_user = |eap: &RemoteEap| match eap.identity {
+            EapIdentity::Fixed(_) => false,
+            EapIdentity::Ike => connection.remote.id.exact().is_none(),
+            EapIdentity::Asked => true,
         };
-        let peer = match &connection.remote.method {
-            RemoteMethod::Eap(eap) if is_user_of(eap) => match &eap.identity {
-                EapIdentity::Fixed(identity) => Some(identity.clone()),
-                EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
-                EapIdentity::Asked => None,
-            },
-            _ => None,
-        };
-        if matches!(&connection.remote.method, RemoteMethod::Eap(eap) if is_user_of(eap))
-            && peer.is_none()
+        if matches!(&connection.remote.method, RemoteMethod::Eap(eap) if is_user_of(eap) && names_no_user(eap))
             && self.eap.is_empty()
         {
             return Some(format!(
@@ -76,10 +67,25 @@ impl Keyring {
                 connection.name
             ));
         }
-        let missing = own.into_iter().chain(peer).find(|identity| self.eap.password(identity).is_none())?;
+        let mut identities = eap_identities(connection, needs_password);
+        let missing = identities.find(|identity| self.eap.password(identity).is_none())?;
         Some(format!(
             "connection {}: no password for the EAP identity {}: a section `eap` in `secrets` with this `id` \
              was expected",
+            connection.name,
+            wording::eap_identity(&missing)
+        ))
+    }
+
+    /// The keys of a USIM are needed for our own EAP identity, and for that of a peer if the configuration
+    /// names it.
+    fn usim_warning(&self, connection: &Connection) -> Option<String> {
+        let mut missing =
+            eap_identities(connection, |methods| methods.iter().all(|method| method.uses_usim()));
+        let missing = missing.find(|identity| self.eap.subscriber(identity).is_none())?;
+        Some(format!(
+            "connection {}: no keys of a USIM for the EAP identity {}: a section `eap` in `secrets` with this \
+             `id` and K of 16 bytes, or K and OPc of 32 bytes, was expected",
             connection.name,
             wording::eap_identity(&missing)
         ))
@@ -127,6 +133,30 @@ fn is_user_of(eap: &RemoteEap) -> bool {
 /// Whether each method proves a password.
 fn needs_password(methods: &[Method]) -> bool {
     !methods.iter().any(|method| method.proves_certificate())
+        && !methods.iter().all(|method| method.uses_usim())
+}
+
+/// Our own EAP identity and that of the peer, as far as the configuration names them, if their methods are of
+/// this kind.
+fn eap_identities(
+    connection: &Connection,
+    is_of_kind: impl Fn(&[Method]) -> bool,
+) -> impl Iterator<Item = Vec<u8>> {
+    let own = match &connection.local.method {
+        LocalMethod::Eap(eap) if is_of_kind(&eap.methods) => {
+            eap.identity.clone().or_else(|| local_identity(connection).map(|id| id.to_eap()))
+        }
+        _ => None,
+    };
+    let peer = match &connection.remote.method {
+        RemoteMethod::Eap(eap) if !eap.is_relayed() && is_of_kind(&eap.methods) => match &eap.identity {
+            EapIdentity::Fixed(identity) => Some(identity.clone()),
+            EapIdentity::Ike => connection.remote.id.exact().map(Identity::to_eap),
+            EapIdentity::Asked => None,
+        },
+        _ => None,
+    };
+    own.into_iter().chain(peer)
 }
 
 /// The identity of this host: the configured one, or else its only address.

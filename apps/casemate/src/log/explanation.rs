@@ -187,6 +187,14 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::NoMethod => format!("this host and the peer accept no common EAP method for {who}"),
         EapFault::Refused => format!("the peer refuses {who}"),
         EapFault::EarlySuccess => format!("success was announced before {who} was authenticated"),
+        EapFault::BiddingDown => {
+            format!(
+                "both sides prefer EAP-AKA', but EAP-AKA was negotiated, perhaps by an attacker, for {who}"
+            )
+        }
+        EapFault::SequenceNumber => {
+            format!("the sequence numbers of the USIM and of its home network differ, for {who}")
+        }
         EapFault::MissingKey => format!("the method derived no key for {who}"),
         EapFault::Unsupported => format!("an algorithm of the method for {who} is missing"),
         EapFault::NoServer => format!("no RADIUS server has answered for {who}"),
@@ -197,6 +205,7 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::PeerCertificate => {
             format!("the certificate of the other side of TLS is missing or refused, for {who}")
         }
+        EapFault::NoBinding => format!("the peer does not confirm the keys of MSCHAPv2 in PEAP, for {who}"),
         EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
         EapFault::NoCertificate => {
             format!("this host has no certificate with a private key for TLS, for {who}")

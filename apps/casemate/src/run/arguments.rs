@@ -54,6 +54,9 @@ pub struct RunArgs {
     /// File that keeps the sequence numbers of counter-mode SAs across restarts.
     #[arg(long, value_name = "FILE", requires = "xfrm")]
     pub counters: Option<PathBuf>,
+    /// File that keeps the sequence numbers of EAP-AKA across restarts.
+    #[arg(long, value_name = "FILE", conflicts_with = "xfrm")]
+    pub aka_numbers: Option<PathBuf>,
     /// Show the changes to the system without making them.
     #[arg(long)]
     pub dry_run: bool,

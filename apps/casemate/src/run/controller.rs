@@ -18,6 +18,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeContext};
 use crate::output;
 use crate::revocation::RevocationState;
+use crate::sequence_numbers::SequenceStore;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
@@ -94,6 +95,8 @@ pub(super) struct RunController {
     pub(super) updown: Updown,
     /// The threads that fetch the status of certificates.
     pub(super) revocation: RevocationState,
+    /// Sequence numbers of EAP-AKA.
+    pub(super) sequence_numbers: Arc<SequenceStore>,
 }
 
 impl RunController {
@@ -130,6 +133,7 @@ impl RunController {
             radius: RadiusState::default(),
             updown: Updown::default(),
             revocation: RevocationState::default(),
+            sequence_numbers: Arc::default(),
         }
     }
 
@@ -168,7 +172,8 @@ impl RunController {
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
     /// follows the policies.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log } = state;
+        let IkeState { source, mut loaded, key_log, sequence_numbers } = state;
+        self.sequence_numbers = sequence_numbers;
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
@@ -308,6 +313,9 @@ impl EngineHandler for RunController {
     fn on_tick(&mut self) {
         let sent = self.manager.keep_alive();
         self.check_sent(sent);
+        if let Some(problem) = self.sequence_numbers.take_problem() {
+            self.log.program(Level::Error, &format!("--aka-numbers: {problem}"));
+        }
         if self.radius.on_tick() {
             self.control.wake_loop();
         }

@@ -10,6 +10,7 @@ use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::output;
+use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
 use crate::swanctl::TUN_MTU;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
@@ -70,6 +71,7 @@ impl IkeConfig {
             true => initial_policies(&loaded, start)?,
             false => InitialPolicies::default(),
         };
+        let sequence_numbers = sequence_numbers(args)?;
         let (endpoint, key_log) = endpoint_with_key_log(start)?;
         Ok(Prepared {
             instance,
@@ -89,9 +91,16 @@ impl IkeConfig {
                 former_protected,
             },
             identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref())),
-            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
+            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers })),
         })
     }
+}
+
+/// Opens the file of `--aka-numbers`, except in a dry run.
+fn sequence_numbers(args: &RunArgs) -> Result<Arc<SequenceStore>, Failure> {
+    let path = args.aka_numbers.as_deref().filter(|_| !args.dry_run);
+    let store = path.map_or_else(|| Ok(SequenceStore::default()), SequenceStore::open);
+    store.map(Arc::new).map_err(|error| Failure::failed(format!("--aka-numbers: {error}")))
 }
 
 /// Makes the endpoint, and opens the files of `--save-keys`, except in a dry run.
@@ -120,6 +129,8 @@ pub(super) struct IkeState {
     pub(super) source: ConfigSource,
     pub(super) loaded: LoadedConfig,
     pub(super) key_log: Option<KeyLog>,
+    /// Sequence numbers of EAP-AKA.
+    pub(super) sequence_numbers: Arc<SequenceStore>,
 }
 
 impl IkeState {

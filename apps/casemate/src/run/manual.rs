@@ -258,6 +258,7 @@ mod tests {
             metrics: None,
             xfrm: Some(PathBuf::from("a.xfrm")),
             save_keys: None,
+            aka_numbers: None,
             counters: counters.map(PathBuf::from),
             dry_run: false,
             dummy_packets: None,

@@ -42,7 +42,7 @@ pub use pool::Authority;
 use problem::Problems;
 pub use problem::{ConfigError, Location, Problem};
 pub use radius::{Accounting, DynamicAuthorization, RadiusConfig};
-pub use secret::{KeyPurpose, Passphrase, SharedKey};
+pub use secret::{KeyPurpose, OperatorKey, Passphrase, SharedKey, Usim};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
 pub use updown::{ScriptTable, UpdownScript, UpdownScripts};

@@ -7,6 +7,7 @@ use super::schema::{Keys, Rule, Schema};
 use super::suggestion::unknown;
 use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
+use casemate_eap::Subscriber;
 use casemate_ike::config::IdPattern;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,32 @@ pub struct SharedKey {
     pub ids: Vec<IdPattern>,
     /// The key.
     pub secret: SecretBytes,
+    /// For EAP-AKA, whose key K is `secret`.
+    pub usim: Usim,
+}
+
+/// What EAP-AKA needs besides K.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usim {
+    /// The key of the operator, unless it follows K.
+    pub operator: Option<OperatorKey>,
+    /// AMF of the vectors.
+    pub amf: [u8; 2],
+}
+
+impl Default for Usim {
+    fn default() -> Self {
+        Self { operator: None, amf: Subscriber::DEFAULT_AMF }
+    }
+}
+
+/// A key of an operator (TS 35.206), of 16 bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperatorKey {
+    /// OP, which is the same for all subscribers.
+    Op(SecretBytes),
+    /// OPc, which is derived from OP and K.
+    Opc(SecretBytes),
 }
 
 /// The passphrase of an encrypted private key or a PKCS #12 container.
@@ -44,6 +71,17 @@ pub struct Passphrase {
 
 pub(super) const SHARED: Schema =
     Schema { keys: &[("secret", Rule::Read), ("id", Rule::ReadPrefix)], sections: &[] };
+
+pub(super) const EAP: Schema = Schema {
+    keys: &[
+        ("secret", Rule::Read),
+        ("id", Rule::ReadPrefix),
+        ("op", Rule::Read),
+        ("opc", Rule::Read),
+        ("amf", Rule::Read),
+    ],
+    sections: &[],
+};
 
 pub(super) const PASSPHRASE: Schema =
     Schema { keys: &[("file", Rule::Read), ("secret", Rule::Read)], sections: &[] };
@@ -80,7 +118,7 @@ pub(super) fn read(
         } else if name.starts_with("ike") {
             keys.extend(pre_shared_key(&section, problems));
         } else if name.starts_with("eap") {
-            keys.extend(shared(&section, KeyPurpose::Eap, problems));
+            keys.extend(eap(&section, problems));
         } else {
             let names = [&["ike", "eap"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
@@ -108,7 +146,41 @@ fn refuse(section: &Resolved<'_, '_>, why: &str, problems: &Problems) {
 fn shared(section: &Resolved<'_, '_>, purpose: KeyPurpose, problems: &Problems) -> Option<SharedKey> {
     let keys = Keys::new(section, &SHARED, problems);
     let ids = keys.all("id", casemate_strongswan::parse_id_pattern);
-    Some(SharedKey { purpose, ids, secret: take_secret(&keys)? })
+    Some(SharedKey { purpose, ids, secret: take_secret(&keys)?, usim: Usim::default() })
+}
+
+/// Reads a password, or the keys of a USIM.
+fn eap(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
+    let keys = Keys::new(section, &EAP, problems);
+    let ids = keys.all("id", casemate_strongswan::parse_id_pattern);
+    let (op, opc) = (keys.secret("op", block), keys.secret("opc", block));
+    if op.is_some() && opc.is_some() {
+        keys.error("op", "OPc is derived from it: either `op` or `opc` was expected");
+    }
+    let operator = opc.map(OperatorKey::Opc).or(op.map(OperatorKey::Op));
+    let secret = match operator.is_some() {
+        true => keys.secret("secret", block),
+        false => take_secret(&keys),
+    };
+    if operator.is_some() && !keys.has("secret") {
+        keys.section_error("`secret` was expected, with K of the USIM");
+    }
+    let amf = keys.get("amf", amf).unwrap_or(Subscriber::DEFAULT_AMF);
+    Some(SharedKey { purpose: KeyPurpose::Eap, ids, secret: secret?, usim: Usim { operator, amf } })
+}
+
+/// Reads a key of 16 bytes.
+fn block(text: &str) -> Parsed<SecretBytes> {
+    const LEN: usize = 16;
+    let bytes = secret(text)?;
+    if bytes.len() == LEN { Ok(bytes) } else { Err("16 bytes were expected".into()) }
+}
+
+/// Reads an AMF: four hexadecimal digits.
+fn amf(text: &str) -> Parsed<[u8; 2]> {
+    let bytes = parse_hex(text.strip_prefix("0x").unwrap_or(text));
+    let amf = bytes.and_then(|bytes| bytes.as_slice().try_into().ok());
+    amf.ok_or_else(|| "four hexadecimal digits were expected".into())
 }
 
 fn pre_shared_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {

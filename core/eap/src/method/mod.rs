@@ -1,5 +1,6 @@
 //! Authentication methods.
 
+mod aka;
 mod gtc;
 mod md5;
 mod mschapv2;
@@ -7,10 +8,12 @@ mod tls;
 
 use crate::packet::TypeData;
 use crate::{EapContext, EapFault};
+use aka::Flavour;
 use alloc::boxed::Box;
 use casemate_crypto::SecretBytes;
 use core::fmt;
 
+pub use aka::{NetworkSequence, Subscriber, UsimSequence};
 pub use mschapv2::NtHash;
 
 /// EAP type Identity (RFC 3748 section 5.1).
@@ -25,6 +28,13 @@ pub(crate) struct MethodRequest<'a> {
     /// Identifier of the packet.
     pub(crate) identifier: u8,
     pub(crate) data: &'a [u8],
+}
+
+impl MethodRequest<'_> {
+    /// Identifier of the request that follows this response.
+    pub(crate) const fn next_identifier(&self) -> u8 {
+        self.identifier.wrapping_add(1)
+    }
 }
 
 /// Result of a method that has finished.
@@ -46,6 +56,11 @@ pub(crate) trait PeerMethod: Send {
 
     /// The result, once the method has seen all that it requires of the authenticator; `None` before.
     fn finish(&mut self) -> Option<Finished>;
+
+    /// Why the authenticator reports failure, if this side knows it.
+    fn fault(&self) -> Option<EapFault> {
+        None
+    }
 }
 
 /// What a method as the authenticator does next.
@@ -89,11 +104,18 @@ pub enum Method {
     Md5,
     /// Generic Token Card (RFC 3748 section 5.6): sends the password to the authenticator.
     Gtc,
+    /// EAP-AKA (RFC 4187): both sides prove that they know the key of a USIM, and derive keys.
+    Aka,
+    /// EAP-AKA' (RFC 9048): EAP-AKA with SHA-256 and with keys that are bound to the access network.
+    AkaPrime,
     /// EAP-TLS (RFC 5216, RFC 9190): both sides prove their identities with certificates, and derive keys.
     Tls,
     /// EAP-TTLS (RFC 5281): the authenticator proves its identity with a certificate, then the peer its own
     /// with a password in the TLS tunnel, and both derive keys.
     Ttls,
+    /// PEAP version 0 ([MS-PEAP]): like EAP-TTLS, with a confirmation of the result in the TLS tunnel that
+    /// binds the keys of both.
+    Peap,
     /// EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2-02): both sides prove that they know the password, and
     /// derive keys. An observer of the conversation can compute the password's hash.
     MsChapV2,
@@ -101,14 +123,15 @@ pub enum Method {
 
 impl Method {
     /// All methods, the strongest first.
-    pub const ALL: [Self; 5] = [Self::Tls, Self::Ttls, Self::MsChapV2, Self::Gtc, Self::Md5];
+    pub const ALL: [Self; 8] =
+        [Self::Tls, Self::AkaPrime, Self::Aka, Self::Ttls, Self::Peap, Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods by which the peer proves a password without a tunnel, the strongest first. They also run in
-    /// the tunnel of EAP-TTLS.
+    /// the tunnels of EAP-TTLS and PEAP.
     pub const WITH_PASSWORD: [Self; 3] = [Self::MsChapV2, Self::Gtc, Self::Md5];
 
     /// Methods that are used unless the configuration names one.
-    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls];
+    pub const DEFAULT: &'static [Self] = &[Self::MsChapV2, Self::Ttls, Self::Peap, Self::AkaPrime, Self::Aka];
 
     /// EAP type.
     pub const fn id(self) -> u8 {
@@ -117,6 +140,9 @@ impl Method {
             Self::Gtc => 6,
             Self::Tls => 13,
             Self::Ttls => 21,
+            Self::Aka => 23,
+            Self::Peap => 25,
+            Self::AkaPrime => 50,
             Self::MsChapV2 => 26,
         }
     }
@@ -138,28 +164,40 @@ impl Method {
             Self::Gtc => "gtc",
             Self::Tls => "tls",
             Self::Ttls => "ttls",
+            Self::Aka => "aka",
+            Self::Peap => "peap",
+            Self::AkaPrime => "aka'",
             Self::MsChapV2 => "mschapv2",
         }
     }
 
-    /// Begins this method as the peer with this EAP identity.
-    pub(crate) fn peer(self, identity: &[u8]) -> Box<dyn PeerMethod> {
+    /// Begins this method as the peer with this EAP identity, which would also use the methods `accepted`.
+    pub(crate) fn peer(self, identity: &[u8], accepted: &[Self]) -> Box<dyn PeerMethod> {
+        let has_prime = accepted.contains(&Self::AkaPrime);
         match self {
+            Self::Aka => Box::new(aka::AkaPeer::new(Flavour::Aka, identity, has_prime)),
+            Self::AkaPrime => Box::new(aka::AkaPeer::new(Flavour::AkaPrime, identity, has_prime)),
             Self::Md5 => Box::new(md5::Md5Peer::new(identity)),
             Self::Gtc => Box::new(gtc::GtcPeer::new(identity)),
             Self::Tls => Box::new(tls::TlsPeer::default()),
             Self::Ttls => Box::new(tls::TtlsPeer::new(identity)),
+            Self::Peap => Box::new(tls::PeapPeer::new(identity)),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Peer::new(identity)),
         }
     }
 
-    /// Begins this method as the authenticator of a peer with this EAP identity.
-    pub(crate) fn server(self, identity: &[u8]) -> Box<dyn ServerMethod> {
+    /// Begins this method as the authenticator of a peer with this EAP identity, which would also use the
+    /// methods `accepted`.
+    pub(crate) fn server(self, identity: &[u8], accepted: &[Self]) -> Box<dyn ServerMethod> {
+        let has_prime = accepted.contains(&Self::AkaPrime);
         match self {
+            Self::Aka => Box::new(aka::AkaServer::new(Flavour::Aka, identity, has_prime)),
+            Self::AkaPrime => Box::new(aka::AkaServer::new(Flavour::AkaPrime, identity, has_prime)),
             Self::Md5 => Box::new(md5::Md5Server::new(identity)),
             Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
             Self::Tls => Box::new(tls::TlsServer::new(identity)),
             Self::Ttls => Box::new(tls::TtlsServer::new()),
+            Self::Peap => Box::new(tls::PeapServer::new()),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Server::new(identity)),
         }
     }
@@ -168,16 +206,21 @@ impl Method {
     pub const fn derives_keys(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc => false,
-            Self::MsChapV2 | Self::Tls | Self::Ttls => true,
+            Self::MsChapV2 | Self::Aka | Self::AkaPrime | Self::Tls | Self::Ttls | Self::Peap => true,
         }
     }
 
     /// Whether the method runs in a TLS session.
     pub const fn uses_tls(self) -> bool {
         match self {
-            Self::Tls | Self::Ttls => true,
-            Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
+            Self::Tls | Self::Ttls | Self::Peap => true,
+            Self::Md5 | Self::Gtc | Self::MsChapV2 | Self::Aka | Self::AkaPrime => false,
         }
+    }
+
+    /// Whether the method proves the key of a USIM.
+    pub const fn uses_usim(self) -> bool {
+        matches!(self, Self::Aka | Self::AkaPrime)
     }
 
     /// Whether the peer proves its identity with a certificate.
@@ -191,7 +234,7 @@ impl Method {
     pub const fn is_mutual(self) -> bool {
         match self {
             Self::Md5 | Self::Gtc | Self::MsChapV2 => false,
-            Self::Tls | Self::Ttls => true,
+            Self::Tls | Self::Ttls | Self::Peap | Self::Aka | Self::AkaPrime => true,
         }
     }
 }

@@ -5,7 +5,7 @@
 use casemate_crypto::{PasswordAlgorithms, Providers, Rng, SecretBytes};
 use casemate_eap::{
     Authenticated, Authenticator as _, AuthenticatorStep, EapContext, EapCredentials, EapFault, EapPacket,
-    LocalAuthenticator, Method, NtHash, Peer, PeerStep,
+    LocalAuthenticator, Method, NtHash, Peer, PeerStep, SequenceNumbers, Subscriber,
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -25,6 +25,8 @@ pub(crate) const TYPE_NAK: u8 = 3;
 pub(crate) struct Secrets {
     passwords: Vec<(Vec<u8>, SecretBytes)>,
     hashes: Vec<(Vec<u8>, NtHash)>,
+    subscribers: Vec<(Vec<u8>, Subscriber)>,
+    numbers: Option<Box<dyn SequenceNumbers>>,
     has_no_algorithms: bool,
 }
 
@@ -35,6 +37,20 @@ impl Secrets {
 
     pub(crate) fn with_hash(identity: &[u8], hash: &[u8]) -> Self {
         Self { hashes: vec![(identity.into(), NtHash::from_bytes(hash).unwrap())], ..Self::default() }
+    }
+
+    /// The keys of a USIM, and where its sequence numbers are.
+    pub(crate) fn with_subscriber(
+        identity: &[u8],
+        subscriber: Subscriber,
+        numbers: Box<dyn SequenceNumbers>,
+    ) -> Self {
+        let subscribers = vec![(identity.into(), subscriber)];
+        Self { subscribers, numbers: Some(numbers), ..Self::default() }
+    }
+
+    pub(crate) fn numbers(&self) -> &dyn SequenceNumbers {
+        self.numbers.as_deref().unwrap()
     }
 
     pub(crate) fn without_algorithms(self) -> Self {
@@ -57,6 +73,14 @@ impl EapCredentials for Secrets {
 
     fn nt_hash(&self, identity: &[u8]) -> Option<&NtHash> {
         find(&self.hashes, identity)
+    }
+
+    fn subscriber(&self, identity: &[u8]) -> Option<&Subscriber> {
+        find(&self.subscribers, identity)
+    }
+
+    fn sequence_numbers(&self) -> Option<&dyn SequenceNumbers> {
+        self.numbers.as_deref()
     }
 }
 
@@ -144,6 +168,11 @@ impl PeerSide {
         Self { rng: Box::new(rng), ..self }
     }
 
+    /// Another conversation with the same secrets.
+    pub(crate) fn again(self, identity: &[u8], methods: &[Method]) -> Self {
+        Self { peer: Peer::new(identity.into(), methods.into()), ..self }
+    }
+
     pub(crate) fn receive(&mut self, packet: &Packet) -> Step {
         let mut context = EapContext {
             rng: &mut *self.rng,
@@ -188,6 +217,12 @@ impl AuthenticatorSide {
 
     pub(crate) fn with_rng(self, rng: impl Rng + 'static) -> Self {
         Self { rng: Box::new(rng), ..self }
+    }
+
+    /// Another conversation with the same secrets.
+    pub(crate) fn again(self, identity: Option<&[u8]>, methods: &[Method]) -> Self {
+        let authenticator = LocalAuthenticator::new(identity.map(Into::into), methods.into());
+        Self { authenticator, last: None, ..self }
     }
 
     fn step(

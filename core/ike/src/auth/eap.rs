@@ -7,7 +7,10 @@ use crate::{Context, Credentials, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
-use casemate_eap::{Authenticated, EapContext, EapCredentials, EapFault, NtHash, TlsRole, TlsSession};
+use casemate_eap::{
+    Authenticated, EapContext, EapCredentials, EapFault, NtHash, SequenceNumbers, Subscriber, TlsRole,
+    TlsSession,
+};
 use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
@@ -46,6 +49,14 @@ impl EapCredentials for ConversationCredentials<'_> {
 
     fn nt_hash(&self, identity: &[u8]) -> Option<&NtHash> {
         self.credentials.eap().nt_hash(identity)
+    }
+
+    fn subscriber(&self, identity: &[u8]) -> Option<&Subscriber> {
+        self.credentials.eap().subscriber(identity)
+    }
+
+    fn sequence_numbers(&self) -> Option<&dyn SequenceNumbers> {
+        self.credentials.eap().sequence_numbers()
     }
 
     fn tls(&self, role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {

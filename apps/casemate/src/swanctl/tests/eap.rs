@@ -1,7 +1,8 @@
 //! EAP: methods, identities and passwords.
 
 use super::{ok, only, wrong};
-use crate::swanctl::KeyPurpose;
+use crate::swanctl::{KeyPurpose, OperatorKey, Usim};
+use casemate_crypto::SecretBytes;
 use casemate_eap::Method;
 use casemate_ike::config::{EapIdentity, Identity, LocalMethod, RemoteMethod};
 
@@ -113,4 +114,38 @@ fn identities_without_proof_cause_warnings() {
     let any = warnings(&client(""));
     assert!(any.len() == 1 && any[0].contains("may ask for the password"), "{any:?}");
     assert_eq!(warnings(&client("id = vpn.example.org")), [""; 0]);
+}
+
+#[test]
+fn a_section_may_have_the_keys_of_a_usim() {
+    let k = "secret = 0x465b5ce8b199b49faa5f0a2ee238a6bc";
+    let config = |keys: &str| format!("secrets {{ eap-sim {{\n id = 232010000000000\n {keys}\n }} }}");
+    let usim = |keys: &str| ok(&config(keys)).shared_keys[0].usim.clone();
+    assert_eq!(usim(k), Usim::default());
+    let opc = SecretBytes::new(&[0xCD; 16]);
+    let digits = "cd".repeat(16);
+    let both = format!("{k}\n opc = 0x{digits}\n amf = b9b9");
+    assert_eq!(usim(&both), Usim { operator: Some(OperatorKey::Opc(opc.clone())), amf: [0xB9; 2] });
+    let op = usim(&format!("{k}\n op = 0x{digits}"));
+    assert_eq!(op.operator, Some(OperatorKey::Op(opc)));
+    for (keys, reason) in [
+        (format!("{k}\n op = 0x{digits}\n opc = 0x{digits}"), "either `op` or `opc` was expected"),
+        (format!("secret = short\n opc = 0x{digits}"), "16 bytes were expected"),
+        (format!("{k}\n opc = 0xcd"), "16 bytes were expected"),
+        (format!("opc = 0x{digits}"), "with K of the USIM"),
+        (format!("{k}\n amf = 8"), "four hexadecimal digits were expected"),
+    ] {
+        let problem = only(&config(&keys));
+        assert!(problem.contains(reason), "{problem}");
+        assert!(!problem.contains("465b") && !problem.contains("cdcd"), "no key in a message: {problem}");
+    }
+    assert_eq!(Usim::default().amf, [0x80, 0]);
+}
+
+#[test]
+fn eap_sim_is_refused_with_the_reason() {
+    assert!(
+        only(&responder("auth = eap-sim", "none"))
+            .contains("EAP-SIM is not implemented: its keys have 64 bits")
+    );
 }

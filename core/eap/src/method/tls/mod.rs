@@ -1,15 +1,18 @@
-//! EAP-TLS (RFC 5216 with TLS 1.2, RFC 9190 with TLS 1.3), and what EAP-TTLS shares with it.
+//! EAP-TLS (RFC 5216 with TLS 1.2, RFC 9190 with TLS 1.3), and what EAP-TTLS and PEAP share with
+//! it.
 //!
 //! Both sides prove their identities with certificates. TLS itself is behind
 //! [`TlsSession`]. Sessions are not resumed.
 
 mod framing;
+mod peap;
 mod peer;
 mod server;
 #[cfg(test)]
 mod tests;
 mod ttls;
 
+pub(super) use peap::{PeapPeer, PeapServer};
 pub(super) use peer::TlsPeer;
 pub(super) use server::TlsServer;
 pub(super) use ttls::{TtlsPeer, TtlsServer};
