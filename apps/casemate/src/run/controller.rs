@@ -4,9 +4,9 @@ use super::ike::IkeState;
 use super::key_log::KeyLog;
 use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
-use crate::command::{self, PendingCommand};
+use super::requests::PendingCommands;
 use crate::config_source::ConfigSource;
-use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
+use crate::control::{ControlServer, PendingRequest, Reply};
 use crate::failure::Failure;
 use crate::history::History;
 use crate::keyring::{Keyring, RefusedPeer};
@@ -19,16 +19,14 @@ use crate::metrics::{MetricsAddress, MetricsChannel, MetricsCollector, ScrapeCon
 use crate::output;
 use crate::revocation::RevocationState;
 use crate::sequence_numbers::SequenceStore;
-use crate::status::{InstanceIdentity, Snapshot};
+use crate::status::InstanceIdentity;
 use crate::swanctl::{Charon, FilesRead};
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
-use crate::why;
 use casemate::Notice;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
-use casemate_ike::Event;
 use casemate_linux::dns::{DnsMode, DnsState};
 use casemate_linux::instance::Instance;
 use casemate_linux::process::SystemRng;
@@ -51,12 +49,12 @@ pub(super) const RELOAD_FAILED: &str =
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
     pub(super) control: ControlServer,
-    identity: InstanceIdentity,
+    pub(super) identity: InstanceIdentity,
     pub(super) log: Log,
     pub(super) manager: ServiceManager,
     /// What happened to each connection lately.
     pub(super) history: History,
-    pending_commands: PendingCommands,
+    pub(super) pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     pub(super) responses: Vec<(Reply, String)>,
     pub(super) key_log: Option<KeyLog>,
@@ -86,7 +84,7 @@ pub(super) struct RunController {
     /// Clients of vici, if there is a socket for them.
     pub(super) vici: Option<ViciServer>,
     /// The trace of packets that a client has requested.
-    trace: Option<RunningTrace>,
+    pub(super) trace: Option<RunningTrace>,
     /// Values for clients of metrics, if they are served.
     pub(super) metrics: Option<MetricsCollector>,
     /// AAA servers and the sessions that they have accepted.
@@ -204,55 +202,6 @@ impl RunController {
     pub(super) fn use_crash_secret(&self, context: &mut EndpointContext) {
         let secret = self.crash_secret.clone().filter(|_| self.charon.quick_crash_detection);
         context.with(|endpoint, _| endpoint.set_crash_secret(secret));
-    }
-
-    fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
-        let result = match request {
-            Request::Status => {
-                let snapshot = Snapshot::take(&handle.lock(), &self.identity, &self.history);
-                let _ = reply.send(snapshot.to_json().to_string());
-                return;
-            }
-            Request::Why(name) => {
-                let report = why::report(&name, &handle.lock(), &self.history, self.identity.mark());
-                let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));
-                return;
-            }
-            Request::Trace { selector, count, timeout } => {
-                if self.trace.as_ref().is_some_and(|trace| !trace.has_client()) {
-                    self.trace = None;
-                    handle.stop_trace();
-                }
-                let started =
-                    RunningTrace::start(&selector, count, timeout, self.identity.mark(), reply, handle);
-                self.trace = started.or(self.trace.take());
-                return;
-            }
-            Request::Log { follow } => return self.log.send_to(reply, follow),
-            Request::Reload => return self.start_reload(vec![ReloadClient::Control(reply)]),
-            Request::Initiate { name, ike } => {
-                let started = handle
-                    .lock()
-                    .with(|endpoint, context| PendingCommand::initiate(&name, ike, endpoint, context));
-                match started {
-                    Ok(pending) => return self.pending_commands.wait(pending, reply),
-                    Err(error) => Err(error),
-                }
-            }
-            Request::Terminate(name) => {
-                let started = handle
-                    .lock()
-                    .with(|endpoint, context| PendingCommand::terminate(&name, endpoint, context));
-                match started {
-                    Ok(pending) => return self.pending_commands.wait(pending, reply),
-                    Err(error) => Err(error),
-                }
-            }
-            Request::Rekey { name, ike } => {
-                handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
-            }
-        };
-        let _ = reply.send(outcome(&result));
     }
 
     /// Serves metrics at this address.
@@ -389,33 +338,5 @@ impl EngineHandler for RunController {
             metrics.on_problem(kind);
         }
         self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
-    }
-}
-
-/// Commands in progress, with the clients that wait for them.
-#[derive(Default)]
-struct PendingCommands(Vec<(PendingCommand, Reply)>);
-
-impl PendingCommands {
-    /// Adds a command in progress, or responds immediately if it is complete.
-    fn wait(&mut self, pending: PendingCommand, reply: Reply) {
-        if pending.is_complete() {
-            let _ = reply.send(outcome(&Ok(())));
-        } else {
-            // Removes clients that disconnected since the last event.
-            self.0.retain(|(_, reply)| reply.is_open());
-            self.0.push((pending, reply));
-        }
-    }
-
-    /// Processes an event, and responds to the clients whose commands it completes.
-    fn on_event(&mut self, event: &Event) {
-        self.0.retain_mut(|(pending, reply)| match pending.on_event(event) {
-            None => true,
-            Some(result) => {
-                let _ = reply.send(outcome(&result));
-                false
-            }
-        });
     }
 }

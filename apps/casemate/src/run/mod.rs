@@ -18,6 +18,7 @@ mod manual;
 mod name_servers;
 mod radius;
 mod reload;
+mod requests;
 mod start;
 mod vici;
 

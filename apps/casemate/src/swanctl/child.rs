@@ -1,25 +1,22 @@
 //! The sections of `children`: Child SAs, and shunts (traffic that passes or is dropped without an SA).
 
 use super::connection::{Context, WEAK_GROUP};
+use super::lifetime;
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
 use super::tunnel::{self, ChildTunnel, InterfaceName};
 use super::updown::{self, UpdownScript};
-use super::value::{choice, code_point, count, parse_number, time, truth, volume};
+use super::value::{choice, code_point, count, parse_number, truth, volume};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
+    self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdPair};
 use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Default of `rekey_time`.
-const REKEY: Duration = Duration::from_secs(3_600);
 
 /// Default of `replay_window`, in packets.
 const REPLAY_WINDOW: u32 = 32;
@@ -197,7 +194,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
     let proposals = proposals(keys);
-    let lifespan = lifespan(keys);
+    let lifespan = lifetime::of_child_sa(keys);
     ChildConfig {
         name: name.into(),
         rohc: rohc::read(keys, mode, &proposals),
@@ -210,7 +207,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         rekey_packets,
         life_bytes: amount(keys, "life_bytes", volume, rekey_bytes),
         life_packets: amount(keys, "life_packets", count, rekey_packets),
-        inactivity: inactivity(keys, &lifespan),
+        inactivity: lifetime::inactivity(keys, &lifespan),
         start_action: keys.get("start_action", start).unwrap_or_default(),
         close_action: keys.get("close_action", on_close).unwrap_or(CloseAction::Clear),
         dpd_action: keys.get("dpd_action", on_close).unwrap_or(CloseAction::Clear),
@@ -240,40 +237,6 @@ fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
 fn selectors(keys: &Keys<'_>, name: &str) -> Vec<TrafficSelectorTemplate> {
     let selectors = keys.list(name, parse_traffic_selector);
     if selectors.is_empty() { vec![TrafficSelectorTemplate::DYNAMIC] } else { selectors }
-}
-
-fn lifespan(keys: &Keys<'_>) -> Lifespan {
-    let rekey = keys.get("rekey_time", time).unwrap_or(Some(REKEY));
-    let hard =
-        keys.get("life_time", time).unwrap_or_else(|| rekey.map(|rekey| rekey.saturating_add(tenth(rekey))));
-    if hard.zip(rekey).is_some_and(|(hard, rekey)| hard < rekey) {
-        keys.error("life_time", "it ends before rekey_time: a longer time was expected");
-    }
-    let between = hard.unwrap_or_default().saturating_sub(rekey.unwrap_or_default());
-    let random = random(keys, rekey, between.min(rekey.unwrap_or_default()));
-    Lifespan { rekey, jitter: random, hard }
-}
-
-/// Reads `inactivity`. A new Child SA counts as used, so rekeying delays the end.
-fn inactivity(keys: &Keys<'_>, lifespan: &Lifespan) -> Option<Duration> {
-    let limit = keys.get("inactivity", time).flatten()?;
-    if lifespan.rekey.is_some_and(|rekey| rekey <= limit) {
-        keys.warn("inactivity", "the Child SA is rekeyed before: a time below `rekey_time` was expected");
-    }
-    Some(limit)
-}
-
-/// The value of `rand_time`, or `default`. The value must not exceed `until`, the time that it shortens.
-pub(super) fn random(keys: &Keys<'_>, until: Option<Duration>, default: Duration) -> Duration {
-    let random = keys.get("rand_time", time).map_or(default, Option::unwrap_or_default);
-    if until.is_some_and(|until| random > until) {
-        keys.error("rand_time", "it is longer than the time that it shortens: a shorter time was expected");
-    }
-    random
-}
-
-pub(super) fn tenth(time: Duration) -> Duration {
-    time / 10
 }
 
 /// Reads a hard limit. The default is the soft limit plus a tenth.

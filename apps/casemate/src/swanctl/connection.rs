@@ -1,11 +1,13 @@
 //! The sections of `connections`: peers, their addresses, and the parameters of their IKE SAs.
 
 use super::address;
-use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions, RoundContext};
+use super::auth_round::{OwnSignature, PeerConditions};
 use super::child::{self, ChildEntry};
+use super::lifetime;
 use super::pool;
 use super::problem::Problems;
 use super::resolved::Resolved;
+use super::rounds::{self, Rounds};
 use super::schema::{Keys, Rule, Schema};
 use super::tunnel::{self, InterfaceName};
 use super::updown::UpdownScripts;
@@ -14,16 +16,13 @@ use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, FurtherRounds, IdPattern, Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth,
-    RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    Fragmentation, IdPattern, LocalMethod, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
+    SendCert, Shunt, StartAction, Unique,
 };
 use casemate_sa::{AddrRange, SpdPair};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Default of `rekey_time`.
-const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
 /// Warning about `modp1024`.
 pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: \
@@ -106,13 +105,13 @@ pub(super) struct Context<'c> {
 pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> ParsedConnection {
     let keys = Keys::new(resolved, &CONNECTION, context.problems);
     let name = resolved.name();
-    let Rounds { local, remote, further, own, conditions } = rounds(resolved, &keys, context);
+    let Rounds { local, remote, further, own, conditions } = rounds::read(resolved, &keys, context);
     let remote_addrs = addresses_or_any(&keys, "remote_addrs");
     let peer = remote_addrs.iter().find(|addr| addr.is_single());
     let Children { children, shunts, scripts, interfaces } =
         children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
-    let (lifespan, reauth) = lifespan(&keys);
+    let (lifespan, reauth) = lifetime::of_ike_sa(&keys);
     let proposals: Vec<_> =
         keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
     if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
@@ -258,76 +257,6 @@ fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {
     Err("there is no such pool: the name of a section in `pools` was expected".into())
 }
 
-/// The authentication of both sides.
-struct Rounds {
-    local: LocalAuth,
-    remote: RemoteAuth,
-    further: FurtherRounds,
-    own: Vec<OwnSignature>,
-    conditions: Vec<PeerConditions>,
-}
-
-/// Maximum number of rounds of one side.
-const MAX_ROUNDS: usize = 8;
-
-/// Reads the sections whose names begin with `local` and `remote`: one round of authentication each (RFC
-/// 4739).
-fn rounds(resolved: &Resolved<'_, '_>, keys: &Keys<'_>, context: &Context<'_>) -> Rounds {
-    let Context { directory, problems, .. } = *context;
-    let in_round = |round| RoundContext { connection: resolved.name(), round, directory, problems };
-    let sections = |prefix, schema| {
-        let mut sections: Vec<_> = resolved.sections();
-        sections.retain(|section| section.name().starts_with(prefix));
-        let sections = auth_round::sort_rounds(sections, schema, problems);
-        if sections.len() > MAX_ROUNDS {
-            keys.section_error(&format!("at most {MAX_ROUNDS} sections `{prefix}` were expected"));
-        }
-        sections
-    };
-    let (locals, remotes) = (sections("local", &auth_round::LOCAL), sections("remote", &auth_round::REMOTE));
-    if remotes.is_empty() {
-        keys.section_warning(&format!("there is no section `remote`: {ANY_PROOF}"));
-    }
-    let (mut further_local, mut further_remote) = (Vec::new(), Vec::new());
-    let (local, first_own) = auth_round::local(locals.first(), in_round(0));
-    let (remote, first_conditions) = auth_round::remote(remotes.first(), in_round(0));
-    let (mut own, mut conditions) = (vec![first_own], vec![first_conditions]);
-    for (round, section) in locals.iter().enumerate().skip(1) {
-        let (auth, signature) = auth_round::local(Some(section), in_round(round));
-        further_local.push(auth);
-        own.push(signature);
-    }
-    for (round, section) in remotes.iter().enumerate().skip(1) {
-        let (auth, required) = auth_round::remote(Some(section), in_round(round));
-        further_remote.push(auth);
-        conditions.push(required);
-    }
-    let further = FurtherRounds::new(further_local, further_remote);
-    check_eap_rounds(
-        [&local].into_iter().chain(&further.local),
-        [&remote].into_iter().chain(&further.remote),
-    )
-    .unwrap_or_else(|why| keys.section_error(why));
-    Rounds { local, remote, further, own, conditions }
-}
-
-/// Checks that only an initiator uses EAP in several rounds.
-fn check_eap_rounds<'a>(
-    local: impl Iterator<Item = &'a LocalAuth>,
-    remote: impl Iterator<Item = &'a RemoteAuth>,
-) -> Result<(), &'static str> {
-    let local: Vec<bool> = local.map(|auth| matches!(auth.method, LocalMethod::Eap(_))).collect();
-    let remote: Vec<bool> = remote.map(|auth| matches!(auth.method, RemoteMethod::Eap(_))).collect();
-    let both = local.contains(&true) && remote.contains(&true);
-    if both && local.len().max(remote.len()) > 1 {
-        return Err(
-            "in several rounds of authentication, only the initiator can use EAP: `local` or `remote` \
-                    without EAP was expected",
-        );
-    }
-    Ok(())
-}
-
 /// The entries of the section `children`.
 #[derive(Default)]
 struct Children {
@@ -387,22 +316,4 @@ fn packet_limits(keys: &Keys<'_>, peer: Option<&AddrPattern>) -> PacketLimits {
 fn bytes_from(text: &str, min: u16) -> Result<u16, String> {
     let bytes = text.parse().ok().filter(|bytes| *bytes >= min);
     bytes.ok_or_else(|| format!("a number of bytes from {min} to {} was expected", u16::MAX))
-}
-
-/// Lifetimes of the IKE SA. The default is rekeying without reauthentication; with `reauth_time`, the SA
-/// is rekeyed only if `rekey_time` is given too.
-fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
-    let reauth = keys.get("reauth_time", time).flatten();
-    let default = if reauth.is_none() { Some(REKEY) } else { None };
-    let rekey = keys.get("rekey_time", time).unwrap_or(default);
-    let longest = rekey.max(reauth).unwrap_or_default();
-    let over = keys.get("over_time", time).map_or_else(|| child::tenth(longest), Option::unwrap_or_default);
-    let shortest = match (rekey, reauth) {
-        (Some(rekey), Some(reauth)) => Some(rekey.min(reauth)),
-        (one, other) => one.or(other),
-    };
-    let half = shortest.unwrap_or_default() / 2;
-    let random = child::random(keys, shortest, over.min(half));
-    let hard = rekey.or(reauth).map(|time| time.saturating_add(over));
-    (Lifespan { rekey, jitter: random, hard }, reauth)
 }
