@@ -120,11 +120,12 @@ pub(super) fn read(
     match mode {
         EntryMode::Protect(mode) => {
             let child = child(&keys, resolved.name(), mode, context.has_scheduler);
-            if peer.is_none() && child.start_action != StartAction::default() {
+            let names_peer = child.mode == ChildMode::Transport && !child.start_action.at_once;
+            if peer.is_none() && child.start_action != StartAction::default() && !names_peer {
                 keys.error(
                     "start_action",
                     "the peer has no single address to initiate to: one address or name in `remote_addrs` \
-                     was expected",
+                     was expected, or trap with mode = transport",
                 );
             }
             check_trap_selectors(&keys, &child, peer);
