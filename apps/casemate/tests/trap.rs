@@ -55,6 +55,40 @@ fn trap_between_two_hosts() {
     assert!(left.stop().success() && right.stop().success());
 }
 
+/// The destination of a packet is the peer, and each peer has SAs of its own.
+#[test]
+fn trap_for_any_peer() {
+    let Some(net) = TestNet::build("trap_for_any_peer") else { return };
+    let any = |action: &str| {
+        // The host has several addresses.
+        let own = if action == "trap" { "local_addrs = 192.0.2.1" } else { "" };
+        let conf = conf(Side::Left, own, &format!("mode = transport\n start_action = {action}"));
+        conf.replace(&Side::Right.outer(true).to_string(), "%any")
+    };
+    net.right.stdout_of("ip", &["addr", "add", "192.0.2.3/24", "dev", testnet::WIRE]);
+    let (peers, silent) = ([[192, 0, 2, 2].into(), [192, 0, 2, 3].into()], [192, 0, 2, 9].into());
+    let right = net.right.run_config(&any("none"), None);
+    let left = net.left.run_config(&any("trap"), None);
+    for _ in 0..2 {
+        assert_eq!(children(&net.left.status()), 0, "nothing without a packet");
+        assert!(!net.left.pings_at_once(silent, 8), "there is no such host");
+        for peer in peers {
+            assert!(net.left.pings_first_time(peer, 8), "the first packet to {peer} is kept: {}", left.log());
+            assert!(net.left.pings(peer, 8), "{}", left.log());
+        }
+        let status = net.left.status();
+        let remote =
+            |sa: &Value| (children(&serde_json::json!({"ike_sas": [sa]})) == 1).then(|| sa["remote"].clone());
+        let mut remotes: Vec<Value> =
+            status["ike_sas"].as_array().unwrap().iter().filter_map(remote).collect();
+        remotes.sort_by_key(ToString::to_string);
+        assert_eq!(remotes, ["192.0.2.2:4500", "192.0.2.3:4500"], "{status:#}");
+        assert!(net.left.casemate(&["terminate", "t"]).status.success());
+        net.left.wait_until(|status| children(status) == 0);
+    }
+    assert!(left.stop().success() && right.stop().success());
+}
+
 #[test]
 fn trap_follows_an_address_change() {
     let Some(net) = TestNet::build("trap_follows_an_address_change") else { return };

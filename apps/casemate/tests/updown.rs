@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use swanctl::Swanctl;
 use testnet::{Side, TestNet, eventually};
 
 /// A directory in which every user may write, and a script there that adds its environment to a file.
@@ -221,4 +222,17 @@ fn a_script_may_change_the_packet_filter_and_a_reload_brings_no_other_script() {
     assert!(net.left.casemate(&["terminate", "t"]).status.success());
     script.wait_for("x", &["up-client", "down-client"]);
     assert!(left.stop().success() && right.stop().success());
+}
+
+#[test]
+fn a_client_of_vici_brings_no_script() {
+    let Some(net) = TestNet::build("updown-vici") else { return };
+    let script = Script::new("");
+    let conf = Side::Left.connection(&format!("updown = {} x", script.path().display()));
+    let Some(swanctl) = Swanctl::new(&net.left, &conf) else { return };
+    let running = net.left.run_vici(&[]);
+    let error = swanctl.fails(&["--load-all", "--noprompt"]);
+    assert!(error.contains("children.c.updown") && error.contains("restart the instance"), "{error}");
+    assert_eq!(net.left.status()["connections"], serde_json::json!([]), "nothing is loaded");
+    assert!(running.stop().success());
 }

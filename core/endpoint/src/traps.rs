@@ -255,11 +255,12 @@ impl Traps {
         is_requested: impl Fn(&Arc<Connection>, &ChildConfig) -> bool,
     ) {
         for reqid in self.by_name.get_all(connection.name.as_bytes()).filter_map(reqid) {
-            let Some(trap) = self.traps.get_mut(reqid).filter(|trap| trap.requested && trap.child_count == 0)
-            else {
+            let is_concerned =
+                |trap: &&mut Box<Trap>| trap.spec.has_any_peer() || trap.requested && trap.child_count == 0;
+            let Some(trap) = self.traps.get_mut(reqid).filter(is_concerned) else {
                 continue;
             };
-            if !is_requested(&trap.spec.connection, &trap.spec.child) {
+            if trap.spec.has_any_peer() || !is_requested(&trap.spec.connection, &trap.spec.child) {
                 trap.fail(now, &mut self.pauses);
             }
         }
@@ -299,21 +300,31 @@ impl Trap {
     /// Requests the Child SA. Returns whether IKE must initiate: there was no request before, and there is no
     /// pause.
     fn request(&mut self) -> bool {
+        // The pause is only that of the peer that has failed: its packets request again when the flow cache
+        // is flushed at the end.
+        if self.spec.has_any_peer() {
+            return true;
+        }
         self.paused_until.is_none() && !core::mem::replace(&mut self.requested, true)
     }
 
     /// Starts a pause that grows with each failure. One attempt may fail in several ways, but counts once.
     fn fail(&mut self, now: Instant, pauses: &mut WordSet) {
-        if self.child_count == 0 && self.paused_until.is_none() {
+        if self.may_pause() {
             let factor = 1_u32.checked_shl(self.failures.min(LONGEST_PAUSE).into()).unwrap_or(1);
             self.failures = self.failures.saturating_add(1);
             self.pause(FIRST_PAUSE.saturating_mul(factor), now, pauses);
         }
     }
 
+    /// Whether a failure starts a pause: there is none yet, and the Child SAs that exist are of other peers.
+    fn may_pause(&self) -> bool {
+        (self.child_count == 0 || self.spec.has_any_peer()) && self.paused_until.is_none()
+    }
+
     fn pause(&mut self, time: Duration, now: Instant, pauses: &mut WordSet) {
         self.requested &= self.child_count > 0;
-        if self.child_count == 0 && self.paused_until.is_none() {
+        if self.may_pause() {
             let until = now.after(time);
             self.paused_until = Some(until);
             pauses.insert([until.as_micros(), self.reqid.into(), 0]);

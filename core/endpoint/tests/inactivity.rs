@@ -2,7 +2,6 @@
 //! directions count.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use casemate_ike::config::{ChildConfig, StartAction};

@@ -243,7 +243,7 @@ impl EngineHandler for RunController {
             self.control.wake_loop();
         }
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
-        let messages = self.updown.serve(&handle.lock(), &self.keyring);
+        let messages = self.updown.serve(handle, &self.keyring);
         messages.into_iter().for_each(|message| self.log.record(message));
         for problem in self.revocation.serve(handle) {
             let message = Message::new(Level::Warning, LogCategory::Certificate, Subject::default(), problem);

@@ -121,11 +121,12 @@ pub(super) fn read(
         EntryMode::Protect(mode) => {
             let ChildTunnel { spds, name } = tunnel::read(&keys, mode, spds);
             let child = ChildConfig { spds, ..child(&keys, resolved.name(), mode, context.has_scheduler) };
-            if peer.is_none() && child.start_action != StartAction::default() {
+            let names_peer = child.mode == ChildMode::Transport && !child.start_action.at_once;
+            if peer.is_none() && child.start_action != StartAction::default() && !names_peer {
                 keys.error(
                     "start_action",
                     "the peer has no single address to initiate to: one address or name in `remote_addrs` \
-                     was expected",
+                     was expected, or trap with mode = transport",
                 );
             }
             check_trap_selectors(&keys, &child, peer);

@@ -22,7 +22,6 @@ use casemate_ike::config::{
 use casemate_sa::{AddrRange, SpdPair};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Warning about `modp1024`.
 pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: \

@@ -21,7 +21,7 @@ use casemate_ike::{ChildId, Event, IkeStatus};
 use casemate_linux::updown::{
     MAX_ENVIRONMENT, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
 };
-use casemate_linux::{EndpointContext, Error};
+use casemate_linux::{EndpointContext, EndpointHandle, Error};
 use environment::{Facts, MAX_PAIRS, NewChild, Variables};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -145,14 +145,16 @@ impl Updown {
     }
 
     /// Starts the scripts for what has happened. Returns messages about those that have ended.
-    pub(crate) fn serve(&mut self, context: &EndpointContext, keyring: &Keyring) -> Vec<Message> {
+    pub(crate) fn serve(&mut self, handle: &EndpointHandle<'_>, keyring: &Keyring) -> Vec<Message> {
         let Some(active) = &mut self.0 else { return Vec::new() };
         let mut messages = Vec::new();
         for change in std::mem::take(&mut active.changes) {
             match change {
                 Change::Up(new) => {
-                    if let Some(status) = status_of(&new, context) {
-                        let reqid = reqid_of(new.id, context);
+                    let context = handle.lock();
+                    let found = status_of(&new, &context).map(|status| (status, reqid_of(new.id, &context)));
+                    drop(context);
+                    if let Some((status, reqid)) = found {
                         messages.extend(active.up(&new, &status, reqid, keyring));
                     }
                 }

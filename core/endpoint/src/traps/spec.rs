@@ -111,6 +111,16 @@ impl TrapSpec {
         self.follows_host && self.dynamic_addrs.is_empty()
     }
 
+    /// Whether the destination of a packet is the peer. Such a trap requests one Child SA for each peer, and
+    /// IKE knows which are requested.
+    pub(super) fn has_any_peer(&self) -> bool {
+        #[cfg(feature = "any-peer")]
+        let has_any_peer = self.connection.takes_peer_of_packet(&self.child);
+        #[cfg(not(feature = "any-peer"))]
+        let has_any_peer = false;
+        has_any_peer
+    }
+
     /// Whether the trap exists because a Child SA ended, and not because of `start_action`.
     pub(crate) fn is_from_ended_child(&self) -> bool {
         !self.child.start_action.on_traffic
@@ -123,9 +133,22 @@ impl TrapSpec {
 /// address.
 fn local_traffic(connection: &Connection, child: &ChildConfig, routes: &dyn Routes) -> Vec<TrafficSelector> {
     let path = connection.path(Lookup::Cached, routes).ok();
-    let own = path.filter(|_| connection.vips.is_empty()).map(|path| path.local.ip());
+    let own = path.map(|path| path.local.ip());
+    // Without an address of the peer there is no route to look up.
+    #[cfg(feature = "any-peer")]
+    let own = own.or_else(|| only_address(connection).filter(|_| connection.takes_peer_of_packet(child)));
+    let own = own.filter(|_| connection.vips.is_empty());
     let known_or_any = |any: IpAddr| own.filter(|own| own.is_ipv4() == any.is_ipv4()).unwrap_or(any);
     fill_templates(&child.local_ts, &ANY_ADDRS.map(known_or_any))
+}
+
+/// The address of this host, if the connection names just one.
+#[cfg(feature = "any-peer")]
+fn only_address(connection: &Connection) -> Option<IpAddr> {
+    match connection.local_addrs.as_slice() {
+        [AddrPattern::Range(range)] if range.first() == range.last() => Some(range.first()),
+        _ => None,
+    }
 }
 
 /// A host without routes and names.

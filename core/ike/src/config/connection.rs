@@ -178,6 +178,28 @@ impl Connection {
         })
     }
 
+    /// Addresses and ports of an exchange that this host starts with a peer at this address, which the
+    /// patterns of the connection allow.
+    #[cfg(feature = "any-peer")]
+    pub(crate) fn path_to(&self, remote: IpAddr, routes: &dyn Routes) -> Result<Path, InitiateError> {
+        #[cfg(feature = "eap")]
+        if self.is_started_by_peer() {
+            return Err(InitiateError::OnlyPeer);
+        }
+        if !self.remote_addrs.iter().any(|pattern| pattern.matches(remote, routes)) {
+            return Err(InitiateError::NoRemoteAddress);
+        }
+        let only = AddrPattern::Range(AddrRange::single(remote));
+        Self { remote_addrs: Vec::from([only]), ..self.clone() }.path(Lookup::Cached, routes)
+    }
+
+    /// Whether the destination of a packet that needs this child is the peer: the child is in transport mode,
+    /// and the connection names no single address.
+    #[cfg(feature = "any-peer")]
+    pub fn takes_peer_of_packet(&self, child: &ChildConfig) -> bool {
+        child.mode == super::ChildMode::Transport && !self.remote_addrs.iter().any(AddrPattern::is_single)
+    }
+
     /// Whether only the peer can start IKE SAs: a responder cannot authenticate itself by EAP, unless the
     /// initiator does so, too (RFC 5998).
     #[cfg(feature = "eap")]

@@ -27,6 +27,12 @@ impl Ike {
         context: &mut Context<'_>,
     ) -> Result<(), InitiateError> {
         let child_request = child.map(|child| ChildRequest::new(child.clone(), packet));
+        #[cfg(feature = "any-peer")]
+        if let (Some(packet), Some(child)) = (packet, child)
+            && connection.takes_peer_of_packet(child)
+        {
+            return self.initiate_to(packet, connection, child, host, context);
+        }
         let existing =
             self.sas.of_connection(connection).find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
         match (existing, child_request) {
@@ -50,6 +56,33 @@ impl Ike {
                 begun
             }
         }
+    }
+
+    /// Sets up a Child SA with the destination of a packet as the peer, unless there is one or it is
+    /// requested.
+    #[cfg(feature = "any-peer")]
+    fn initiate_to(
+        &mut self,
+        packet: PacketSelectors,
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<(), InitiateError> {
+        let peer = packet.dst.addrs.first();
+        let with_peer = || self.sas.of_connection(connection).filter(|sa| sa.common.path.remote.ip() == peer);
+        if with_peer().any(|sa| sa.has_or_requests(child)) {
+            return Ok(());
+        }
+        let existing = with_peer().find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
+        let child_request = ChildRequest::new(child.clone(), Some(packet));
+        if let Some(id) = existing {
+            self.update_sa(id, host, context, |sa, step| sa.request_child(child_request, step));
+            return Ok(());
+        }
+        let limit = self.shared.settings.max_ike_sas;
+        let path = connection.path_to(peer, context.routes)?;
+        self.begin_ike_sa(connection, path, vec![child_request], limit, host, context).map(|_| ())
     }
 
     /// Begins an attempt as soon as the addresses of its peer are known.

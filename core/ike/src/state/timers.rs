@@ -29,7 +29,7 @@ pub(crate) enum Timer {
     /// Checks the liveness of the peer (RFC 7296 section 2.4).
     Liveness,
     /// Compares sent and received packets, and checks the liveness of a peer that sends nothing (RFC 7296
-    /// section 2.4).
+    /// section 2.4). Closes Child SAs without traffic.
     Traffic,
     /// Sends a NAT keepalive (RFC 3948 section 4).
     Keepalive,
