@@ -244,7 +244,7 @@ impl Journal {
         let (dns, mut warnings) = (self.dns.clone(), Vec::new());
         let mut restore = |undo: &Undo| {
             let Undo::NameServers(target) = undo else { return None };
-            let restored = dns.restore(target);
+            let restored = target.restore(&dns);
             let is_done = restored.is_ok();
             warnings.extend(restored.unwrap_or_else(|error| Some(error.to_string())));
             is_done.then(|| undo.clone())

@@ -156,11 +156,17 @@ impl NameServers {
             journal.record(Undo::NameServers(target.clone()))?;
         }
         let (sender, result) = channel();
+        let is_first = self.applied.is_none();
         let (done, request) = (done.clone(), (target.clone(), settings.clone()));
         let work = move || {
             let (target, settings) = request;
             let outcome = match &settings {
-                Some(settings) => handle.set(&target, settings).map(|()| None),
+                // A program may have failed in the middle of its work.
+                Some(settings) => handle.set(&target, settings).map(|()| None).inspect_err(|_| {
+                    if is_first {
+                        let _ = handle.restore(&target);
+                    }
+                }),
                 None => handle.restore(&target),
             };
             // The receiver is gone if the run has ended.
@@ -184,8 +190,10 @@ impl NameServers {
         let Job { target, settings, .. } = self.job.take()?;
         match (result, settings) {
             (Err(error), settings) => {
+                let is_unchanged = settings.is_some() && self.applied.is_none();
                 self.fail(settings.unwrap_or_default(), error.to_string());
-                None
+                let forgotten = is_unchanged.then(|| journal.forget(&Undo::NameServers(target)));
+                forgotten?.err().map(|error| error.to_string())
             }
             (Ok(warning), None) => {
                 (self.applied, self.failure) = (None, None);

@@ -34,6 +34,17 @@ pub struct DnsTarget {
     pub tun: String,
 }
 
+impl DnsTarget {
+    /// Restores what was before, at the start or the end of a run. The TUN interface is then new, or about to
+    /// end, and the settings of systemd-resolved with it: an error of that is none. Returns a warning.
+    pub(crate) fn restore(&self, dns: &DnsHandle) -> Result<Option<String>, Error> {
+        match (dns.restore(self), self.method) {
+            (Err(_), DnsMethod::SystemdResolved) => Ok(None),
+            (restored, _) => restored,
+        }
+    }
+}
+
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

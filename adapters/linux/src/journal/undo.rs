@@ -62,7 +62,7 @@ impl Undo {
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
                 .or_else(ignore_missing)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
-            Self::NameServers(target) => dns.restore(target).map(drop),
+            Self::NameServers(target) => target.restore(dns).map(drop),
             Self::Guard { tun } if !has_guard(tun)? => Ok(()),
             Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", leak_guard::table_name(tun))),
         }

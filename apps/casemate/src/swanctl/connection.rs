@@ -14,6 +14,7 @@ use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
+use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
     Fragmentation, IdPattern, LocalMethod, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
@@ -199,15 +200,17 @@ fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
     if connection.vips.is_empty() {
         return;
     }
-    let of_children = connection.children.iter().flat_map(|child| &child.remote_ts);
-    let reached: Vec<AddrRange> = of_children
-        .chain(connection.shunts.iter().flat_map(|shunt| &shunt.remote_ts))
-        .filter_map(|selector| selector.addrs)
-        .collect();
+    let addrs = |templates: &[TrafficSelectorTemplate]| -> Vec<AddrRange> {
+        templates.iter().filter_map(|template| template.addrs).collect()
+    };
+    let protected: Vec<AddrRange> =
+        connection.children.iter().flat_map(|child| addrs(&child.remote_ts)).collect();
+    let shunted = connection.shunts.iter().flat_map(|shunt| addrs(&shunt.remote_ts));
+    let decided: Vec<AddrRange> = protected.iter().copied().chain(shunted).collect();
     for (all, other, what) in
-        [(AddrRange::ANY_V4, false, "IPv6: ::/0"), (AddrRange::ANY_V6, true, "IPv4: 0.0.0.0/0")]
+        [(AddrRange::ANY_V4, false, "IPv6, ::/0"), (AddrRange::ANY_V6, true, "IPv4, 0.0.0.0/0")]
     {
-        if reached.contains(&all) && !reached.iter().any(|range| range.is_ipv4() == other) {
+        if protected.contains(&all) && !decided.iter().any(|range| range.is_ipv4() == other) {
             keys.section_warning(&format!(
                 "all traffic of one IP version is protected, and the other one leaves in clear. If this host has \
                  {what} was expected in remote_ts, too, or in a child with `mode = drop`"

@@ -113,6 +113,11 @@ fn the_file_comes_back_however_the_program_ends() {
         assert_eq!(contents(), ORIGINAL);
         assert_eq!((after.ino(), after.mode(), after.uid()), (before.ino(), before.mode(), before.uid()));
 
+        let running = host.run(&client(""));
+        host.wait_for(&[SERVER], &["corp.example"]);
+        assert!(running.end_for_restart().success());
+        assert_eq!(contents(), ORIGINAL, "another run follows");
+
         fs::remove_file(&path).unwrap();
         symlink("../run/elsewhere", &path).unwrap();
         let running = host.run(&client(""));
@@ -183,6 +188,27 @@ fn openresolv_gets_a_record_and_loses_it() {
     host.wait_for(&[SERVER], &["*"]);
     assert!(running.stop().success());
     assert!(contents().contains("nameserver 192.0.2.53") && !contents().contains(SERVER), "{}", contents());
+}
+
+/// Without the rights or the program, nothing is left to undo, and the run ends well.
+#[test]
+fn a_method_that_fails_is_reported_and_leaves_nothing() {
+    let Some(net) = TestNet::build("failed-method") else { return };
+    let Some(host) = Client::new(&net.left, Manager::None) else { return };
+    let _gateway = net.right.run_config(&gateway(SPLIT, "10.2.0.0/16"), None);
+    for (method, program) in [("systemd-resolved", "resolvectl"), ("resolvconf", "resolvconf")] {
+        // On a host that has the program, it would work.
+        if ["/usr/sbin", "/usr/bin"].iter().any(|directory| Path::new(directory).join(program).exists()) {
+            continue;
+        }
+        let conf = format!("charon {{ plugins {{ resolve {{ method = {method} }} }} }}\n");
+        let running = host.run(&(client("") + &conf));
+        let unused = || host.name_servers()["unused"].to_string();
+        eventually("the status says why not", || unused().contains("are not used: resolv"));
+        assert!(running.log().contains("not installed"), "{}", running.log());
+        assert!(running.stop().success());
+        assert_eq!(fs::read_to_string(host.resolv_conf()).unwrap(), ORIGINAL);
+    }
 }
 
 #[test]
@@ -329,6 +355,8 @@ fn all_traffic_goes_through_the_tunnel_with_exceptions() {
             assert_eq!(counts(), (2, 1));
             shell("ip route replace default dev wire0 src 192.0.2.1 mtu 1400");
             assert!(host.casemate(&["rekey", "--ike", "c"]).status.success());
+            eventually("the IKE SA is replaced", || running.log().contains("was replaced by"));
+            host.wait_for(&[SERVER], &["*"]);
             assert!(pings("203.0.113.2"), "{}", running.log());
             assert_eq!(counts(), (3, 1));
             assert!(running.stop().success());
