@@ -67,7 +67,9 @@ fn a_subscriber_is_authenticated_and_the_numbers_outlive_both_sides() {
     let authenticate = |method| {
         let right = start(&net.right, &gateway(method, &by_imsi()));
         let left = start(&net.left, &client(method, &by_identity()));
-        assert!(net.left.pings(Side::Right.inner(true), 8), "{}\n{}", left.log(), right.log());
+        net.left.wait_until(|status| !status["ike_sas"].as_array().unwrap().is_empty());
+        // The routes follow the SAs.
+        eventually("a reply through the tunnel", || net.left.pings(Side::Right.inner(true), 8));
         assert!(net.right.status().to_string().contains(IDENTITY), "the proven identity is shown");
         for log in [left.log(), right.log()] {
             assert!(!log.contains(K) && !log.contains(OPC), "{log}");
