@@ -130,6 +130,3 @@ impl IdentityMessages {
         Ok(digest.as_slice().into())
     }
 }
-
-#[cfg(test)]
-mod tests;
