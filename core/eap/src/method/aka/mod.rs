@@ -130,3 +130,6 @@ impl IdentityMessages {
         Ok(digest.as_slice().into())
     }
 }
+
+#[cfg(test)]
+mod tests;

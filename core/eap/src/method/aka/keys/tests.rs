@@ -8,7 +8,7 @@ use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::TestRng;
 
 /// Algorithms without secrets.
-pub(in crate::method::aka) struct Algorithms;
+struct Algorithms;
 
 impl EapCredentials for Algorithms {
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
@@ -21,11 +21,14 @@ impl EapCredentials for Algorithms {
 }
 
 pub(in crate::method::aka) fn with_context<T>(run: impl FnOnce(&EapContext<'_>) -> T) -> T {
-    run(&EapContext {
-        rng: &mut TestRng::new(1),
-        providers: &Providers(&[&RUSTCRYPTO]),
-        credentials: &Algorithms,
-    })
+    with_credentials(&Algorithms, |context| run(context))
+}
+
+pub(in crate::method::aka) fn with_credentials<T>(
+    credentials: &dyn EapCredentials,
+    run: impl FnOnce(&mut EapContext<'_>) -> T,
+) -> T {
+    run(&mut EapContext { rng: &mut TestRng::new(1), providers: &Providers(&[&RUSTCRYPTO]), credentials })
 }
 
 pub(in crate::method::aka) fn hex(digits: &str) -> Vec<u8> {
