@@ -143,7 +143,10 @@ fn used_sequence_numbers_are_resynchronised_once() {
         assert!(outcome.peer.is_ok());
         assert_eq!(outcome.peer, outcome.authenticator);
         assert_eq!(subtypes(&outcome)[..3], [CHALLENGE, SYNCHRONIZATION_FAILURE, CHALLENGE]);
-        // It has stored what it learned.
+        // It has stored what it learned: SEQ and IND of the first home network, and the next ones.
+        let mut sqn = 0;
+        second.secrets.numbers().change_network(IDENTITY, &mut |network| sqn = network.sqn());
+        assert_eq!(sqn, 32 * 1000 + 2 * 33);
         let mut third = second.again(None, &[method]);
         let outcome = converse(&mut peer.again(IDENTITY, &[method]), &mut third);
         assert_eq!(subtypes(&outcome), [CHALLENGE, CHALLENGE, NOTIFICATION, NOTIFICATION]);

@@ -5,12 +5,13 @@ use crate::input::{Input, Script};
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
 use casemate_eap::{
     Authenticator as _, AuthenticatorStep, EapContext, EapCredentials, EapPacket, LocalAuthenticator, Method,
-    Peer, PeerStep,
+    NetworkSequence, Peer, PeerStep, SequenceNumbers, Subscriber, UsimSequence,
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::TestRng;
 use casemate_wire::ike::{Eap, EapCode};
+use std::cell::RefCell;
 
 pub(crate) const TARGET: Target = Target {
     name: "eap",
@@ -30,8 +31,39 @@ const WRONG_PASSWORD: &[u8] = b"lion";
 /// some more.
 const MAX_ROUNDS: usize = 12;
 
-/// The password of one side.
-struct Secret(SecretBytes);
+/// Methods with the key of a USIM.
+const WITH_USIM: [Method; 2] = [Method::AkaPrime, Method::Aka];
+/// Setups without any method with a password: another byte selects those with a USIM.
+const NO_PASSWORD_METHODS: u8 = 0xFC;
+
+/// The password of one side, whose first bytes are also the key of a USIM.
+struct Secret {
+    password: SecretBytes,
+    subscriber: Subscriber,
+    numbers: RefCell<(NetworkSequence, UsimSequence)>,
+}
+
+impl Secret {
+    fn new(password: &[u8]) -> Self {
+        let mut k = [0; 16];
+        k.iter_mut().zip(password).for_each(|(to, from)| *to = *from);
+        Self {
+            password: SecretBytes::new(password),
+            subscriber: Subscriber::new(&k, &[0; 16], Subscriber::DEFAULT_AMF),
+            numbers: RefCell::new((NetworkSequence::default(), UsimSequence::NEW)),
+        }
+    }
+}
+
+impl SequenceNumbers for Secret {
+    fn change_network(&self, _identity: &[u8], change: &mut dyn FnMut(&mut NetworkSequence)) {
+        change(&mut self.numbers.borrow_mut().0);
+    }
+
+    fn change_usim(&self, _identity: &[u8], change: &mut dyn FnMut(&mut UsimSequence)) {
+        change(&mut self.numbers.borrow_mut().1);
+    }
+}
 
 impl EapCredentials for Secret {
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
@@ -39,7 +71,15 @@ impl EapCredentials for Secret {
     }
 
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
-        (identity == IDENTITY).then_some(&self.0)
+        (identity == IDENTITY).then_some(&self.password)
+    }
+
+    fn subscriber(&self, identity: &[u8]) -> Option<&Subscriber> {
+        (identity == IDENTITY).then_some(&self.subscriber)
+    }
+
+    fn sequence_numbers(&self) -> Option<&dyn SequenceNumbers> {
+        Some(self)
     }
 }
 
@@ -74,7 +114,7 @@ struct Side<T> {
 
 impl<T> Side<T> {
     fn new(role: T, password: &[u8], seed: u64) -> Self {
-        Self { role, secret: Secret(SecretBytes::new(password)), rng: TestRng::new(seed), result: None }
+        Self { role, secret: Secret::new(password), rng: TestRng::new(seed), result: None }
     }
 
     fn act<R>(&mut self, act: impl FnOnce(&mut T, &mut EapContext<'_>) -> R) -> R {
@@ -131,15 +171,15 @@ fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let setup = input.u8();
     let is_right = setup & 1 != 0;
-    let methods = |bits: u8| -> Vec<Method> {
-        (0..)
-            .zip(Method::WITH_PASSWORD)
-            .filter(|(at, _)| bits & 1 << at == 0)
-            .map(|(_, method)| method)
-            .collect()
+    let usim_bits = if setup & NO_PASSWORD_METHODS == NO_PASSWORD_METHODS { input.u8() } else { !0 };
+    let select = |bits: u8, methods: &[Method]| -> Vec<Method> {
+        (0..).zip(methods).filter(|(at, _)| bits & 1 << at == 0).map(|(_, method)| *method).collect()
+    };
+    let methods = |bits: u8, usim_bits: u8| {
+        [select(bits, &Method::WITH_PASSWORD), select(usim_bits, &WITH_USIM)].concat()
     };
     let identity = (setup & 2 != 0).then(|| IDENTITY.to_vec());
-    let (offered, accepted) = (methods(setup >> 2), methods(setup >> 5));
+    let (offered, accepted) = (methods(setup >> 2, usim_bits), methods(setup >> 5, usim_bits >> 2));
     let must_succeed = is_right && input.is_empty() && offered.iter().any(|method| accepted.contains(method));
     let authenticator = LocalAuthenticator::new(identity, offered);
     let peer = Peer::new(IDENTITY.to_vec(), accepted);
@@ -202,7 +242,7 @@ fn check(is_right: bool, peer: &Side<Peer>, authenticator: &Side<LocalAuthentica
     assert!(is_right || authenticator.result.is_none(), "authenticated without the password");
     if let Some((method, key)) = &peer.result {
         // The others do not authenticate the authenticator.
-        if *method == Method::MsChapV2 {
+        if *method == Method::MsChapV2 || method.uses_usim() {
             assert!(is_right, "convinced without the password");
         }
         if let Some((other, other_key)) = &authenticator.result {
@@ -216,6 +256,17 @@ fn seeds() -> Vec<Vec<u8>> {
     let packets: [&[u8]; 7] =
         [&success_request, &[26, 4, 7, 0, 4], &[26, 3], &[26, 4], &[3, 26, 6, 4], &[1], b"\x06lion"];
     let mut seeds: Vec<_> = (0..=255).step_by(3).map(|setup| Script::default().u8(setup).finish()).collect();
+    // EAP-AKA: unchanged, and with one packet that is another one or has another byte.
+    for (setup, usim) in (0xFC..=0xFF).flat_map(|setup| (0..16).map(move |usim| (setup, usim))) {
+        let script = Script::default().u8(setup).u8(usim);
+        seeds.push(script.clone().finish());
+        for at in 0..8 {
+            let script = script.clone().bytes(&vec![0; at]);
+            seeds.extend([script.clone().u8(7).finish(), script.clone().u8(4).bytes(&[9, 1]).finish()]);
+            let failure = b"\x17\x04\0\0\x04\x04abcdefghijklmn";
+            seeds.push(script.u8(3).u8(failure.len() as u8).bytes(failure).finish());
+        }
+    }
     // Success comes early, or after a packet that was replaced and its answer.
     for (setup, at) in (0..4).flat_map(|setup| (0..10).map(move |at| (setup, at))) {
         let script = Script::default().u8(setup).bytes(&vec![0; at]);

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 pub(crate) const TARGET: Target = Target {
     name: "eap-tls",
-    about: "EAP-TLS and EAP-TTLS in both roles: success only after the handshake, a certificate, keys, and what follows",
+    about: "EAP-TLS, EAP-TTLS and PEAP in both roles: success only after the handshake, a certificate, keys, and what follows",
     max_len: 4_000,
     run,
     seeds,
@@ -137,7 +137,11 @@ fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let setup = input.u8();
     let session = Session { setup, state: Arc::default() };
-    let method = if session.has(1) { Method::Ttls } else { Method::Tls };
+    let method = match (session.has(1), session.has(8)) {
+        (false, _) => Method::Tls,
+        (true, false) => Method::Ttls,
+        (true, true) => Method::Peap,
+    };
     let credentials = Credentials { session: session.clone(), password: SecretBytes::new(PASSWORD) };
     let (mut rng, providers) = (TestRng::new(1), Providers(&[&RUSTCRYPTO]));
     let mut context = EapContext { rng: &mut rng, providers: &providers, credentials: &credentials };
@@ -151,12 +155,12 @@ fn run(bytes: &[u8]) {
     }
     let state = session.state.lock().unwrap();
     assert!(state.is_established && session.has_keys(), "success without a session");
-    let is_server_of_ttls = session.has(2) && method == Method::Ttls;
-    assert!(session.is_peer_certified() || is_server_of_ttls, "success without a certificate");
+    let asks_password = session.has(2) && method != Method::Tls;
+    assert!(session.is_peer_certified() || asks_password, "success without a certificate");
     if method == Method::Tls && !session.has(2) && session.version() == TlsVersion::V13 {
         assert!(state.has_indication, "success without the indication of RFC 9190");
     }
-    assert!(!is_server_of_ttls, "authenticated without the password");
+    assert!(!asks_password, "authenticated without the password");
 }
 
 fn packet<'a>(input: &mut Input<'a>, method: Method) -> Vec<u8> {
@@ -200,12 +204,16 @@ fn seeds() -> Vec<Vec<u8>> {
     let fragments: [&[u8]; 2] = [&[0xC0, 0, 0, 0, 3, ANSWERS], &[0, 1, 2]];
     let identity_avp = b"\0\x01\0\0\0\x4F\x40\0\0\x12\x02\0\0\x0A\x01carol\0\0";
     let mut seeds = Vec::new();
-    for setup in (0..8).chain([0x10, 0x20]) {
+    for setup in (0..16).chain([0x10, 0x20, 0x19, 0x29]) {
         let (start, ack, done): (&[u8], &[u8], &[u8]) = (&[0x20], &[0], &[0, ESTABLISHES]);
         seeds.push(conversation(setup, &[start, done]));
         seeds.push(conversation(setup, &[start, &[0, ESTABLISHES | ANSWERS], ack, &[0, 0, 0]]));
         seeds.push(conversation(setup, &[&[0, ESTABLISHES | ANSWERS], ack, ack, identity_avp]));
         seeds.push(conversation(setup, &[&[0, FAILS | ANSWERS], ack, ack]));
+        // PEAP: a method in the tunnel, and the result.
+        let (asked, result): (&[u8], &[u8]) = (&[0, 0, 6], b"\0\0\x01\x01\0\x0B\x21\x80\x03\0\x02\0\x01");
+        seeds.push(conversation(setup, &[start, done, asked, result]));
+        seeds.push(conversation(setup, &[start, done, result]));
         seeds.push(conversation(setup, &[&[start][..], &fragments, &[ack, done]].concat()));
     }
     seeds

@@ -16,8 +16,9 @@ use crate::swanctl::TUN_MTU;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
+use casemate_eap::Method;
 use casemate_ike::IkeSettings;
-use casemate_ike::config::Connection;
+use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
@@ -71,6 +72,11 @@ impl IkeConfig {
             true => initial_policies(&loaded, start)?,
             false => InitialPolicies::default(),
         };
+        if args.aka_numbers.is_none()
+            && loaded.connections.iter().any(|connection| needs_sequence_numbers(connection))
+        {
+            start.log.warn(NO_SEQUENCE_NUMBERS);
+        }
         let sequence_numbers = sequence_numbers(args)?;
         let (endpoint, key_log) = endpoint_with_key_log(start)?;
         Ok(Prepared {
@@ -94,6 +100,17 @@ impl IkeConfig {
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers })),
         })
     }
+}
+
+/// The warning about connections with EAP-AKA whose numbers end with the run.
+const NO_SEQUENCE_NUMBERS: &str = "the sequence numbers of EAP-AKA are lost when the program ends, so a challenge may be \
+     accepted again: --aka-numbers FILE was expected";
+
+/// Whether each EAP method of one side proves the key of a USIM.
+fn needs_sequence_numbers(connection: &Connection) -> bool {
+    let all = |methods: &[Method]| !methods.is_empty() && methods.iter().all(|method| method.uses_usim());
+    let is_usim = matches!(&connection.local.method, LocalMethod::Eap(eap) if all(&eap.methods));
+    is_usim || matches!(&connection.remote.method, RemoteMethod::Eap(eap) if all(&eap.methods))
 }
 
 /// Opens the file of `--aka-numbers`, except in a dry run.

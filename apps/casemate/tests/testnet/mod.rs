@@ -390,7 +390,7 @@ pub(crate) struct ReplacedFile {
     pub(crate) by: PathBuf,
 }
 
-fn casemate() -> Program {
+pub(crate) fn casemate() -> Program {
     Program::new(env!("CARGO_BIN_EXE_casemate"))
 }
 

@@ -148,4 +148,4 @@ fn add_with_one(key: &mut [u8; XKEY_LEN], number: &[u8; XKEY_LEN]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,6 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
+use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::CountingRng;
 use casemate_wire::ike::{Eap, EapCode};
 use zeroize::Zeroizing;
@@ -97,7 +98,16 @@ impl TlsSession for Script {
     }
 }
 
-struct Credentials(Script);
+struct Credentials {
+    script: Script,
+    password: SecretBytes,
+}
+
+impl Credentials {
+    fn new(script: Script) -> Self {
+        Self { script, password: SecretBytes::new(b"tiger") }
+    }
+}
 
 impl EapCredentials for Credentials {
     fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
@@ -105,11 +115,11 @@ impl EapCredentials for Credentials {
     }
 
     fn password(&self, _identity: &[u8]) -> Option<&SecretBytes> {
-        None
+        Some(&self.password)
     }
 
     fn tls(&self, _role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
-        Ok(Box::new(self.0.clone()))
+        Ok(Box::new(self.script.clone()))
     }
 }
 
@@ -122,8 +132,9 @@ fn requests(
     script: Script,
     requests: &[&[u8]],
 ) -> (Vec<Response>, Result<Vec<u8>, EapFault>) {
-    let (mut rng, credentials) = (CountingRng(1), Credentials(script));
-    let mut context = EapContext { rng: &mut rng, providers: &Providers(&[]), credentials: &credentials };
+    let (mut rng, credentials) = (CountingRng(1), Credentials::new(script));
+    let mut context =
+        EapContext { rng: &mut rng, providers: &Providers(&[&RUSTCRYPTO]), credentials: &credentials };
     let mut peer = Peer::new(b"carol".into(), vec![method]);
     let mut responses = Vec::new();
     for (identifier, data) in (0..).zip(requests) {
@@ -146,8 +157,9 @@ fn requests(
 
 /// Sends responses of EAP-TLS to an authenticator. Returns its last step.
 fn respond(script: Script, responses: &[&[u8]]) -> AuthenticatorStep {
-    let (mut rng, credentials) = (CountingRng(1), Credentials(script));
-    let mut context = EapContext { rng: &mut rng, providers: &Providers(&[]), credentials: &credentials };
+    let (mut rng, credentials) = (CountingRng(1), Credentials::new(script));
+    let mut context =
+        EapContext { rng: &mut rng, providers: &Providers(&[&RUSTCRYPTO]), credentials: &credentials };
     let mut server = LocalAuthenticator::new(Some(b"carol".into()), vec![Method::Tls]);
     let mut step = server.start(&mut context);
     for data in responses {
@@ -315,6 +327,43 @@ fn cve_2023_52160_success_without_the_conversation_in_the_tunnel_is_early() {
             assert_eq!(end, Err(EapFault::EarlySuccess));
         }
     }
+}
+
+/// The result in the tunnel of PEAP.
+const RESULT: Message =
+    Message { establishes: false, fails: false, output: b"", data: &[1, 7, 0, 11, 33, 0x80, 3, 0, 2, 0, 1] };
+
+/// CVE-2023-52160: wpa_supplicant took the result without the conversation in the tunnel.
+#[test]
+fn cve_2023_52160_a_result_without_the_conversation_in_the_tunnel_is_early() {
+    let identity = Message { data: &[1], ..Message::default() };
+    for before in [&[FINISHED][..], &[FINISHED, identity]] {
+        let messages = [before, &[RESULT]].concat();
+        let packets = [&[START][..], &vec![RECORD; messages.len()]].concat();
+        let (responses, end) = requests(Method::Peap, Script::new(TlsVersion::V12, &messages), &packets);
+        assert_eq!(responses.last(), Some(&Err(EapFault::EarlySuccess)));
+        assert!(end.is_err());
+    }
+}
+
+#[test]
+fn success_of_peap_follows_the_result_in_the_tunnel() {
+    let token = Message { data: &[6], ..Message::default() };
+    let run = |messages: &[Message]| {
+        let packets = [&[START][..], &vec![RECORD; messages.len()]].concat();
+        requests(Method::Peap, Script::new(TlsVersion::V12, messages), &packets)
+    };
+    assert_eq!(run(&[FINISHED, token.clone()]).1, Err(EapFault::EarlySuccess));
+    assert_eq!(run(&[FINISHED, token.clone(), RESULT]).1, Ok(msk()));
+    // Nothing follows the result, and a failure is none.
+    assert_eq!(run(&[FINISHED, token.clone(), RESULT, RESULT]).0.last(), Some(&Err(EapFault::OutOfState)));
+    let failure = Message { data: &[1, 7, 0, 11, 33, 0x80, 3, 0, 2, 0, 2], ..RESULT };
+    assert_eq!(run(&[FINISHED, token, failure]).1, Err(EapFault::EarlySuccess));
+    let binding: &[u8] =
+        &[&[1, 7, 0, 71, 33, 0x80, 3, 0, 2, 0, 1][..], &[0, 12, 0, 56, 0, 0, 0, 0], &[5; 52]].concat();
+    let forged = Message { data: binding.to_vec().leak(), ..RESULT };
+    let token = Message { data: &[6], ..Message::default() };
+    assert_eq!(run(&[FINISHED, token, forged]).0.last(), Some(&Err(EapFault::WrongAuthenticator)));
 }
 
 #[test]

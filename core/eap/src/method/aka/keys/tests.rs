@@ -7,6 +7,7 @@ use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::TestRng;
 
+/// Algorithms without secrets.
 struct Algorithms;
 
 impl EapCredentials for Algorithms {
@@ -19,15 +20,18 @@ impl EapCredentials for Algorithms {
     }
 }
 
-fn with_context<T>(run: impl FnOnce(&EapContext<'_>) -> T) -> T {
-    run(&EapContext {
-        rng: &mut TestRng::new(1),
-        providers: &Providers(&[&RUSTCRYPTO]),
-        credentials: &Algorithms,
-    })
+pub(in crate::method::aka) fn with_context<T>(run: impl FnOnce(&EapContext<'_>) -> T) -> T {
+    with_credentials(&Algorithms, |context| run(context))
 }
 
-fn hex(digits: &str) -> Vec<u8> {
+pub(in crate::method::aka) fn with_credentials<T>(
+    credentials: &dyn EapCredentials,
+    run: impl FnOnce(&mut EapContext<'_>) -> T,
+) -> T {
+    run(&mut EapContext { rng: &mut TestRng::new(1), providers: &Providers(&[&RUSTCRYPTO]), credentials })
+}
+
+pub(in crate::method::aka) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
 }
@@ -97,6 +101,13 @@ const CASES: [Case; 3] = [
               61a2 9ef6 f3e9 0f18 3de5 861a d1be dc81 ce99 1639 1b40 1aa0 06c9 8785 a575 6df7",
     },
 ];
+
+/// The keys of case 1, whose identity and challenge other implementations use in their tests.
+pub(in crate::method::aka) fn keys_of_case_1() -> Keys {
+    let [case, ..] = CASES;
+    let secrets = Secrets { ck: &key(case.ck_prime), ik: &key(case.ik_prime), identity: b"0555444333222111" };
+    with_context(|context| Keys::aka_prime(&secrets, context)).unwrap()
+}
 
 #[test]
 fn keys_of_rfc_9048() {
