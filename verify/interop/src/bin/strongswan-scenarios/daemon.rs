@@ -22,6 +22,8 @@ pub(crate) enum Role {
 /// Programs of both implementations.
 pub(crate) struct Programs {
     pub(crate) charon: Charon,
+    /// Root directory of charon, if it is not that of this machine.
+    pub(crate) root: Option<PathBuf>,
     pub(crate) casemate: PathBuf,
 }
 
@@ -42,7 +44,8 @@ impl Daemon {
         directory: &Path,
     ) -> Result<Self> {
         let netns = network.netns(host)?;
-        let wrapper = network.wrapper();
+        let root = programs.root.as_deref().filter(|_| role == Role::Charon);
+        let wrapper = network.wrapper(root);
         let process = match role {
             Role::Charon => {
                 let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();

@@ -171,13 +171,21 @@ impl Network {
         Err(Error::new(format!("{host}: {program} {}: {}", arguments.join(" "), output.stdout.trim_end())))
     }
 
-    /// Returns the words of a command that gives the program after them its own `/etc/hosts`.
-    pub(crate) fn wrapper(&self) -> Vec<String> {
-        let script = "mount --bind \"$1\" /etc/hosts; shift; exec \"$@\"";
+    /// Returns the words of a command that gives the program after them its own `/etc/hosts` and, if it is
+    /// named, its own root directory with the devices, processes and temporary files of this machine.
+    pub(crate) fn wrapper(&self, root: Option<&Path>) -> Vec<String> {
+        let script = match root {
+            None => "mount --bind \"$1\" /etc/hosts; shift 2; exec \"$@\"",
+            Some(_) => {
+                "mount --bind \"$1\" \"$2/etc/hosts\"; for i in dev proc tmp; do mount --rbind /$i \"$2/$i\"; done; \
+                 root=$2; shift 2; exec chroot \"$root\" \"$@\""
+            }
+        };
         let mut words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
             .map(String::from)
             .to_vec();
         words.push(self.hosts_file.display().to_string());
+        words.push(root.map(|root| root.display().to_string()).unwrap_or_default());
         words
     }
 
