@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const CAPTURE_LIMIT: Duration = Duration::from_secs(5);
 /// Time until a packet that was sent is in the output of tcpdump.
 const WIRE_LIMIT: Duration = Duration::from_secs(3);
@@ -209,6 +210,12 @@ impl Network {
             }
         }
         Ok(false)
+    }
+
+    /// Tries to connect to a TCP port.
+    pub(crate) fn connect_tcp(&self, host: &str, to: &str, port: &str) -> Result<()> {
+        let script = format!("exec 3<>/dev/tcp/{to}/{port}");
+        run(self.netns(host)?, CONNECT_LIMIT, "bash", &["-c", &script]).map(drop)
     }
 
     /// Translates the source addresses of forwarded packets.
