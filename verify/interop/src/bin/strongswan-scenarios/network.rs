@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const CAPTURE_LIMIT: Duration = Duration::from_secs(5);
+/// Number of packets after which the capture ends, so that a loop does not fill the disk.
+const MAX_PACKETS: &str = "100000";
 /// Time until a packet that was sent is in the output of tcpdump.
 const WIRE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -307,7 +309,18 @@ fn names() -> String {
 
 fn start_capture(bridges: &Netns, output: &Path) -> Result<Background> {
     let mut command = bridges.command("tcpdump");
-    command.args(["-i", "any", "-nn", "-l", "--immediate-mode", "-Z", "root", "esp or ah or udp port 4500"]);
+    command.args([
+        "-i",
+        "any",
+        "-nn",
+        "-l",
+        "-c",
+        MAX_PACKETS,
+        "--immediate-mode",
+        "-Z",
+        "root",
+        "esp or ah or udp port 4500",
+    ]);
     let mut tcpdump = Background::start("tcpdump", command, output)?;
     tcpdump.wait_until(CAPTURE_LIMIT, |output| output.contains("listening on"))?;
     Ok(tcpdump)
