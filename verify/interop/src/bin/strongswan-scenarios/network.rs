@@ -266,6 +266,14 @@ impl Network {
         self.run(host, "nft", &[&rules])
     }
 
+    /// Fails if an echo request between inner addresses was on the outer network in clear.
+    pub(crate) fn expect_no_clear_text(&self) -> Result<()> {
+        match self.capture.output().lines().find(|line| is_clear(line)) {
+            None => Ok(()),
+            Some(line) => Err(Error::new(format!("in clear: {line}"))),
+        }
+    }
+
     fn filter_on_bridge(&self, rules: &str) -> Result<()> {
         let output = run(&self.bridges, LIMIT, "nft", &[rules])?;
         if output.status == 0 {
@@ -309,18 +317,21 @@ fn names() -> String {
 
 fn start_capture(bridges: &Netns, output: &Path) -> Result<Background> {
     let mut command = bridges.command("tcpdump");
+    // With a short snapshot length, many packets fit into the buffer.
     command.args([
         "-i",
         "any",
         "-nn",
+        "-s",
+        "192",
         "-l",
         "-c",
         MAX_PACKETS,
         "--immediate-mode",
         "-Z",
         "root",
-        "esp or ah or udp port 4500",
     ]);
+    command.arg("esp or ah or udp port 4500 or icmp");
     let mut tcpdump = Background::start("tcpdump", command, output)?;
     tcpdump.wait_until(CAPTURE_LIMIT, |output| output.contains("listening on"))?;
     Ok(tcpdump)
@@ -336,6 +347,14 @@ fn is_protected(line: &str, protocol: Protocol, from: &str, to: &str) -> bool {
         Protocol::Ah => content.starts_with("AH("),
     };
     is_content && is_address(source, from) && is_address(destination, to)
+}
+
+/// Whether a line of tcpdump shows an ICMP packet on the outer network from or to an inner IPv4 address.
+fn is_clear(line: &str) -> bool {
+    let is_inner = |text: &str| text.starts_with("10.");
+    let Some((source, rest)) = line.split_once(" > ") else { return false };
+    let source = source.rsplit(' ').next().unwrap_or(source);
+    line.contains(" outside ") && rest.contains(": ICMP echo") && (is_inner(source) || is_inner(rest))
 }
 
 /// Whether the text is the address, with or without a port.
@@ -358,5 +377,13 @@ mod tests {
         assert!(!is_protected(plain, Protocol::Ah, "192.168.0.1", "192.168.0.2"));
         let ike = "12:00:00.1 moon-eth0 P   IP 192.168.0.1.4500 > 192.168.0.2.4500: NONESP-encap: isakmp";
         assert!(!found(ike, "192.168.0.2"));
+    }
+
+    #[test]
+    fn finds_clear_text() {
+        let clear =
+            "12:00:00.1 outside P   IP 10.1.0.10 > 10.2.0.10: ICMP echo request, id 1, seq 1, length 64";
+        assert!(is_clear(clear) && !is_clear(&clear.replace("outside", "moonside")));
+        assert!(!is_clear("12:00:00.1 outside P   IP 192.168.0.1 > 192.168.0.2: ICMP echo reply, id 1"));
     }
 }

@@ -90,6 +90,9 @@ impl<'a> Run<'a> {
             }
             self.step(&step.action, &role_of).map_err(Error::context(step.label()))?;
         }
+        if self.scenario.is_protected() {
+            self.network.expect_no_clear_text()?;
+        }
         std::mem::take(&mut self.daemons)
             .into_iter()
             .try_for_each(|(host, daemon)| daemon.stop().map_err(Error::context(host)))

@@ -128,6 +128,15 @@ impl Scenario {
         format!("{}/{}", self.category, self.name)
     }
 
+    /// Whether all echo requests of the scenario must get a reply, and packets must be protected. Then no
+    /// inner address may be seen outside.
+    pub(crate) fn is_protected(&self) -> bool {
+        let is_other =
+            |step: &Step| matches!(&step.action, Action::Ping { expected, .. } if *expected != Some(true));
+        let is_wire = |step: &Step| matches!(step.action, Action::OnWire { .. });
+        self.steps.iter().any(is_wire) && !self.steps.iter().any(is_other)
+    }
+
     /// Returns the hosts that run IKE, in the order in which they start.
     pub(crate) fn ike_hosts(&self) -> Vec<&str> {
         let mut hosts = Vec::new();
