@@ -7,6 +7,7 @@
 mod bare;
 mod bench;
 mod cargo;
+mod debian;
 mod interop;
 mod jobs;
 mod layers;

@@ -26,6 +26,8 @@ const FOLDERS: &str =
 #[derive(Debug, Clone)]
 pub struct Charon {
     programs: PathBuf,
+    /// Path of the daemon, in the root directory that its wrapper chooses.
+    daemon: PathBuf,
 }
 
 impl Charon {
@@ -39,7 +41,14 @@ impl Charon {
                 from.display()
             )))?;
         }
-        Ok(Self { programs: directory })
+        Ok(Self { daemon: directory.join("charon-systemd"), programs: directory })
+    }
+
+    /// Starts another daemon: the path is that in the root directory which the wrapper of
+    /// [`Charon::launch`] chooses.
+    #[must_use]
+    pub fn with_daemon(self, daemon: PathBuf) -> Self {
+        Self { daemon, ..self }
     }
 
     /// Starts the daemon in `netns`, with the command `wrapper` in front unless it is empty, and loads
@@ -56,7 +65,7 @@ impl Charon {
     /// the directory. Nothing is loaded.
     pub fn launch(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
         create_folders(directory)?;
-        let program = self.programs.join("charon-systemd");
+        let program = &self.daemon;
         let mut command = match wrapper {
             [] => netns.command(program),
             [first, rest @ ..] => {

@@ -23,6 +23,9 @@ const ADDRESSES: [(&str, &str); 13] = [
     ("PH_IP_BOB", "10.2.0.10"),
 ];
 
+/// Short times of retransmission, as on the machines of the test suite.
+const RETRANSMISSION: &str = " retransmit_tries = 2\n retransmit_timeout = 1.0\n retransmit_base = 1\n";
+
 /// Plugins that charon loads in every scenario.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 md5 hmac mgf1 pem pkcs1 pkcs8 pkcs12 x509 pubkey constraints curve25519 \
      gcm ccm cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown";
@@ -51,11 +54,37 @@ pub(crate) fn write(source: &Source, scenario: &str, host: &str, directory: &Pat
         }
     }
     let original = fs::read_to_string(etc.join("strongswan.conf")).unwrap_or_default();
+    add_charon_section(directory, &with_addresses(&original))?;
     let included = directory.join("scenario-strongswan.conf");
     fs::write(&included, with_addresses(&original)).map_err(Error::context(included.display()))?;
     let settings = settings(&original, &included, directory);
     let path = directory.join("strongswan.conf");
     fs::write(&path, settings).map_err(Error::context(path.display()))
+}
+
+/// Appends to `swanctl.conf` what Casemate reads there and charon in `strongswan.conf`: times of
+/// retransmission, and RADIUS servers. swanctl ignores the section.
+fn add_charon_section(directory: &Path, strongswan_conf: &str) -> Result<()> {
+    let radius = section(strongswan_conf, "eap-radius {").unwrap_or_default();
+    let path = directory.join("swanctl.conf");
+    let text = fs::read_to_string(&path).map_err(Error::context(path.display()))?;
+    let text = format!("{text}\ncharon {{\n{RETRANSMISSION} plugins {{\n {radius}\n }}\n}}\n");
+    fs::write(&path, text).map_err(Error::context(path.display()))
+}
+
+/// Returns the section that begins with these words, up to its closing brace.
+fn section<'t>(conf: &'t str, beginning: &str) -> Option<&'t str> {
+    let (_, rest) = conf.split_at_checked(conf.find(beginning)?)?;
+    let mut depth = 0_usize;
+    for (index, character) in rest.char_indices() {
+        match character {
+            '{' => depth = depth.saturating_add(1),
+            '}' if depth == 1 => return rest.get(..=index),
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
 }
 
 fn with_addresses(text: &str) -> String {
@@ -69,7 +98,7 @@ fn settings(original: &str, included: &Path, directory: &Path) -> String {
     let plugins: Vec<&str> = PLUGINS.split_whitespace().chain(optional).collect();
     let (plugins, directory) = (plugins.join(" "), directory.display());
     format!(
-        "charon {{\n retransmit_tries = 2\n retransmit_timeout = 1.0\n retransmit_base = 1\n}}\n\
+        "charon {{\n{RETRANSMISSION}}}\n\
          include {}\n\
          charon-systemd {{\n load = {plugins}\n integrity_test = no\n crypto_test {{\n required = no\n on_add = no\n }}\n plugins {{\n\
          vici {{\n socket = unix://{directory}/charon.vici\n }}\n\
@@ -108,6 +137,13 @@ mod tests {
             with_addresses("PH_IP_MOON1/32 PH_IP_MOON PH_IP_CAROL10"),
             "10.1.0.1/32 192.168.0.1 10.3.0.10"
         );
+    }
+
+    #[test]
+    fn a_section_ends_at_its_brace() {
+        let conf = "charon {\n load = eap-radius\n plugins {\n eap-radius {\n a {\n }\n }\n x {\n }\n }\n}";
+        assert_eq!(section(conf, "eap-radius {"), Some("eap-radius {\n a {\n }\n }"));
+        assert_eq!(section(conf, "eap-tls {"), None);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) enum Role {
 /// Programs of both implementations.
 pub(crate) struct Programs {
     pub(crate) charon: Charon,
+    /// Root directory of charon, if it is not that of this machine.
+    pub(crate) root: Option<PathBuf>,
     pub(crate) casemate: PathBuf,
 }
 
@@ -42,7 +44,8 @@ impl Daemon {
         directory: &Path,
     ) -> Result<Self> {
         let netns = network.netns(host)?;
-        let wrapper = network.wrapper();
+        let root = programs.root.as_deref().filter(|_| role == Role::Charon);
+        let wrapper = network.wrapper(root);
         let process = match role {
             Role::Charon => {
                 let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
@@ -123,13 +126,17 @@ pub(crate) fn refusal(programs: &Programs, netns: &Netns, directory: &Path) -> R
     Ok(Some(reasons.join("; ")))
 }
 
-/// Returns the text of an error without the path and the line of the file.
+/// Returns the text of an error without the path and the line of the file. Of the names of sections and the
+/// key, only the key remains, so that the same reason appears once.
 fn reason(line: &str, directory: &str) -> String {
     let (_, place) = line.split_once(directory).unwrap_or(("", line));
-    match place.split_once(": ") {
-        Some((file, reason)) if file.starts_with("swanctl.conf:") => reason.replace(directory, ""),
-        _ => place.replace(directory, ""),
-    }
+    let reason = match place.split_once(": ") {
+        Some((file, reason)) if file.starts_with("swanctl.conf:") => reason,
+        _ => return place.replace(directory, ""),
+    };
+    let (path, rest) = reason.split_once(": ").unwrap_or(("", reason));
+    let key = path.rsplit('.').next().unwrap_or(path);
+    format!("{key}: {rest}").replace(directory, "")
 }
 
 #[cfg(test)]
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn reasons_have_no_paths() {
         let line = "error: /tmp/x/moon/swanctl.conf:12: connections.a.children.b.mark_in: `10`: no marks";
-        assert_eq!(reason(line, "/tmp/x/moon/"), "connections.a.children.b.mark_in: `10`: no marks");
+        assert_eq!(reason(line, "/tmp/x/moon/"), "mark_in: `10`: no marks");
         assert_eq!(reason("/tmp/x/moon/x509ac: no folder", "/tmp/x/moon/"), "x509ac: no folder");
     }
 }

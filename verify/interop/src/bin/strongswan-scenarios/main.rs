@@ -36,6 +36,9 @@ const ALONE: &str = "all hosts";
 /// Prefix of the directory of a run, followed by the process ID.
 const PREFIX: &str = "casemate-scenarios.";
 
+/// Path of charon in another root directory.
+const DAEMON: &str = "/usr/sbin/charon-systemd";
+
 /// Tables by their categories.
 const TABLES: [(&str, &str); 10] = [
     ("ikev2", include_str!("../../../scenarios/ikev2.txt")),
@@ -75,7 +78,7 @@ fn start(options: &Options) -> Result<bool> {
     let program = std::env::current_exe().map_err(Error::context("this program"))?;
     let programs = program.parent().unwrap_or(Path::new("."));
     let kept = programs.parent().unwrap_or(programs).join("interop/scenarios");
-    let results = kept.join("results.json");
+    let results = kept.join(if options.root.is_some() { "results-root.json" } else { "results.json" });
     if options.table {
         print!("{}", Report::open(results, false, 0).table());
         return Ok(true);
@@ -90,10 +93,14 @@ fn start(options: &Options) -> Result<bool> {
     remove_stale(&std::env::temp_dir());
     let directory = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
     let casemate = options.casemate.clone().unwrap_or_else(|| programs.join("casemate"));
+    let mut charon = Charon::copy_to(directory.join("programs"))?;
+    if options.root.is_some() {
+        charon = charon.with_daemon(DAEMON.into());
+    }
     let runner = Runner {
         options,
         source,
-        programs: Programs { charon: Charon::copy_to(directory.join("programs"))?, casemate },
+        programs: Programs { charon, root: options.root.clone(), casemate },
         directory,
         kept: kept.join("failed"),
     };

@@ -15,7 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const CAPTURE_LIMIT: Duration = Duration::from_secs(5);
+/// Number of packets after which the capture ends, so that a loop does not fill the disk.
+const MAX_PACKETS: &str = "100000";
 /// Time until a packet that was sent is in the output of tcpdump.
 const WIRE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -171,13 +174,21 @@ impl Network {
         Err(Error::new(format!("{host}: {program} {}: {}", arguments.join(" "), output.stdout.trim_end())))
     }
 
-    /// Returns the words of a command that gives the program after them its own `/etc/hosts`.
-    pub(crate) fn wrapper(&self) -> Vec<String> {
-        let script = "mount --bind \"$1\" /etc/hosts; shift; exec \"$@\"";
+    /// Returns the words of a command that gives the program after them its own `/etc/hosts` and, if it is
+    /// named, its own root directory with the devices, processes and temporary files of this machine.
+    pub(crate) fn wrapper(&self, root: Option<&Path>) -> Vec<String> {
+        let script = match root {
+            None => "mount --bind \"$1\" /etc/hosts; shift 2; exec \"$@\"",
+            Some(_) => {
+                "mount --bind \"$1\" \"$2/etc/hosts\"; for i in dev proc tmp; do mount --rbind /$i \"$2/$i\"; done; \
+                 root=$2; shift 2; exec chroot \"$root\" \"$@\""
+            }
+        };
         let mut words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
             .map(String::from)
             .to_vec();
         words.push(self.hosts_file.display().to_string());
+        words.push(root.map(|root| root.display().to_string()).unwrap_or_default());
         words
     }
 
@@ -201,6 +212,12 @@ impl Network {
             }
         }
         Ok(false)
+    }
+
+    /// Tries to connect to a TCP port.
+    pub(crate) fn connect_tcp(&self, host: &str, to: &str, port: &str) -> Result<()> {
+        let script = format!("exec 3<>/dev/tcp/{to}/{port}");
+        run(self.netns(host)?, CONNECT_LIMIT, "bash", &["-c", &script]).map(drop)
     }
 
     /// Translates the source addresses of forwarded packets.
@@ -249,6 +266,14 @@ impl Network {
         self.run(host, "nft", &[&rules])
     }
 
+    /// Fails if an echo request between inner addresses was on the outer network in clear.
+    pub(crate) fn expect_no_clear_text(&self) -> Result<()> {
+        match self.capture.output().lines().find(|line| is_clear(line)) {
+            None => Ok(()),
+            Some(line) => Err(Error::new(format!("in clear: {line}"))),
+        }
+    }
+
     fn filter_on_bridge(&self, rules: &str) -> Result<()> {
         let output = run(&self.bridges, LIMIT, "nft", &[rules])?;
         if output.status == 0 {
@@ -292,7 +317,21 @@ fn names() -> String {
 
 fn start_capture(bridges: &Netns, output: &Path) -> Result<Background> {
     let mut command = bridges.command("tcpdump");
-    command.args(["-i", "any", "-nn", "-l", "--immediate-mode", "-Z", "root", "esp or ah or udp port 4500"]);
+    // With a short snapshot length, many packets fit into the buffer.
+    command.args([
+        "-i",
+        "any",
+        "-nn",
+        "-s",
+        "192",
+        "-l",
+        "-c",
+        MAX_PACKETS,
+        "--immediate-mode",
+        "-Z",
+        "root",
+    ]);
+    command.arg("esp or ah or udp port 4500 or icmp");
     let mut tcpdump = Background::start("tcpdump", command, output)?;
     tcpdump.wait_until(CAPTURE_LIMIT, |output| output.contains("listening on"))?;
     Ok(tcpdump)
@@ -308,6 +347,14 @@ fn is_protected(line: &str, protocol: Protocol, from: &str, to: &str) -> bool {
         Protocol::Ah => content.starts_with("AH("),
     };
     is_content && is_address(source, from) && is_address(destination, to)
+}
+
+/// Whether a line of tcpdump shows an ICMP packet on the outer network from or to an inner IPv4 address.
+fn is_clear(line: &str) -> bool {
+    let is_inner = |text: &str| text.starts_with("10.");
+    let Some((source, rest)) = line.split_once(" > ") else { return false };
+    let source = source.rsplit(' ').next().unwrap_or(source);
+    line.contains(" outside ") && rest.contains(": ICMP echo") && (is_inner(source) || is_inner(rest))
 }
 
 /// Whether the text is the address, with or without a port.
@@ -330,5 +377,13 @@ mod tests {
         assert!(!is_protected(plain, Protocol::Ah, "192.168.0.1", "192.168.0.2"));
         let ike = "12:00:00.1 moon-eth0 P   IP 192.168.0.1.4500 > 192.168.0.2.4500: NONESP-encap: isakmp";
         assert!(!found(ike, "192.168.0.2"));
+    }
+
+    #[test]
+    fn finds_clear_text() {
+        let clear =
+            "12:00:00.1 outside P   IP 10.1.0.10 > 10.2.0.10: ICMP echo request, id 1, seq 1, length 64";
+        assert!(is_clear(clear) && !is_clear(&clear.replace("outside", "moonside")));
+        assert!(!is_clear("12:00:00.1 outside P   IP 192.168.0.1 > 192.168.0.2: ICMP echo reply, id 1"));
     }
 }

@@ -18,6 +18,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) casemate: Option<PathBuf>,
 
+    /// Root directory with another strongSwan, whose charon takes part instead of the installed one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+
     /// Run this many scenarios in parallel
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) jobs: usize,

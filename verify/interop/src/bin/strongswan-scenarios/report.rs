@@ -18,6 +18,16 @@ pub(crate) fn not_run(reason: &str) -> String {
     format!("{NOT_RUN}{reason}")
 }
 
+const TABLE_HEAD: &str = "\
+# Results of strongSwan's test scenarios
+
+`cargo xtask scenarios --table` has printed this page from the results of its last runs. The second table has a row for
+each scenario, with the reasons why Casemate refuses a configuration, and the runs by the host that Casemate was: `charon`
+is the run without Casemate, and `all hosts` the run without charon. A run that was not as expected has its first step that
+failed.
+
+";
+
 /// Result of a scenario.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
@@ -121,7 +131,7 @@ impl Report {
     /// Returns the results as a table in Markdown.
     pub(crate) fn table(&self) -> String {
         let results = self.lock();
-        let mut text = String::new();
+        let mut text = TABLE_HEAD.to_owned();
         let mut counts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
         for (name, outcome) in &results.1 {
             let category = name.split('/').next().unwrap_or_default();

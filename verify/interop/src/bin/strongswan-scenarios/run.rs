@@ -90,6 +90,9 @@ impl<'a> Run<'a> {
             }
             self.step(&step.action, &role_of).map_err(Error::context(step.label()))?;
         }
+        if self.scenario.is_protected() {
+            self.network.expect_no_clear_text()?;
+        }
         std::mem::take(&mut self.daemons)
             .into_iter()
             .try_for_each(|(host, daemon)| daemon.stop().map_err(Error::context(host)))
@@ -116,6 +119,7 @@ impl<'a> Run<'a> {
                 Some(_) => Ok(()),
             },
             Action::Ping { host, to, expected } => self.ping(host, to, *expected),
+            Action::Connect { host, to, port } => self.network.connect_tcp(host, to, port),
             Action::OnWire { protocol, from, to } => self.network.expect_on_wire(*protocol, from, to),
             Action::Sleep(time) => {
                 std::thread::sleep(*time);
@@ -241,15 +245,20 @@ fn different_value(section: &Listing, values: &Values) -> Option<String> {
         let is_equal = if list.is_empty() {
             section.value(name) == expected
         } else {
-            sorted(list.iter().map(String::as_str)) == sorted(expected.split(' '))
+            sorted(list.iter().map(|item| numeric(item))) == sorted(expected.split(' ').map(numeric))
         };
         let found = if list.is_empty() { section.value(name).to_owned() } else { list.join(" ") };
         (!is_equal).then(|| format!("{name} is `{found}`"))
     })
 }
 
-fn sorted<'t>(items: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
-    let mut items: Vec<&str> = items.collect();
+/// Returns a traffic selector with a numeric port. charon prints the name of a registered service.
+fn numeric(selector: &str) -> String {
+    selector.replace("/ssh]", "/22]")
+}
+
+fn sorted(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut items: Vec<String> = items.collect();
     items.sort_unstable();
     items
 }

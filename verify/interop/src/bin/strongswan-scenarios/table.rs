@@ -14,6 +14,7 @@
 //!     ping alice 10.2.0.10                   an echo request that must get a reply
 //!     silent alice 10.2.0.10                 one that must not get a reply
 //!     traffic moon 192.168.0.2               one whose result does not matter
+//!     connect carol 10.1.0.10 22             a TCP connection whose result does not matter
 //!     esp 192.168.0.1 192.168.0.2            ESP from the first address to the second was on the wire
 //!     ah 192.168.0.1 192.168.0.2             the same for AH
 //!     sleep 2.5                              seconds
@@ -83,6 +84,7 @@ pub(crate) enum Action {
     Sa { host: String, sa: ExpectedSa },
     None { host: String, sa: ExpectedSa },
     Ping { host: String, to: String, expected: Option<bool> },
+    Connect { host: String, to: String, port: String },
     OnWire { protocol: Protocol, from: String, to: String },
     Sleep(Duration),
     Firewall { host: String, rule: Rule },
@@ -124,6 +126,15 @@ impl Scenario {
     /// Returns the category and the name.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.category, self.name)
+    }
+
+    /// Whether all echo requests of the scenario must get a reply, and packets must be protected. Then no
+    /// inner address may be seen outside.
+    pub(crate) fn is_protected(&self) -> bool {
+        let is_other =
+            |step: &Step| matches!(&step.action, Action::Ping { expected, .. } if *expected != Some(true));
+        let is_wire = |step: &Step| matches!(step.action, Action::OnWire { .. });
+        self.steps.iter().any(is_wire) && !self.steps.iter().any(is_other)
     }
 
     /// Returns the hosts that run IKE, in the order in which they start.
@@ -207,6 +218,9 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
         ("ping", _) => expected(Some(true)),
         ("silent", _) => expected(Some(false)),
         ("traffic", _) => expected(None),
+        ("connect", [host, to, port]) => {
+            Ok(Action::Connect { host: host.clone(), to: to.clone(), port: port.clone() })
+        }
         ("esp", _) => wire(Protocol::Esp),
         ("ah", _) => wire(Protocol::Ah),
         ("sleep", [seconds]) => {
