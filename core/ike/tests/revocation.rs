@@ -13,7 +13,7 @@ use casemate_ike::{
     StateFault, StatusQuery,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
-use pair::{IkePeer, Pair, connection};
+use pair::{IkePeer, Pair, connection, deliver};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -215,7 +215,13 @@ fn the_initiator_waits() {
     for (answer, is_accepted) in [(PeerStatus::Accepted, true), (PeerStatus::Refused, false)] {
         let (left, right) = (Status::new(PeerStatus::Pending), Status::new(PeerStatus::Accepted));
         let mut pair = pair(&left, &right);
-        pair.run();
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+        let response: Vec<_> = pair.right.sent.iter().cloned().collect();
+        pair.deliver_to_left();
+        // The response, repeated by the network.
+        response.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
         // The request was answered, so it is not repeated.
         pair.advance(Duration::from_secs(8));
         assert!(pair.left.children().is_empty() && pair.left.sent.is_empty());
