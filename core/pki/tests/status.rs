@@ -91,6 +91,10 @@ fn a_response_is_for_one_certificate_and_one_request() {
     assert_eq!(ocsp(REVOKED, data!("good.ocsp")), Err(StatusFault::OtherCertificate));
     assert_eq!(ocsp(GOOD, data!("sha384.ocsp")), Err(StatusFault::OtherCertificate), "an unsupported hash");
     assert_eq!(ocsp(GOOD, data!("replayed.ocsp")), Err(StatusFault::Nonce));
+    // A trusted responder that answers for several CAs: this one has the same name and another key.
+    let twin =
+        at(NOW, |verifier| verifier.verify_ocsp(GOOD, data!("twin.ocsp"), None, &[data!("foreign.der")]));
+    assert_eq!(twin, Err(StatusFault::OtherCertificate));
     // Without a request, as in CERT payloads, any nonce will do.
     let stapled = at(NOW, |verifier| verifier.verify_ocsp(GOOD, data!("replayed.ocsp"), None, &[]));
     assert_eq!(stapled.map(|answer| answer.status), Ok(CertStatus::Good));
