@@ -284,6 +284,21 @@ fn nothing_is_asked_before_the_proof() {
     }
 }
 
+/// A command ends the IKE SA during the wait. The responder considers it established.
+#[test]
+fn the_peer_is_told_of_the_end_of_the_wait() {
+    let (left, right) = (Status::new(PeerStatus::Pending), Status::new(PeerStatus::Accepted));
+    let mut pair = pair(&left, &right);
+    pair.run();
+    assert_eq!(pair.right.children().len(), 1);
+    let id = pair.left.ike.status().next().unwrap().id;
+    pair.left
+        .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
+    pair.run();
+    assert!(pair.right.children().is_empty() && pair.right.ike.ike_sa_count() == 0);
+    assert!(pair.left.leaked_spis().is_empty() && pair.left.ike.ike_sa_count() == 0);
+}
+
 /// Nothing of EAP leaves the initiator before the status of the responder is known.
 #[cfg(feature = "eap")]
 #[test]
