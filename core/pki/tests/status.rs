@@ -4,8 +4,8 @@
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{Provider, Providers, SignatureError};
 use casemate_pki::{
-    CertStatus, IssuedCert, NONCE_LEN, StatusAnswer, StatusFault, StatusUris, StatusVerifier, StoreLimits,
-    TrustStore, VerifyOptions,
+    CertFault, CertStatus, IssuedCert, NONCE_LEN, StatusAnswer, StatusFault, StatusUris, StatusVerifier,
+    StoreLimits, TrustStore, VerifyOptions,
 };
 
 /// thisUpdate of the responses: 2026-11-26 17:37:06.
@@ -74,9 +74,9 @@ fn no_other_signer_tells_the_status() {
     };
     assert_eq!(foreign(&[data!("responder.der")]), Err(StatusFault::Signer));
     assert_eq!(foreign(&[data!("foreign.der")]).map(|answer| answer.status), Ok(CertStatus::Good));
-    // A CA with another key than the one that has signed.
+    // A CA that has not issued the certificate.
     let other = IssuedCert { issuer: data!("other.der"), ..GOOD };
-    assert_eq!(ocsp(other, data!("good.ocsp")), Err(StatusFault::Signer));
+    assert_eq!(ocsp(other, data!("good.ocsp")), Err(StatusFault::Issuer(CertFault::UnknownIssuer)));
     // The good answer, changed to one about the revoked certificate.
     for response in [data!("good.ocsp"), data!("by-ca.ocsp")] {
         let mut forged = response.to_vec();
