@@ -13,7 +13,7 @@ use casemate_ike::{
     StateFault, StatusQuery,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
-use pair::{IkePeer, Pair, connection};
+use pair::{IkePeer, Pair, connection, deliver};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,6 +49,21 @@ struct Keys {
     shown: Vec<u8>,
     trusted: PublicKey,
     status: Status,
+    #[cfg(feature = "eap")]
+    password: SecretBytes,
+}
+
+impl Keys {
+    fn boxed(own: Box<dyn SigningKey>, trusted: PublicKey, status: Status) -> Box<Self> {
+        Box::new(Self {
+            own,
+            shown: trusted.spki().to_vec(),
+            trusted,
+            status,
+            #[cfg(feature = "eap")]
+            password: SecretBytes::new(b"sesame"),
+        })
+    }
 }
 
 impl Credentials for Keys {
@@ -91,6 +106,22 @@ impl Credentials for Keys {
     fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
         false
     }
+
+    #[cfg(feature = "eap")]
+    fn eap(&self) -> &dyn casemate_eap::EapCredentials {
+        self
+    }
+}
+
+#[cfg(feature = "eap")]
+impl casemate_eap::EapCredentials for Keys {
+    fn algorithms(&self) -> Option<&dyn casemate_crypto::PasswordAlgorithms> {
+        None
+    }
+
+    fn password(&self, _: &[u8]) -> Option<&SecretBytes> {
+        Some(&self.password)
+    }
 }
 
 fn signing_key(der: &[u8]) -> Box<dyn SigningKey> {
@@ -114,17 +145,23 @@ impl SigningKey for WrongKey {
 
 /// Two hosts with one key. The left host checks with `left`, the right one with `right`.
 fn pair(left: &Status, right: &Status) -> Pair {
+    pair_with(left, right, |_, _| {})
+}
+
+fn pair_with(left: &Status, right: &Status, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
     let side = |own, peer| {
         let mut connection = connection(own, peer);
         connection.local.method = LocalMethod::Certificate(vec![]);
         connection.remote.method = RemoteMethod::Certificate(String::new());
         connection
     };
-    let mut pair = Pair::new(side("left", "right"), side("right", "left"));
+    let (mut of_left, mut of_right) = (side("left", "right"), side("right", "left"));
+    change(&mut of_left, &mut of_right);
+    let mut pair = Pair::new(of_left, of_right);
     for (peer, status) in [(&mut pair.left, left), (&mut pair.right, right)] {
         let own = signing_key(P256);
         let trusted = own.public_key().clone();
-        peer.keys = Box::new(Keys { own, shown: trusted.spki().to_vec(), trusted, status: status.clone() });
+        peer.keys = Keys::boxed(own, trusted, status.clone());
     }
     pair.left.initiate(pair.now);
     pair
@@ -178,7 +215,13 @@ fn the_initiator_waits() {
     for (answer, is_accepted) in [(PeerStatus::Accepted, true), (PeerStatus::Refused, false)] {
         let (left, right) = (Status::new(PeerStatus::Pending), Status::new(PeerStatus::Accepted));
         let mut pair = pair(&left, &right);
-        pair.run();
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+        let response: Vec<_> = pair.right.sent.iter().cloned().collect();
+        pair.deliver_to_left();
+        // The response, repeated by the network.
+        response.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
         // The request was answered, so it is not repeated.
         pair.advance(Duration::from_secs(8));
         assert!(pair.left.children().is_empty() && pair.left.sent.is_empty());
@@ -231,14 +274,56 @@ fn nothing_is_asked_before_the_proof() {
         let own: Box<dyn SigningKey> = Box::new(WrongKey(signing_key(P256)));
         let (impostor, status) =
             if impostor_is_left { (&mut pair.left, &right) } else { (&mut pair.right, &left) };
-        let shown = trusted.spki().to_vec();
-        impostor.keys = Box::new(Keys { own, shown, trusted, status: Status::new(PeerStatus::Accepted) });
+        impostor.keys = Keys::boxed(own, trusted, Status::new(PeerStatus::Accepted));
         pair.run();
         let victim = if impostor_is_left { &pair.right } else { &pair.left };
         assert!(victim.children().is_empty());
         let wrong = DownReason::Fault(StateFault::AuthMismatch.into());
         assert!(victim.down_reasons().contains(&wrong), "{:?}", victim.down_reasons());
         assert!(status.questions().is_empty());
+    }
+}
+
+/// A command ends the IKE SA during the wait. The responder considers it established.
+#[test]
+fn the_peer_is_told_of_the_end_of_the_wait() {
+    let (left, right) = (Status::new(PeerStatus::Pending), Status::new(PeerStatus::Accepted));
+    let mut pair = pair(&left, &right);
+    pair.run();
+    assert_eq!(pair.right.children().len(), 1);
+    let id = pair.left.ike.status().next().unwrap().id;
+    pair.left
+        .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
+    pair.run();
+    assert!(pair.right.children().is_empty() && pair.right.ike.ike_sa_count() == 0);
+    assert!(pair.left.leaked_spis().is_empty() && pair.left.ike.ike_sa_count() == 0);
+}
+
+/// Nothing of EAP leaves the initiator before the status of the responder is known.
+#[cfg(feature = "eap")]
+#[test]
+fn eap_waits_for_the_status_of_the_responder() {
+    use casemate_eap::Method;
+    use casemate_ike::config::{EapIdentity, LocalEap, RemoteEap};
+    for answer in [PeerStatus::Accepted, PeerStatus::Refused] {
+        let (left, right) = (Status::new(PeerStatus::Pending), Status::new(PeerStatus::Accepted));
+        let mut pair = pair_with(&left, &right, |left, right| {
+            let methods = vec![Method::Gtc];
+            left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
+            right.remote.method = RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods });
+        });
+        pair.run();
+        pair.advance(Duration::from_secs(5));
+        assert_eq!((left.questions(), pair.left.sent.len()), (vec![false], 0));
+        left.set(answer);
+        go_on(&mut pair.left, pair.now);
+        pair.run();
+        match answer {
+            PeerStatus::Accepted => pair.check_children(1),
+            _ => assert!(is_refused(&pair.left) && pair.right.children().is_empty()),
+        }
+        // The responder does not ask: its peer has no certificate.
+        assert!(right.questions().is_empty());
     }
 }
 

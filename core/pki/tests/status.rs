@@ -4,8 +4,8 @@
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{Provider, Providers, SignatureError};
 use casemate_pki::{
-    CertStatus, IssuedCert, NONCE_LEN, StatusAnswer, StatusFault, StatusUris, StatusVerifier, StoreLimits,
-    TrustStore, VerifyOptions,
+    CertFault, CertStatus, IssuedCert, NONCE_LEN, StatusAnswer, StatusFault, StatusUris, StatusVerifier,
+    StoreLimits, TrustStore, VerifyOptions,
 };
 
 /// thisUpdate of the responses: 2026-11-26 17:37:06.
@@ -64,24 +64,26 @@ fn no_other_signer_tells_the_status() {
     ] {
         assert_eq!(ocsp(GOOD, response), Err(StatusFault::Signer), "{signer}");
     }
+    // A responder with the purpose, and with the name of the CA as its issuer: its certificate is not signed
+    // by it.
+    let invalid = Err(StatusFault::Signature(SignatureError::Invalid));
+    assert_eq!(ocsp(GOOD, data!("by-forged.ocsp")), invalid);
     // A responder that the administrator trusts.
     let foreign = |trusted: &[&[u8]]| {
         at(NOW, |verifier| verifier.verify_ocsp(GOOD, data!("by-foreign.ocsp"), Some(&NONCE), trusted))
     };
     assert_eq!(foreign(&[data!("responder.der")]), Err(StatusFault::Signer));
     assert_eq!(foreign(&[data!("foreign.der")]).map(|answer| answer.status), Ok(CertStatus::Good));
-    // A CA with another key than the one that has signed.
+    // A CA that has not issued the certificate.
     let other = IssuedCert { issuer: data!("other.der"), ..GOOD };
-    assert_eq!(ocsp(other, data!("good.ocsp")), Err(StatusFault::Signer));
-    let mut forged = data!("good.ocsp").to_vec();
-    // The signature is in front of the certificate of the responder.
-    let at = forged.windows(2).position(|pair| pair == [0xA0, 0x82]).unwrap();
-    forged[at - 3] ^= 1;
-    let fault = ocsp(GOOD, &forged);
-    assert!(matches!(
-        fault,
-        Err(StatusFault::Signature(SignatureError::Invalid)) | Err(StatusFault::Malformed)
-    ));
+    assert_eq!(ocsp(other, data!("good.ocsp")), Err(StatusFault::Issuer(CertFault::UnknownIssuer)));
+    // The good answer, changed to one about the revoked certificate.
+    for response in [data!("good.ocsp"), data!("by-ca.ocsp")] {
+        let mut forged = response.to_vec();
+        let serial = forged.windows(4).position(|value| value == [2, 2, 0x10, 1]).unwrap();
+        forged[serial + 3] = 2;
+        assert_eq!(ocsp(REVOKED, &forged), invalid);
+    }
 }
 
 #[test]
@@ -89,6 +91,10 @@ fn a_response_is_for_one_certificate_and_one_request() {
     assert_eq!(ocsp(REVOKED, data!("good.ocsp")), Err(StatusFault::OtherCertificate));
     assert_eq!(ocsp(GOOD, data!("sha384.ocsp")), Err(StatusFault::OtherCertificate), "an unsupported hash");
     assert_eq!(ocsp(GOOD, data!("replayed.ocsp")), Err(StatusFault::Nonce));
+    // A trusted responder that answers for several CAs: this one has the same name and another key.
+    let twin =
+        at(NOW, |verifier| verifier.verify_ocsp(GOOD, data!("twin.ocsp"), None, &[data!("foreign.der")]));
+    assert_eq!(twin, Err(StatusFault::OtherCertificate));
     // Without a request, as in CERT payloads, any nonce will do.
     let stapled = at(NOW, |verifier| verifier.verify_ocsp(GOOD, data!("replayed.ocsp"), None, &[]));
     assert_eq!(stapled.map(|answer| answer.status), Ok(CertStatus::Good));

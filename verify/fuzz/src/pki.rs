@@ -1,6 +1,7 @@
 //! Keys, certificates and CRLs: the parsers of casemate-pki and casemate-crypto.
 
 use crate::Target;
+use casemate_app::revocation::HttpUri;
 use casemate_crypto::der::{self, Reader};
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Curve, KeyError, KeyLimits, MacAlg, MacKey, PrivateKey, Provider,
@@ -234,13 +235,18 @@ macro_rules! status_data {
     };
 }
 
-/// Input: an OCSP response, a CRL, or a certificate.
+/// Input: an OCSP response, a CRL, a certificate, or a URI.
 fn run_status(bytes: &[u8]) {
     let uris = StatusUris::of(bytes);
     for list in [&uris.crls, &uris.ocsp] {
         let is_text =
             |uri: &String| uri.len() <= MAX_URI_LEN && uri.bytes().all(|byte| byte.is_ascii_graphic());
         assert!(list.len() <= MAX_URIS && list.iter().all(is_text));
+    }
+    if let Ok(text) = str::from_utf8(bytes)
+        && let Ok(uri) = HttpUri::parse(text)
+    {
+        assert_eq!(uri.to_string(), text);
     }
     let (options, providers) = (VerifyOptions::default(), Providers(&[&AcceptAllSignatures, &RUSTCRYPTO]));
     let verifier = StatusVerifier { now: NOW, options: &options, providers: &providers };
@@ -271,6 +277,7 @@ fn status_seeds() -> Vec<Vec<u8>> {
         status_data!("crl.crl"),
         status_data!("good.der"),
         status_data!("responder.der"),
+        b"http://[2001:db8::1]:8880/a?b",
     ]
     .map(<[u8]>::to_vec)
     .into()

@@ -72,6 +72,15 @@ impl Ca {
         path
     }
 
+    /// An answer about the left host that no request with a nonce has caused, and that ends at once.
+    pub(crate) fn short_response(&self) -> Vec<u8> {
+        let path = |name: &str| self.file(name).display().to_string();
+        let program = Program::new("openssl").args(["ocsp", "-no_nonce", "-issuer", &path("ca.pem")]);
+        program.args(["-cert", &path("left.pem"), "-reqout", &path("no-nonce.der")]).output();
+        let request = fs::read(self.file("no-nonce.der")).unwrap();
+        self.respond(&request, "good", "responder", &["-ndays", "0"])
+    }
+
     /// The answer of `openssl ocsp` to a request, with this database and signer.
     pub(crate) fn respond(&self, request: &[u8], state: &str, signer: &str, more: &[&str]) -> Vec<u8> {
         let (into, from) = (self.file("request.der"), self.file("response.der"));

@@ -240,6 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn cert_payloads_are_told_apart_by_their_encoding() {
+        let id = crate::config::Identity::Fqdn("a".into());
+        let cert = |encoding, data| casemate_wire::ike::Cert { encoding, data };
+        let certs = [
+            cert(CertEncoding::X509_SIGNATURE, &b"own"[..]),
+            cert(CertEncoding::OCSP, b"response"),
+            cert(CertEncoding::CRL, b"list"),
+            cert(CertEncoding::X509_SIGNATURE, b"issuer"),
+        ];
+        let claim = AuthClaim {
+            id: &id,
+            auth: Auth { method: AuthMethod::DIGITAL_SIGNATURE, data: &[] },
+            certs: &certs,
+            remote: [192, 0, 2, 1].into(),
+            #[cfg(feature = "revocation")]
+            status: StatusWait { ike: crate::IkeSaId(1), is_over: false },
+        };
+        assert_eq!(certificates(&claim, CertEncoding::X509_SIGNATURE), [&b"own"[..], b"issuer"]);
+        assert_eq!(certificates(&claim, CertEncoding::OCSP), [b"response"]);
+    }
+
+    #[test]
     fn an_auth_payload_identifies_its_signature_algorithm() {
         let id = crate::config::Identity::Fqdn("a".into());
         let judge = |method, data: &[u8], kind| {

@@ -3,16 +3,17 @@
 //! time is over.
 
 use super::config_payload::LeasedConfig;
+use super::delete::send_final_notify;
 use super::half_open::Progress;
 use crate::auth::StatusWait;
 use crate::context::Step;
 use crate::state::{AuthSent, HalfOpen, IncomingMessage, MessageMeta, Plaintext, SaCommon, State};
 use crate::transport::parse_payloads;
-use crate::{Path, PeerFault, StateFault};
+use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::{ExchangeType, PayloadType};
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
 /// An IKE_AUTH message whose sender is authenticated but for the status of its certificates.
 pub(crate) struct AwaitedStatus {
@@ -101,5 +102,17 @@ impl AuthSent {
             state.awaited_status.iter_mut().for_each(|again| again.until = awaited.until);
         }
         state
+    }
+
+    /// Ends the IKE SA during the wait. The peer, for which it is established, is told.
+    pub(crate) fn decline(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        reason: DownReason,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        self.channel.window.response_received();
+        send_final_notify(common, &mut self.channel, NotifyType::AUTHENTICATION_FAILED, step);
+        self.give_up(common, reason, step)
     }
 }

@@ -315,6 +315,10 @@ impl IkeSa {
                 state.tasks.push_front(Task::DeleteIke(reason));
                 state.start_next_task(&mut self.common, step)
             }
+            #[cfg(feature = "revocation")]
+            State::AuthSent(state) if state.awaited_status.is_some() => {
+                state.decline(&mut self.common, reason, step)
+            }
             State::AuthSent(state) => state.give_up(&self.common, reason, step),
             State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
         };

@@ -132,7 +132,11 @@ struct Parsed<'a> {
 impl<'a> Parsed<'a> {
     fn new(issued: IssuedCert<'a>) -> Result<Self, StatusFault> {
         let parse = |der| Cert::parse(der).map_err(|fault| StatusFault::Issuer(fault.into()));
-        Ok(Self { cert: parse(issued.cert)?, issuer: parse(issued.issuer)? })
+        let parsed = Self { cert: parse(issued.cert)?, issuer: parse(issued.issuer)? };
+        match crate::dn::same_dn(parsed.cert.issuer, parsed.issuer.subject) {
+            true => Ok(parsed),
+            false => Err(StatusFault::Issuer(CertFault::UnknownIssuer)),
+        }
     }
 }
 
