@@ -185,6 +185,57 @@ fn a_crash_leaves_no_interface() {
     assert_eq!(rules.lines().count(), 3, "{rules}");
 }
 
+/// `mark_out` selects packets by their mark and the selectors, and `set_mark_in` marks what was decrypted.
+#[test]
+fn marks_select_packets() {
+    let Some(net) = TestNet::build("marks_select_packets") else { return };
+    let (here, there) = (Side::Left.inner(true), Side::Right.inner(true));
+    let child = |side: Side, marks: &str| {
+        let ts = format!("local_ts = {}\n remote_ts = {}", side.inner(true), side.other().inner(true));
+        let text = tunnel(side, "t", marks);
+        conf(&[text.replace("local_ts = 0.0.0.0/0\n remote_ts = 0.0.0.0/0", &ts)])
+    };
+    for (host, peer) in [(&net.left, there), (&net.right, here)] {
+        let (via, own) = (host.side.other().outer(true).to_string(), host.side.inner(true).to_string());
+        host.stdout_of("ip", &["route", "add", &peer.to_string(), "via", &via, "src", &own]);
+    }
+    let marks = |more: &str| {
+        let keys = "mark_in = 0xa/0xffffffff\n mark_out = 10\n set_mark_in = %same\n start_action = trap";
+        child(Side::Left, &format!("{keys}\n {more}"))
+    };
+    let left = net.left.run_config(&marks(""), None);
+    let nft = |rules: &str| net.left.stdout_of("nft", &[rules]);
+    nft("add table inet m; add chain inet m out { type route hook output priority -150; }; \
+         add chain inet m in { type filter hook input priority 0; }; add rule inet m in meta mark 10 counter");
+    assert!(net.left.pings(there, 8), "without the mark, packets go in clear: {}", left.log());
+    nft("add rule inet m out ip protocol icmp meta mark set 10");
+    assert!(!net.left.pings_at_once(there, 8), "a trap holds packets with the mark: {}", left.log());
+    assert!(net.left.pings(Side::Right.outer(true), 8), "packets outside of the selectors go in clear");
+    let right = net.right.run_config(&child(Side::Right, ""), None);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    assert!(sent(&net.left, "t") > 0);
+    let counted = net.left.stdout_of("nft", &["list", "table", "inet", "m"]);
+    assert!(!counted.contains("counter packets 0"), "{counted}");
+    let rules = |host: &Host| host.stdout_of("ip", &["rule"]);
+    assert!(rules(&net.left).contains("from 10.1.0.1 to 10.2.0.1 fwmark 0xa lookup"), "{}", rules(&net.left));
+    left.crash();
+    assert!(right.stop().success());
+    assert!(!net.left.pings_at_once(there, 8), "a crash leaves a route that drops them");
+    let left = net.left.run_config(&marks("interface = marked"), None);
+    assert!(has_interface(&net.left, "marked") && !has_interface(&net.left, "vti10"));
+    assert!(!net.left.pings_at_once(there, 8), "{}", left.log());
+    // Without the child, nothing is left of it.
+    reload(&net.left, &conf(&[tunnel(Side::Left, "u", "if_id_in = 1\n if_id_out = 1")]));
+    assert!(!rules(&net.left).contains("fwmark 0xa"), "{}", rules(&net.left));
+    assert!(net.left.pings(there, 8), "{}", left.log());
+    reload(&net.left, &marks(""));
+    assert!(rules(&net.left).contains("fwmark 0xa"), "{}", rules(&net.left));
+    assert!(left.stop().success());
+    assert_eq!(rules(&net.left).lines().count(), 3, "{}", rules(&net.left));
+    assert!(!net.left.filter().contains("casemate-marks"), "{}", net.left.filter());
+    assert!(net.left.pings(there, 8), "nothing of the tunnel is left");
+}
+
 /// What `--dry-run` shows.
 #[test]
 fn a_dry_run_shows_the_interfaces() {

@@ -4,7 +4,7 @@ use super::connection::{Context, WEAK_GROUP};
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
-use super::tunnel::{self, ChildTunnel, InterfaceName};
+use super::tunnel::{self, ChildTunnel, InterfaceRequest};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{
@@ -25,7 +25,7 @@ const REPLAY_WINDOW: u32 = 32;
 /// of 8 MiB holds: the kernel charges twice the length of a packet, and at least 768 bytes.
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
-const NO_MARKS: &str = "netfilter marks belong to the kernel's IPsec";
+const OWN_MARK: &str = "protected packets have the mark of the instance, by which they are routed";
 const NO_LABELS: &str = "security labels are not implemented";
 const NO_SPREAD: &str = "only times are randomised";
 
@@ -56,11 +56,11 @@ pub(super) const CHILD: Schema = Schema {
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
         ("interface", Rule::Read),
-        ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
-        ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("set_mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
+        ("mark_in", Rule::Read),
+        ("mark_in_sa", Rule::OnlyNo("received packets are not selected by their marks")),
+        ("mark_out", Rule::Read),
+        ("set_mark_in", Rule::Read),
+        ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], OWN_MARK)),
         ("if_id_in", Rule::Read),
         ("if_id_out", Rule::Read),
         ("label", Rule::Refused(NO_LABELS)),
@@ -86,8 +86,8 @@ pub(super) const CHILD: Schema = Schema {
 
 /// An entry of `children`.
 pub(super) enum ChildEntry {
-    /// A Child SA, and the name that it gives to its interface.
-    Child(Box<ChildConfig>, Option<InterfaceName>),
+    /// A Child SA, and what it says about its interfaces.
+    Child(Box<ChildConfig>, Vec<InterfaceRequest>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -121,7 +121,7 @@ pub(super) fn read(
     }
     match keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel)) {
         EntryMode::Protect(mode) => {
-            let ChildTunnel { spds, name } = tunnel::read(&keys, mode, spds);
+            let ChildTunnel { spds, requests } = tunnel::read(&keys, mode, spds);
             let child = ChildConfig { spds, ..child(&keys, resolved.name(), mode, context.has_scheduler) };
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
@@ -134,7 +134,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(Box::new(child), name)
+            ChildEntry::Child(Box::new(child), requests)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),

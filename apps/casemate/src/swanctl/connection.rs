@@ -6,7 +6,7 @@ use super::child::{self, ChildEntry};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
-use super::tunnel::{self, InterfaceName};
+use super::tunnel::{self, InterfaceRequest};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
@@ -82,7 +82,7 @@ pub(super) struct ParsedConnection {
     pub(super) connection: Connection,
     pub(super) own: OwnSignature,
     pub(super) conditions: PeerConditions,
-    pub(super) interfaces: Vec<InterfaceName>,
+    pub(super) interfaces: Vec<InterfaceRequest>,
 }
 
 /// What the readers of all connections share.
@@ -243,8 +243,8 @@ fn single_section<'r, 't>(
 struct Children {
     children: Vec<Arc<ChildConfig>>,
     shunts: Vec<Shunt>,
-    /// Names of the interfaces of route-based tunnels.
-    interfaces: Vec<InterfaceName>,
+    /// What they say about interfaces of tunnels.
+    interfaces: Vec<InterfaceRequest>,
 }
 
 fn children(

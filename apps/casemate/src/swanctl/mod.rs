@@ -56,7 +56,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
-pub use tunnel::InterfaceName;
+pub use tunnel::InterfaceRequest;
 pub(crate) use tunnel::TUN_MTU;
 pub(crate) use value::base64;
 use value::truth;
@@ -79,8 +79,8 @@ pub struct Config {
     pub own_signatures: Vec<OwnSignature>,
     /// Requirements of each connection on the certificates of its peers, in the same order.
     pub peer_conditions: Vec<PeerConditions>,
-    /// Names that each connection gives to interfaces of route-based tunnels, in the same order.
-    pub interface_names: Vec<Vec<InterfaceName>>,
+    /// What each connection says about interfaces of tunnels, in the same order.
+    pub interface_requests: Vec<Vec<InterfaceRequest>>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
     /// Pre-shared keys and passwords.
@@ -117,11 +117,11 @@ const PERFORMANCE: Schema =
     Schema { keys: &[("batch_padding", Rule::Read), ("link_sending", Rule::Read)], sections: &[] };
 
 impl Config {
-    /// The interfaces of all route-based tunnels. An error if their names contradict each other.
+    /// The interfaces of all route-based tunnels. An error if children contradict each other.
     pub(crate) fn interfaces(&self) -> Result<Vec<TunnelSpec>, String> {
         let children = self.connections.iter().flat_map(|connection| &connection.children);
-        let names = self.interface_names.iter().flatten().cloned();
-        tunnel::interfaces(children.map(|child| child.spds), names)
+        let requests = self.interface_requests.iter().flatten().cloned();
+        tunnel::interfaces(children.map(|child| child.spds), requests)
     }
 
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
@@ -199,7 +199,7 @@ impl Config {
             config.connections.push(Arc::new(read.connection));
             config.own_signatures.push(read.own);
             config.peer_conditions.push(read.conditions);
-            config.interface_names.push(read.interfaces);
+            config.interface_requests.push(read.interfaces);
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));

@@ -168,19 +168,19 @@ impl Loaded {
             ..Config::default()
         };
         let of_file = file.connections.iter().zip(&file.own_signatures).zip(&file.peer_conditions);
-        for (((connection, own), conditions), interfaces) in of_file.zip(&file.interface_names) {
+        for (((connection, own), conditions), interfaces) in of_file.zip(&file.interface_requests) {
             if self.connections.shows(&connection.name) {
                 merged.connections.push(connection.clone());
                 merged.own_signatures.push(own.clone());
                 merged.peer_conditions.push(conditions.clone());
-                merged.interface_names.push(interfaces.clone());
+                merged.interface_requests.push(interfaces.clone());
             }
         }
         for loaded in self.connections.loaded.values() {
             merged.connections.extend_from_slice(&loaded.config.connections);
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);
             merged.peer_conditions.extend_from_slice(&loaded.config.peer_conditions);
-            merged.interface_names.extend_from_slice(&loaded.config.interface_names);
+            merged.interface_requests.extend_from_slice(&loaded.config.interface_requests);
         }
         let pools = file.pools.iter().filter(|pool| self.pools.shows(&pool.name));
         merged.pools = pools.chain(self.pools.loaded.values().map(|pool| &**pool)).cloned().collect();
