@@ -1,8 +1,8 @@
 //! Rules and routes that lead packets with a mark into the interfaces of tunnels (`mark_out`).
 //!
 //! Each mark has a routing table with a default route into the interface, and each outbound policy of the
-//! tunnel has a rule that leads packets with the mark and its addresses into the table. If the interface goes,
-//! the kernel removes the route, and a second one of low preference drops these packets.
+//! tunnel has a rule that leads packets with the mark and its addresses into the table. If the interface
+//! goes, the kernel removes the route, and a second one of low preference drops these packets.
 
 use crate::Error;
 use crate::journal::{Journal, Undo};

@@ -31,11 +31,11 @@ const MAX_NAME_LEN: usize = 15;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceRequest {
     spd: SpdId,
-    wish: Wish,
+    option: InterfaceOption,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wish {
+enum InterfaceOption {
     /// Its name.
     Name(String),
     /// The mark that decrypted packets get.
@@ -99,8 +99,9 @@ fn requests(keys: &Keys<'_>, spds: SpdPair) -> Vec<InterfaceRequest> {
             "packets get a mark at an interface: mark_in or if_id_in was expected, too",
         );
     }
-    let name = name.map(|name| InterfaceRequest { spd: spds.outbound, wish: Wish::Name(name) });
-    let set_mark = set_mark.map(|mark| InterfaceRequest { spd: spds.inbound, wish: Wish::SetMark(mark) });
+    let name = name.map(|name| InterfaceRequest { spd: spds.outbound, option: InterfaceOption::Name(name) });
+    let set_mark =
+        set_mark.map(|mark| InterfaceRequest { spd: spds.inbound, option: InterfaceOption::SetMark(mark) });
     name.into_iter().chain(set_mark).collect()
 }
 
@@ -189,14 +190,16 @@ pub(crate) fn interfaces(
     requests: impl Iterator<Item = InterfaceRequest>,
 ) -> Result<Vec<TunnelSpec>, String> {
     let (mut names, mut set_marks) = (BTreeMap::<SpdId, String>::new(), BTreeMap::<SpdId, u32>::new());
-    for InterfaceRequest { spd, wish } in requests {
-        let other = match &wish {
-            Wish::Name(name) => names.insert(spd, name.clone()).map(Wish::Name),
-            Wish::SetMark(mark) => set_marks.insert(spd, *mark).map(Wish::SetMark),
+    for InterfaceRequest { spd, option } in requests {
+        let other = match &option {
+            InterfaceOption::Name(name) => names.insert(spd, name.clone()).map(InterfaceOption::Name),
+            InterfaceOption::SetMark(mark) => set_marks.insert(spd, *mark).map(InterfaceOption::SetMark),
         };
-        if let Some(other) = other.filter(|other| *other != wish) {
+        if let Some(other) = other.filter(|other| *other != option) {
             let what = described(spd);
-            return Err(format!("children say that {what} {other} and {wish}: the same was expected of all"));
+            return Err(format!(
+                "children say that {what} {other} and {option}: the same was expected of all"
+            ));
         }
     }
     let mut specs = BTreeMap::<String, SpdId>::new();
@@ -228,7 +231,7 @@ fn described(spd: SpdId) -> String {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for InterfaceOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => write!(f, "is named {name}"),
