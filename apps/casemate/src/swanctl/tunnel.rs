@@ -36,7 +36,7 @@ pub struct InterfaceRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum InterfaceOption {
-    /// Its name.
+    /// Name of the interface.
     Name(String),
     /// The mark that decrypted packets get.
     SetMark(u32),
