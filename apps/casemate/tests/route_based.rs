@@ -1,6 +1,7 @@
 //! Route-based tunnels: interfaces with an ID, and routes that decide which packets enter which tunnel.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod charon;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod swanctl;

@@ -9,6 +9,7 @@ mod manual;
 mod radius;
 mod scheduler;
 mod syntax;
+mod tunnel;
 
 use super::*;
 use std::collections::BTreeMap;
