@@ -289,7 +289,7 @@ impl Journal {
         let is_of_table = |entry: &mut Undo| match entry {
             Undo::Rule(rule) => rule.numbers.table == table,
             Undo::Routes { table: noted, .. } => *noted == table,
-            Undo::Sysctl { .. } | Undo::Guard { .. } | Undo::NameServers(_) => false,
+            Undo::MarkTable { .. } | Undo::Sysctl { .. } | Undo::Guard { .. } | Undo::NameServers(_) => false,
         };
         let given_up: Vec<Undo> = self.entries.extract_if(.., is_of_table).collect();
         given_up.iter().try_for_each(|undo| self.write_line(&format_args!("{UNDONE}{undo}")))

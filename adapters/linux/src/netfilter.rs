@@ -7,6 +7,7 @@
 mod chains;
 mod early_drop;
 mod monitor;
+mod set_marks;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
 use casemate_wire::invariant::OrBroken;
@@ -14,6 +15,7 @@ pub(crate) use chains::BaseChain;
 pub(crate) use early_drop::{EarlyDrop, table_name as early_drop_table};
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
+pub(crate) use set_marks::SetMarks;
 use std::io;
 
 /// The subsystem, in the upper half of the message type.

@@ -12,6 +12,7 @@
 pub(crate) mod desired_state;
 mod former_traffic;
 mod guard_monitor;
+pub(crate) mod mark_routes;
 mod policy_routes;
 mod rp_filter;
 mod system_state;

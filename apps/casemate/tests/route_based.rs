@@ -2,9 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
+mod charon;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod swanctl;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
-use std::net::IpAddr;
+use charon::Charon;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::Duration;
 use testnet::{Host, Side, TestNet, WIRE};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
@@ -183,6 +189,131 @@ fn a_crash_leaves_no_interface() {
     assert!(left.stop().success() && right.stop().success());
     let rules = net.left.stdout_of("ip", &["rule"]);
     assert_eq!(rules.lines().count(), 3, "{rules}");
+}
+
+/// `mark_out` selects packets by their mark and the selectors, and `set_mark_in` marks what was decrypted.
+#[test]
+fn marks_select_packets() {
+    let Some(net) = TestNet::build("marks_select_packets") else { return };
+    let (here, there) = (Side::Left.inner(true), Side::Right.inner(true));
+    let child = |side: Side, marks: &str| {
+        let ts = format!("local_ts = {}\n remote_ts = {}", side.inner(true), side.other().inner(true));
+        let text = tunnel(side, "t", marks);
+        conf(&[text.replace("local_ts = 0.0.0.0/0\n remote_ts = 0.0.0.0/0", &ts)])
+    };
+    for (host, peer) in [(&net.left, there), (&net.right, here)] {
+        let (via, own) = (host.side.other().outer(true).to_string(), host.side.inner(true).to_string());
+        host.stdout_of("ip", &["route", "add", &peer.to_string(), "via", &via, "src", &own]);
+    }
+    let marks = |more: &str| {
+        let keys = "mark_in = 0xa/0xffffffff\n mark_out = 10\n set_mark_in = %same\n start_action = trap";
+        child(Side::Left, &format!("{keys}\n {more}"))
+    };
+    let left = net.left.run_config(&marks(""), None);
+    let nft = |rules: &str| net.left.stdout_of("nft", &[rules]);
+    nft("add table inet m; add chain inet m out { type route hook output priority -150; }; \
+         add chain inet m in { type filter hook input priority 0; }; add rule inet m in meta mark 10 counter");
+    assert!(net.left.pings(there, 8), "without the mark, packets go in clear: {}", left.log());
+    nft("add rule inet m out ip protocol icmp meta mark set 10");
+    assert!(!net.left.pings_at_once(there, 8), "a trap holds packets with the mark: {}", left.log());
+    assert!(net.left.pings(Side::Right.outer(true), 8), "packets outside of the selectors go in clear");
+    let right = net.right.run_config(&child(Side::Right, ""), None);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    assert!(sent(&net.left, "t") > 0);
+    let counted = net.left.stdout_of("nft", &["list", "table", "inet", "m"]);
+    assert!(!counted.contains("counter packets 0"), "{counted}");
+    let rules = |host: &Host| host.stdout_of("ip", &["rule"]);
+    assert!(rules(&net.left).contains("from 10.1.0.1 to 10.2.0.1 fwmark 0xa lookup"), "{}", rules(&net.left));
+    left.crash();
+    assert!(right.stop().success());
+    assert!(!net.left.pings_at_once(there, 8), "a crash leaves a route that drops them");
+    let left = net.left.run_config(&marks("interface = marked"), None);
+    assert!(has_interface(&net.left, "marked") && !has_interface(&net.left, "vti10"));
+    assert!(!net.left.pings_at_once(there, 8), "{}", left.log());
+    // Without the child, nothing is left of it.
+    reload(&net.left, &conf(&[tunnel(Side::Left, "u", "if_id_in = 1\n if_id_out = 1")]));
+    assert!(!rules(&net.left).contains("fwmark 0xa"), "{}", rules(&net.left));
+    assert!(net.left.pings(there, 8), "{}", left.log());
+    reload(&net.left, &marks(""));
+    assert!(rules(&net.left).contains("fwmark 0xa"), "{}", rules(&net.left));
+    assert!(left.stop().success());
+    assert_eq!(rules(&net.left).lines().count(), 3, "{}", rules(&net.left));
+    assert!(!net.left.filter().contains("casemate-marks"), "{}", net.left.filter());
+    assert!(net.left.pings(there, 8), "nothing of the tunnel is left");
+}
+
+/// Of several tunnels at one interface, the selectors decide.
+#[test]
+fn tunnels_share_an_interface() {
+    let Some(net) = TestNet::build("tunnels_share_an_interface") else { return };
+    for host in [&net.left, &net.right] {
+        host.stdout_of("ip", &["addr", "add", &format!("{}/32", second(host.side)), "dev", "lo"]);
+    }
+    let of = |side: Side, name: &str, peers: [IpAddr; 2]| {
+        let [own, peer] = if side == Side::Left { peers } else { [peers[1], peers[0]] };
+        let child = tunnel(side, name, "if_id_in = 5\n if_id_out = 5");
+        let ts = format!("local_ts = {own}\n remote_ts = {peer}");
+        child.replace("local_ts = 0.0.0.0/0\n remote_ts = 0.0.0.0/0", &ts)
+    };
+    let all = |side| {
+        let here = Side::Left.inner(true);
+        conf(&[
+            of(side, "one", [here, Side::Right.inner(true)]),
+            of(side, "two", [here, second(Side::Right)]),
+        ])
+    };
+    let right = net.right.run_config(&all(Side::Right), None);
+    let left = net.left.run_config(&all(Side::Left), None);
+    route(&net.left, "ipsec5", "ipsec5");
+    route(&net.right, "ipsec5", "ipsec5");
+    initiate(&net.left, "one");
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    assert!(!net.left.pings_at_once(second(Side::Right), 8), "no SA has these selectors");
+    initiate(&net.left, "two");
+    let before = sent(&net.left, "one");
+    assert!(net.left.pings(second(Side::Right), 8), "{}{}", left.log(), right.log());
+    assert_eq!((sent(&net.left, "one"), sent(&net.left, "two")), (before, 1));
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// Multicast of routing protocols passes the tunnel.
+#[test]
+fn multicast_passes_a_tunnel() {
+    let Some(net) = TestNet::build("multicast_passes_a_tunnel") else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7\n start_action = trap";
+    let right = net.right.run_config(&conf(&[tunnel(Side::Right, "t", ids)]), None);
+    let left = net.left.run_config(&conf(&[tunnel(Side::Left, "t", ids)]), None);
+    let (group, own) = (Ipv4Addr::new(224, 0, 0, 5), |n| Ipv4Addr::new(169, 254, 7, n));
+    for (host, n) in [(&net.left, 1), (&net.right, 2)] {
+        host.stdout_of("ip", &["addr", "add", &format!("{}/30", own(n)), "dev", "ipsec7"]);
+    }
+    let receiver = net.right.run(|| UdpSocket::bind((group, 5_005))).unwrap();
+    receiver.join_multicast_v4(&group, &own(2)).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let sender = net.left.run(|| UdpSocket::bind((own(1), 0))).unwrap();
+    net.left.stdout_of("ip", &["route", "add", "224.0.0.0/24", "dev", "ipsec7"]);
+    sender.send_to(b"hello", (group, 5_005)).unwrap();
+    let mut buffer = [0; 16];
+    let (len, from) = receiver.recv_from(&mut buffer).expect("the trap sets the tunnel up");
+    assert_eq!((&buffer[..len], from.ip()), (&b"hello"[..], IpAddr::from(own(1))));
+    assert!(net.left.pings(own(2).into(), 8), "{}{}", left.log(), right.log());
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// strongSwan at the other end of a tunnel for all traffic.
+#[test]
+fn charon_at_the_other_end() {
+    let Some(net) = TestNet::build("charon_at_the_other_end") else { return };
+    // charon routes what its selectors name into its tunnel, so they do not contain its peer.
+    let peer = tunnel(Side::Right, "t", "").replace("remote_ts = 0.0.0.0/0", "remote_ts = 10.1.0.0/16");
+    let Some(charon) = Charon::start(&net.right, &conf(&[peer])) else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7\n start_action = trap";
+    let left = net.left.run_config(&conf(&[tunnel(Side::Left, "t", ids)]), None);
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true));
+    net.left.stdout_of("ip", &["route", "add", &there.to_string(), "dev", "ipsec7", "src", &here]);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), charon.log());
+    assert!(net.left.tcp_round_trip(&net.right, there, 100_000), "{}{}", left.log(), charon.log());
+    assert!(left.stop().success());
 }
 
 /// What `--dry-run` shows.

@@ -7,7 +7,8 @@ use crate::sad::Sad;
 use crate::spd::{Action, Bundle, Lookup, PolicyId, PolicyTable};
 use crate::{DropReason, Unmatched};
 use casemate_sa::{Mode, SpdId};
-use casemate_wire::flow::{FlowKey, FragmentKind};
+use casemate_wire::flow::{FlowKey, FlowPorts, FragmentKind};
+use casemate_wire::ip::proto;
 
 /// Decision for the packets of a flow. Small, because the flow cache stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Classifier<'_> {
             Lookup::Match(id, policy) => match &policy.action {
                 Action::Discard => Decision::Drop(DropReason::PolicyDiscard),
                 Action::Bypass => Decision::Bypass,
-                Action::Protect(bundle) => self.resolve(id, bundle, flow),
+                Action::Protect(bundle) => self.resolve(spd, id, bundle, flow),
             },
             Lookup::NeedsPorts => Decision::Reassemble,
             // What the administrator routes into a tunnel never leaves in clear.
@@ -63,7 +64,7 @@ impl Classifier<'_> {
         }
     }
 
-    fn resolve(&mut self, id: PolicyId, bundle: &Bundle, flow: &FlowKey) -> Decision {
+    fn resolve(&mut self, spd: SpdId, id: PolicyId, bundle: &Bundle, flow: &FlowKey) -> Decision {
         let first_is_transport = bundle.templates().first().is_some_and(|t| t.mode == Mode::Transport);
         // RFC 4303 section 3.3.4: transport mode protects whole datagrams only.
         if first_is_transport && flow.fragment() != FragmentKind::Whole {
@@ -72,6 +73,9 @@ impl Classifier<'_> {
         match self.chain(bundle, flow) {
             // An SA with manual keys may have its own selector, and that may have ports.
             Some(chain) if self.hides_choice(chain, flow) => Decision::Reassemble,
+            Some(chain) if !spd.is_main() && self.is_loop(chain, flow) => {
+                Decision::Drop(DropReason::NestedTooDeep)
+            }
             Some(chain) => Decision::Protect(chain),
             None => {
                 self.events.push(Event::Acquire { policy: id, flow: *flow });
@@ -85,6 +89,20 @@ impl Classifier<'_> {
         let selector = self.sad.outbound_ref(chain.inner).and_then(|sa| sa.selector.as_deref());
         flow.fragment() != FragmentKind::Whole
             && selector.is_some_and(|selector| !selector.matches(&flow.common_to_all_fragments()))
+    }
+
+    /// Whether the packet is one that the SA has protected: a route leads the packets to the peer into the
+    /// interface of their own tunnel.
+    fn is_loop(&self, chain: SaChain, flow: &FlowKey) -> bool {
+        let Some(sa) = self.sad.outbound_ref(chain.inner) else { return false };
+        let is_same_proto = match sa.encapsulation.encap {
+            None => matches!(flow.proto(), Some(proto::ESP | proto::AH)),
+            Some(encap) => {
+                let is_port = |ports: FlowPorts| (ports.src, ports.dst) == (encap.src_port, encap.dst_port);
+                flow.proto() == Some(proto::UDP) && flow.ports().is_none_or(is_port)
+            }
+        };
+        is_same_proto && (flow.src(), flow.dst()) == (sa.src, sa.dst)
     }
 
     pub(crate) fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<SaChain> {

@@ -86,7 +86,7 @@ drop_reasons! {
     RohcIcvMismatch = "rohc-icv-mismatch", counted, "RFC 5858 section 4.2.1";
     /// The outer header has a congestion mark, but the inner transport does not support ECN.
     EcnInvalid = "ecn-invalid", audited, "RFC 6040 section 4.2";
-    /// More nested ESP and AH headers than a policy can have.
+    /// More nested ESP and AH headers than a policy can have, or a packet that would enter its own tunnel.
     NestedTooDeep = "nested-too-deep", counted, "RFC 4301 section 5.2";
     /// The opened packet does not match the selector of its SA.
     SelectorMismatch = "selector-mismatch", audited, "RFC 4301 section 5.2";

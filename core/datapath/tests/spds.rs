@@ -3,7 +3,7 @@
 
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Inbound, Outbound, Unmatched};
-use casemate_sa::{Mode, SpdId};
+use casemate_sa::{AddrRange, Mode, Selector, SpdId};
 use casemate_test_support::TestRng;
 use casemate_test_support::hosts::{Ends, Host, LinkSpec, Received, packets, suites};
 use casemate_wire::packet::Packet;
@@ -22,10 +22,13 @@ fn datagram() -> Vec<u8> {
 
 /// The verdict on the datagram when it enters this SPD.
 fn verdict(host: &mut Host, spd: SpdId) -> Outbound {
-    let datagram = datagram();
+    verdict_on(host, spd, &datagram())
+}
+
+fn verdict_on(host: &mut Host, spd: SpdId, bytes: &[u8]) -> Outbound {
     let mut storage = vec![0; 1_000];
-    let mut packet = Packet::new(&mut storage, 256, datagram.len()).unwrap();
-    packet.data_mut().copy_from_slice(&datagram);
+    let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
+    packet.data_mut().copy_from_slice(bytes);
     let mut verdict = Outbound::Drop(DropReason::NoRoom);
     let verdicts = slice::from_mut(&mut verdict);
     host.dp.outbound_in(spd, host.now, &mut TestRng::new(1), slice::from_mut(&mut packet), verdicts);
@@ -81,4 +84,21 @@ fn an_incoming_packet_meets_the_policies_of_the_spd_of_its_sa() {
     assert!(
         matches!(verdict, Inbound::Deliver(admitted) if admitted.spd == SEVEN && admitted.sa == Some(sa))
     );
+}
+
+/// A route leads protected packets into the interface of their own tunnel.
+#[test]
+fn a_packet_does_not_enter_the_tunnel_that_it_comes_from() {
+    for encap in [false, true] {
+        let spec = LinkSpec { encap, ..spec() };
+        let mut link = spec.build();
+        let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
+        let all = Policy { spd: SEVEN, selector: any, ..spec.policy(true) };
+        link.a.dp.add_policy(Direction::Outbound, all).unwrap();
+        let wire = link.a.send(&datagram()).wire();
+        assert_eq!(verdict_on(&mut link.a, SEVEN, &wire), Outbound::Drop(DropReason::NestedTooDeep));
+        let (a, b) = spec.ends.outer;
+        let other = packets::udp(a, b, (1_000, 2_000), b"other traffic", false);
+        assert!(matches!(verdict_on(&mut link.a, SEVEN, &other), Outbound::Send(_)));
+    }
 }

@@ -133,6 +133,9 @@ impl EventLoop {
         shared: &Shared,
         handler: &mut dyn EngineHandler,
     ) {
+        if let Some(tunnels) = shared.tunnels.take_marked() {
+            self.system.set_marked_tunnels(tunnels);
+        }
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
         let sas: Vec<Option<SaStatus>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();

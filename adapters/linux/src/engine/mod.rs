@@ -79,6 +79,7 @@ use std::thread;
 use timed_packets::{DummyScheduler, Keepalives};
 use transmitter::Transmitter;
 use tun_queue::PacketSource;
+use tunnels::Tunnels;
 
 /// The engine.
 pub struct Engine {
@@ -109,7 +110,7 @@ impl Engine {
         let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
         let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
         let source = PacketSource::new(parts.scheduling.take(), &parts.tun, parts.rng.secret_u64())?;
-        let writer = parts.tun.writer()?;
+        let (writer, tunnels) = (parts.tun.writer()?, Tunnels::new(parts.tun.name()));
         let worker_count = parts.threads.get().saturating_sub(1);
         let EngineParts { endpoint, clock, rng, providers, credentials, tun, system, mark, .. } = parts;
         let EngineParts {
@@ -161,6 +162,7 @@ impl Engine {
             outbound,
             inbound,
             tun: writer,
+            tunnels,
             inbound_addrs,
             idents,
             wakeup,

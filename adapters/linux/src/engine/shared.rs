@@ -70,6 +70,7 @@ pub(super) struct SharedParts {
     pub(super) outbound: OutboundStage,
     pub(super) inbound: InboundStage,
     pub(super) tun: TunWriter,
+    pub(super) tunnels: Tunnels,
     /// Local addresses of the inbound SAs.
     pub(super) inbound_addrs: HashSet<IpAddr>,
     pub(super) idents: IpIdents,
@@ -81,7 +82,7 @@ pub(super) struct SharedParts {
 
 impl Shared {
     pub(super) fn new(parts: SharedParts) -> Self {
-        let SharedParts { rx, endpoint, outbound, inbound, tun, inbound_addrs, .. } = parts;
+        let SharedParts { rx, endpoint, outbound, inbound, tun, tunnels, inbound_addrs, .. } = parts;
         let SharedParts { idents, wakeup, worker_count, .. } = parts;
         let free_batches =
             || repeat_with(Batch::new).take(worker_count.saturating_mul(FREE_BATCHES_PER_WORKER)).collect();
@@ -91,7 +92,7 @@ impl Shared {
             outbound: ReorderQueue::new(outbound, free_batches()),
             inbound: ReorderQueue::new(inbound, free_batches()),
             tun,
-            tunnels: Tunnels::default(),
+            tunnels,
             protected_addrs: RwLock::new(ProtectedAddrs {
                 with_sas: inbound_addrs,
                 with_ike: HashSet::new(),

@@ -8,14 +8,16 @@
 use super::tun_queue::fill_directly;
 use crate::Error;
 use crate::buffers::Buffers;
+use crate::netfilter::SetMarks;
 use crate::netlink::Netlink;
 use crate::offload::{PacketList, SegmentSplitter};
+use crate::setup::mark_routes::MarkedTunnel;
 use crate::sys::{Epoll, NumberedFd};
 use crate::tun::{Tun, TunWriter};
 use casemate_sa::SpdId;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Largest number of interfaces.
 pub const MAX_TUNNELS: usize = 256;
@@ -29,6 +31,10 @@ pub struct TunnelSpec {
     pub name: String,
     /// MTU of the interface in bytes.
     pub mtu: usize,
+    /// Packets with this mark and addresses of an outbound policy are routed into the interface.
+    pub mark: Option<u32>,
+    /// The mark that packets from the interface get.
+    pub set_mark: Option<u32>,
 }
 
 /// An open interface.
@@ -42,25 +48,49 @@ struct Tunnel {
 type TunnelMap = BTreeMap<SpdId, Arc<Tunnel>>;
 
 /// The interfaces that exist, for all threads. Only packets that come out of a tunnel take the lock.
-#[derive(Debug, Default)]
-pub(super) struct Tunnels(RwLock<TunnelMap>);
+pub(super) struct Tunnels {
+    map: RwLock<TunnelMap>,
+    control: Mutex<TunnelControl>,
+}
+
+/// What only the event loop uses.
+struct TunnelControl {
+    /// Name of the TUN interface of the main SPD.
+    main: String,
+    /// Tunnels whose packets have marks, if they have changed.
+    marked: Option<BTreeMap<SpdId, MarkedTunnel>>,
+    /// Made with the first mark.
+    set_marks: Option<SetMarks>,
+}
 
 /// The interfaces of a new configuration, which [`Tunnels::commit`] puts in the place of the former ones.
 /// Dropping it removes those that are new.
 #[derive(Debug)]
-pub struct PreparedTunnels(TunnelMap);
+pub struct PreparedTunnels {
+    map: TunnelMap,
+    marked: BTreeMap<SpdId, MarkedTunnel>,
+    /// Marks of packets by index of their interface.
+    set_marks: BTreeMap<u32, u32>,
+}
 
 impl Tunnels {
+    /// No interfaces yet, in an instance with this TUN interface.
+    pub(super) fn new(main: &str) -> Self {
+        let control = TunnelControl { main: main.into(), marked: None, set_marks: None };
+        Self { map: RwLock::default(), control: Mutex::new(control) }
+    }
+
     /// Makes the interfaces that do not exist yet. They are up; packets that enter them wait in the kernel.
     /// An error if one cannot be made: then none is.
     pub(super) fn prepare(&self, specs: &[TunnelSpec]) -> Result<PreparedTunnels, Error> {
         if specs.len() > MAX_TUNNELS {
             return Err(Error::other("tunnel interfaces", format!("there are more than {MAX_TUNNELS}")));
         }
-        let existing = self.map();
+        let existing = self.snapshot();
         let mut netlink = None;
-        let mut prepared = TunnelMap::new();
-        for TunnelSpec { spd, name, mtu } in specs {
+        let (map, marked, set_marks) = (TunnelMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut prepared = PreparedTunnels { map, marked, set_marks };
+        for TunnelSpec { spd, name, mtu, mark, set_mark } in specs {
             // An interface stays if it gets another SPD.
             let known = existing.values().find(|tunnel| tunnel.tun.name() == name);
             let tunnel = match known {
@@ -73,17 +103,35 @@ impl Tunnels {
                     Arc::new(Tunnel::create(name, *mtu, netlink)?)
                 }
             };
-            prepared.insert(*spd, tunnel);
+            let index = tunnel.tun.index();
+            prepared.marked.extend(mark.map(|mark| (*spd, MarkedTunnel { mark, index })));
+            prepared.set_marks.extend(set_mark.map(|mark| (index, mark)));
+            prepared.map.insert(*spd, tunnel);
         }
-        Ok(PreparedTunnels(prepared))
+        Ok(prepared)
     }
 
     /// Uses exactly these interfaces. The others are removed, together with the routes into them.
     pub(super) fn commit(&self, prepared: PreparedTunnels, inputs: &mut TunnelInputs) -> Result<(), Error> {
-        let PreparedTunnels(tunnels) = prepared;
-        inputs.set(&tunnels)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tunnels;
-        Ok(())
+        let PreparedTunnels { map, marked, set_marks } = prepared;
+        inputs.set(&map)?;
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+        let mut control = self.lock_control();
+        control.marked = Some(marked);
+        let failed = |error| Error::new("nftables, for set_mark_in", error);
+        if control.set_marks.is_none() && !set_marks.is_empty() {
+            control.set_marks = Some(SetMarks::open(&control.main).map_err(failed)?);
+        }
+        control.set_marks.as_mut().map_or(Ok(()), |table| table.set(set_marks)).map_err(failed)
+    }
+
+    /// Tunnels whose packets have marks; `None` if they have not changed since the last call.
+    pub(super) fn take_marked(&self) -> Option<BTreeMap<SpdId, MarkedTunnel>> {
+        self.lock_control().marked.take()
+    }
+
+    fn lock_control(&self) -> MutexGuard<'_, TunnelControl> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Delivers a packet to the host by the interface of this SPD. Returns whether the kernel took it.
@@ -101,18 +149,18 @@ impl Tunnels {
     }
 
     fn get(&self, spd: SpdId) -> Option<Arc<Tunnel>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&spd).cloned()
+        self.map.read().unwrap_or_else(PoisonError::into_inner).get(&spd).cloned()
     }
 
-    fn map(&self) -> TunnelMap {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn snapshot(&self) -> TunnelMap {
+        self.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl PreparedTunnels {
     /// The names of the interfaces.
     pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
-        self.0.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
+        self.map.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
     }
 }
 

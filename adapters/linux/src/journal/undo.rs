@@ -5,6 +5,7 @@ use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
 use crate::route::{self, RoutingNumbers, Rule};
+use crate::setup::mark_routes;
 use crate::{Error, leak_guard};
 use std::collections::HashSet;
 use std::fmt;
@@ -22,6 +23,11 @@ pub enum Undo {
         table: u32,
         /// Name of the TUN interface.
         tun: String,
+    },
+    /// Remove the rules that lead into the table of a mark, and its routes.
+    MarkTable {
+        /// The table.
+        table: u32,
     },
     /// Restore a kernel parameter.
     Sysctl {
@@ -59,6 +65,7 @@ impl Undo {
                 let index = netlink.index_of(tun)?;
                 route::clear(*table, index, &HashSet::new(), netlink)
             }
+            Self::MarkTable { table } => mark_routes::clear(*table, netlink),
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
                 .or_else(ignore_missing)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
@@ -81,6 +88,7 @@ impl fmt::Display for Undo {
                 write!(f, "rule {} {mark} {table} {priority}", if *v4 { 4 } else { 6 })
             }
             Self::Routes { table, tun } => write!(f, "routes {table} {tun}"),
+            Self::MarkTable { table } => write!(f, "mark-table {table}"),
             Self::Sysctl { name, value } => write!(f, "sysctl {name} {value}"),
             Self::Guard { tun } => write!(f, "guard {tun}"),
             Self::NameServers(DnsTarget { method, tun }) => write!(f, "name-servers {method} {tun}"),
@@ -119,6 +127,7 @@ impl Undo {
                 Ok(Self::Rule(Rule { v4: *version == "4", numbers }))
             }
             ["routes", table, tun] => Ok(Self::Routes { table: number(table)?, tun: (*tun).into() }),
+            ["mark-table", table] => Ok(Self::MarkTable { table: number(table)? }),
             ["sysctl", name, value] if is_network_parameter(name) => {
                 Ok(Self::Sysctl { name: (*name).into(), value: (*value).into() })
             }

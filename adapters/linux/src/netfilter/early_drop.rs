@@ -21,8 +21,8 @@ const PRIORITY: i32 = -450;
 const MAX_ADDRESSES: usize = 512;
 
 /// Flag of a table that ends with the connection that made it (NFT_TABLE_F_OWNER).
-const TABLE_OWNER: u32 = 2;
-const TABLE_FLAGS: u16 = 2;
+pub(super) const TABLE_OWNER: u32 = 2;
+pub(super) const TABLE_FLAGS: u16 = 2;
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
@@ -43,7 +43,7 @@ const META_IIFKIND: libc::c_int = 26;
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
 /// Register in which expressions pass values. Register 0 is the verdict.
-const REGISTER: u32 = 1;
+pub(super) const REGISTER: u32 = 1;
 const VERDICT_REGISTER: u32 = 0;
 
 /// The early drop of received packets.
@@ -92,10 +92,10 @@ const VERSIONS: [Version; 2] = [
 const _: () = assert!(v4::HEADER_LEN == 16 + 4 && v6::HEADER_LEN == 24 + 16);
 
 /// A message of a transaction.
-struct Request {
-    kind: libc::c_int,
-    flags: libc::c_int,
-    attributes: Vec<u8>,
+pub(super) struct Request {
+    pub(super) kind: libc::c_int,
+    pub(super) flags: libc::c_int,
+    pub(super) attributes: Vec<u8>,
 }
 
 impl EarlyDrop {
@@ -124,7 +124,7 @@ impl EarlyDrop {
         }
         if !addrs.is_empty() {
             requests.push(create(libc::NFT_MSG_NEWTABLE, with_name(Some(TABLE_OWNER))));
-            requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table)));
+            requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table, CHAIN, PRIORITY)));
             requests.push(append_rule(bridge_rule(table)));
             for version in &VERSIONS {
                 requests.push(create(libc::NFT_MSG_NEWSET, version.set(table)));
@@ -143,18 +143,18 @@ pub(crate) fn table_name(tun: &str) -> String {
     format!("casemate-received_{tun}")
 }
 
-const fn create(kind: libc::c_int, attributes: Vec<u8>) -> Request {
+pub(super) const fn create(kind: libc::c_int, attributes: Vec<u8>) -> Request {
     Request { kind, flags: libc::NLM_F_CREATE, attributes }
 }
 
 /// Adds a rule behind the others of its chain.
-const fn append_rule(attributes: Vec<u8>) -> Request {
+pub(super) const fn append_rule(attributes: Vec<u8>) -> Request {
     Request { kind: libc::NFT_MSG_NEWRULE, flags: libc::NLM_F_CREATE | libc::NLM_F_APPEND, attributes }
 }
 
 impl Netfilter {
     /// Sends requests as one transaction.
-    fn transact(&mut self, requests: &[Request]) -> io::Result<()> {
+    pub(super) fn transact(&mut self, requests: &[Request]) -> io::Result<()> {
         let mut bytes = Vec::new();
         let first = self.sequence.wrapping_add(1);
         self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
@@ -169,13 +169,14 @@ impl Netfilter {
     }
 }
 
-fn chain(table: &str) -> Vec<u8> {
+/// A chain for received packets.
+pub(super) fn chain(table: &str, name: &str, priority: i32) -> Vec<u8> {
     let mut bytes = Vec::new();
     attribute(&mut bytes, CHAIN_TABLE, |bytes| string(bytes, table));
-    attribute(&mut bytes, CHAIN_NAME, |bytes| string(bytes, CHAIN));
+    attribute(&mut bytes, CHAIN_NAME, |bytes| string(bytes, name));
     nested(&mut bytes, CHAIN_HOOK, |bytes| {
         number(bytes, HOOK_NUMBER, libc::NF_INET_PRE_ROUTING as u32);
-        number(bytes, HOOK_PRIORITY, PRIORITY as u32);
+        number(bytes, HOOK_PRIORITY, priority as u32);
     });
     number(&mut bytes, CHAIN_POLICY, libc::NF_ACCEPT as u32);
     attribute(&mut bytes, CHAIN_TYPE, |bytes| string(bytes, "filter"));
@@ -187,7 +188,7 @@ fn chain(table: &str) -> Vec<u8> {
 fn bridge_rule(table: &str) -> Vec<u8> {
     let mut kind = [0; libc::IFNAMSIZ];
     kind.iter_mut().zip(b"bridge").for_each(|(to, from)| *to = *from);
-    rule(table, |bytes| {
+    rule(table, CHAIN, |bytes| {
         load_meta(bytes, META_IIFKIND);
         compare(bytes, libc::NFT_CMP_EQ, &kind);
         decide(bytes, libc::NF_ACCEPT);
@@ -195,10 +196,10 @@ fn bridge_rule(table: &str) -> Vec<u8> {
 }
 
 /// A rule of these expressions.
-fn rule(table: &str, expressions: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(super) fn rule(table: &str, chain: &str, expressions: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     attribute(&mut bytes, RULE_TABLE, |bytes| string(bytes, table));
-    attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, CHAIN));
+    attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, chain));
     nested(&mut bytes, RULE_EXPRESSIONS, expressions);
     bytes
 }
@@ -237,7 +238,7 @@ impl Version {
 
     /// The rule: ESP or AH right behind the IP header, not from the TUN interface, to an address in the set.
     fn rule(&self, table: &str, tun: u32) -> Vec<u8> {
-        rule(table, |bytes| {
+        rule(table, CHAIN, |bytes| {
             load_meta(bytes, libc::NFT_META_NFPROTO);
             compare(bytes, libc::NFT_CMP_EQ, &[self.nfproto as u8]);
             load_header(bytes, self.protocol_offset, 1);
@@ -259,7 +260,7 @@ impl Version {
 
 const _: () = assert!(proto::ESP + 1 == proto::AH, "the rule compares with a range");
 
-fn expression(bytes: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn expression(bytes: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) {
     nested(bytes, LIST_ELEM, |bytes| {
         attribute(bytes, EXPR_NAME, |bytes| string(bytes, name));
         nested(bytes, EXPR_DATA, data);
@@ -275,7 +276,7 @@ fn decide(bytes: &mut Vec<u8>, verdict: libc::c_int) {
 }
 
 /// Loads a property of the packet into the register.
-fn load_meta(bytes: &mut Vec<u8>, key: libc::c_int) {
+pub(super) fn load_meta(bytes: &mut Vec<u8>, key: libc::c_int) {
     expression(bytes, "meta", |bytes| {
         number(bytes, 1, REGISTER);
         number(bytes, 2, key as u32);
@@ -293,7 +294,7 @@ fn load_header(bytes: &mut Vec<u8>, offset: u32, len: u32) {
 }
 
 /// Continues only if the register compares like this to a value.
-fn compare(bytes: &mut Vec<u8>, operator: libc::c_int, with: &[u8]) {
+pub(super) fn compare(bytes: &mut Vec<u8>, operator: libc::c_int, with: &[u8]) {
     expression(bytes, "cmp", |bytes| {
         number(bytes, 1, REGISTER);
         number(bytes, 2, operator as u32);
@@ -301,11 +302,11 @@ fn compare(bytes: &mut Vec<u8>, operator: libc::c_int, with: &[u8]) {
     });
 }
 
-fn value(bytes: &mut Vec<u8>, value: &[u8]) {
+pub(super) fn value(bytes: &mut Vec<u8>, value: &[u8]) {
     attribute(bytes, DATA_VALUE, |bytes| bytes.extend(value));
 }
 
-fn number(bytes: &mut Vec<u8>, kind: u16, number: u32) {
+pub(super) fn number(bytes: &mut Vec<u8>, kind: u16, number: u32) {
     attribute(bytes, kind, |bytes| bytes.extend(number.to_be_bytes()));
 }
 

@@ -12,6 +12,7 @@ mod reconcile;
 use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
 use super::guard_monitor::GuardMonitor;
+use super::mark_routes::{MarkRoutes, MarkedTunnel};
 use super::rp_filter::Peers;
 use super::{Plan, SystemChange};
 use crate::Error;
@@ -22,9 +23,10 @@ use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
 use crate::sys::EventFd;
 use crate::tun::Tun;
 use casemate::PolicyChange;
+use casemate_datapath::Direction;
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, Event};
-use casemate_sa::Selector;
+use casemate_sa::{Selector, SpdId};
 use reconcile::GuardJob;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -48,6 +50,8 @@ pub struct SystemState {
     routes: BTreeMap<Prefix, RouteTarget>,
     /// The rules that are set.
     rules: Vec<Rule>,
+    /// Rules and routes for packets with a mark.
+    mark_routes: MarkRoutes,
     peers: Peers,
     /// Peers whose reverse path filters were not checked yet.
     new_peers: BTreeSet<IpAddr>,
@@ -100,6 +104,7 @@ impl SystemState {
             desired,
             routes,
             rules,
+            mark_routes: MarkRoutes::default(),
             peers: Peers::default(),
             new_peers: BTreeSet::new(),
             loosened_links: BTreeSet::new(),
@@ -219,9 +224,24 @@ impl SystemState {
     pub(crate) fn note_policy(&mut self, change: &PolicyChange) {
         self.is_stale = true;
         match change {
-            PolicyChange::Added { direction, id, policy } => self.desired.add(*direction, *id, policy),
-            PolicyChange::Removed { direction, id } => self.desired.remove(*direction, *id),
+            PolicyChange::Added { direction, id, policy } => {
+                self.desired.add(*direction, *id, policy);
+                if *direction == Direction::Outbound {
+                    self.mark_routes.add(*id, policy);
+                }
+            }
+            PolicyChange::Removed { direction, id } => {
+                self.desired.remove(*direction, *id);
+                if *direction == Direction::Outbound {
+                    self.mark_routes.remove(*id);
+                }
+            }
         }
+    }
+
+    /// Uses the interfaces of these tunnels for packets with marks.
+    pub(crate) fn set_marked_tunnels(&mut self, tunnels: BTreeMap<SpdId, MarkedTunnel>) {
+        self.is_stale |= self.mark_routes.set_tunnels(tunnels);
     }
 
     /// Notes an IKE event: peers with new, removed and moved Child SAs, virtual addresses, and name servers.

@@ -17,9 +17,14 @@ use std::sync::Arc;
 
 /// The commands that make the interfaces of route-based tunnels.
 pub(super) fn tunnels(tunnels: &[TunnelSpec]) -> String {
-    let commands = |TunnelSpec { name, mtu, .. }: &TunnelSpec| {
+    let commands = |TunnelSpec { name, mtu, mark, set_mark, .. }: &TunnelSpec| {
         let up = format!("ip link set dev {name} mtu {mtu} up");
-        format!("ip tuntap add dev {name} mode tun\nsysctl -w net/ipv4/conf/{name}/rp_filter=0\n{up}\n")
+        let filter = format!("sysctl -w net/ipv4/conf/{name}/rp_filter=0");
+        let mark =
+            mark.map(|mark| format!("# traffic with mark {mark} that matches a policy enters {name}\n"));
+        let set_mark = set_mark.map(|mark| format!("# decrypted packets from {name} get mark {mark}\n"));
+        let [mark, set_mark] = [mark, set_mark].map(Option::unwrap_or_default);
+        format!("ip tuntap add dev {name} mode tun\n{filter}\n{up}\n{mark}{set_mark}")
     };
     tunnels.iter().map(commands).collect()
 }

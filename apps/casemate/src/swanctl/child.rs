@@ -5,7 +5,7 @@ use super::lifetime;
 use super::resolved::Resolved;
 use super::rohc;
 use super::schema::{Keys, Rule, Schema};
-use super::tunnel::{self, ChildTunnel, InterfaceName};
+use super::tunnel::{self, ChildTunnel, InterfaceRequest};
 use super::updown::{self, UpdownScript};
 use super::value::{choice, code_point, count, parse_number, truth, volume};
 use casemate_crypto::KexMethod;
@@ -24,7 +24,7 @@ const REPLAY_WINDOW: u32 = 32;
 /// of 8 MiB holds: the kernel charges twice the length of a packet, and at least 768 bytes.
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
-const NO_MARKS: &str = "netfilter marks belong to the kernel's IPsec";
+const OWN_MARK: &str = "protected packets have the mark of the instance, by which they are routed";
 const NO_LABELS: &str = "security labels are not implemented";
 const NO_SPREAD: &str = "only times are randomised";
 
@@ -55,11 +55,11 @@ pub(super) const CHILD: Schema = Schema {
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
         ("interface", Rule::Read),
-        ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
-        ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("set_mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
+        ("mark_in", Rule::Read),
+        ("mark_in_sa", Rule::OnlyNo("received packets are not selected by their marks")),
+        ("mark_out", Rule::Read),
+        ("set_mark_in", Rule::Read),
+        ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], OWN_MARK)),
         ("if_id_in", Rule::Read),
         ("if_id_out", Rule::Read),
         ("label", Rule::Refused(NO_LABELS)),
@@ -85,8 +85,8 @@ pub(super) const CHILD: Schema = Schema {
 
 /// An entry of `children`.
 pub(super) enum ChildEntry {
-    /// A Child SA, its script, and the name that it gives to its interface.
-    Child(Arc<ChildConfig>, Option<UpdownScript>, Option<InterfaceName>),
+    /// A Child SA, its script, and what it says about its interfaces.
+    Child(Arc<ChildConfig>, Option<UpdownScript>, Vec<InterfaceRequest>),
     /// Traffic without a Child SA.
     Shunt(Shunt),
 }
@@ -119,7 +119,7 @@ pub(super) fn read(
     let script = updown::read(&keys, matches!(mode, EntryMode::Protect(_)));
     match mode {
         EntryMode::Protect(mode) => {
-            let ChildTunnel { spds, name } = tunnel::read(&keys, mode, spds);
+            let ChildTunnel { spds, requests } = tunnel::read(&keys, mode, spds);
             let child = ChildConfig { spds, ..child(&keys, resolved.name(), mode, context.has_scheduler) };
             let names_peer = child.mode == ChildMode::Transport && !child.start_action.at_once;
             if peer.is_none() && child.start_action != StartAction::default() && !names_peer {
@@ -133,7 +133,7 @@ pub(super) fn read(
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            ChildEntry::Child(Arc::new(child), script, name)
+            ChildEntry::Child(Arc::new(child), script, requests)
         }
         EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
         EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),

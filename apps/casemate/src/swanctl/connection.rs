@@ -9,7 +9,7 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::rounds::{self, Rounds};
 use super::schema::{Keys, Rule, Schema};
-use super::tunnel::{self, InterfaceName};
+use super::tunnel::{self, InterfaceRequest};
 use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
@@ -87,7 +87,7 @@ pub(super) struct ParsedConnection {
     /// Those of each round of the peer.
     pub(super) conditions: Vec<PeerConditions>,
     pub(super) scripts: UpdownScripts,
-    pub(super) interfaces: Vec<InterfaceName>,
+    pub(super) interfaces: Vec<InterfaceRequest>,
 }
 
 /// What the readers of all connections share.
@@ -265,8 +265,8 @@ struct Children {
     children: Vec<Arc<ChildConfig>>,
     shunts: Vec<Shunt>,
     scripts: UpdownScripts,
-    /// Names of the interfaces of route-based tunnels.
-    interfaces: Vec<InterfaceName>,
+    /// What they say about interfaces of tunnels.
+    interfaces: Vec<InterfaceRequest>,
 }
 
 fn children(

@@ -61,7 +61,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
-pub use tunnel::InterfaceName;
+pub use tunnel::InterfaceRequest;
 pub(crate) use tunnel::TUN_MTU;
 pub(crate) use value::base64;
 use value::truth;
@@ -86,8 +86,8 @@ pub struct Config {
     pub peer_conditions: Vec<PeerConditions>,
     /// Scripts of the children of each connection, in the same order.
     pub scripts: Vec<UpdownScripts>,
-    /// Names that each connection gives to interfaces of route-based tunnels, in the same order.
-    pub interface_names: Vec<Vec<InterfaceName>>,
+    /// What each connection says about interfaces of tunnels, in the same order.
+    pub interface_requests: Vec<Vec<InterfaceRequest>>,
     /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
     /// Pre-shared keys and passwords.
@@ -126,11 +126,11 @@ const PERFORMANCE: Schema =
     Schema { keys: &[("batch_padding", Rule::Read), ("link_sending", Rule::Read)], sections: &[] };
 
 impl Config {
-    /// The interfaces of all route-based tunnels. An error if their names contradict each other.
+    /// The interfaces of all route-based tunnels. An error if children contradict each other.
     pub(crate) fn interfaces(&self) -> Result<Vec<TunnelSpec>, String> {
         let children = self.connections.iter().flat_map(|connection| &connection.children);
-        let names = self.interface_names.iter().flatten().cloned();
-        tunnel::interfaces(children.map(|child| child.spds), names)
+        let requests = self.interface_requests.iter().flatten().cloned();
+        tunnel::interfaces(children.map(|child| child.spds), requests)
     }
 
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
@@ -211,7 +211,7 @@ impl Config {
             config.own_signatures.extend(read.own);
             config.peer_conditions.extend(read.conditions);
             config.scripts.push(read.scripts);
-            config.interface_names.push(read.interfaces);
+            config.interface_requests.push(read.interfaces);
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));

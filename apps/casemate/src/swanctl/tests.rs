@@ -10,6 +10,7 @@ mod radius;
 mod rounds;
 mod scheduler;
 mod syntax;
+mod tunnel;
 
 use super::*;
 use std::collections::BTreeMap;

@@ -173,11 +173,11 @@ impl Loaded {
         merged.own_signatures.extend(own.filter(|one| shows(&one.connection)).cloned());
         merged.peer_conditions.extend(conditions.filter(|one| shows(&one.connection)).cloned());
         let of_file = file.connections.iter().zip(&file.scripts);
-        for ((connection, scripts), interfaces) in of_file.zip(&file.interface_names) {
+        for ((connection, scripts), interfaces) in of_file.zip(&file.interface_requests) {
             if shows(&connection.name) {
                 merged.connections.push(connection.clone());
                 merged.scripts.push(scripts.clone());
-                merged.interface_names.push(interfaces.clone());
+                merged.interface_requests.push(interfaces.clone());
             }
         }
         for loaded in self.connections.loaded.values() {
@@ -185,7 +185,7 @@ impl Loaded {
             merged.own_signatures.extend_from_slice(&loaded.config.own_signatures);
             merged.peer_conditions.extend_from_slice(&loaded.config.peer_conditions);
             merged.scripts.extend_from_slice(&loaded.config.scripts);
-            merged.interface_names.extend_from_slice(&loaded.config.interface_names);
+            merged.interface_requests.extend_from_slice(&loaded.config.interface_requests);
         }
         let pools = file.pools.iter().filter(|pool| self.pools.shows(&pool.name));
         merged.pools = pools.chain(self.pools.loaded.values().map(|pool| &**pool)).cloned().collect();

@@ -94,7 +94,9 @@ impl SystemState {
             let changed = self.changed_routes();
             let loosened = self.loosen_rp_filters(&changed);
             let routed = self.reconcile_routes(changed);
-            if let Err(error) = loosened.and(routed).and(self.reconcile_rules()) {
+            let ruled = self.reconcile_rules();
+            let marked = self.mark_routes.reconcile(&mut self.journal, &mut self.netlink);
+            if let Err(error) = loosened.and(routed).and(ruled).and(marked) {
                 report(error);
             }
         }

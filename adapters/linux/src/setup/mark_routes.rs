@@ -1,0 +1,198 @@
+//! Rules and routes that lead packets with a mark into the interfaces of tunnels (`mark_out`).
+//!
+//! Each mark has a routing table with a default route into the interface, and each outbound policy of the
+//! tunnel has a rule that leads packets with the mark and its addresses into the table. If the interface
+//! goes, the kernel removes the route, and a second one of low preference drops these packets.
+
+use crate::Error;
+use crate::journal::{Journal, Undo};
+use crate::netlink::{self, Netlink};
+use crate::route::Prefix;
+use crate::setup::ignore_existing;
+use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_sa::{Selector, SpdId};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Priority of the rules: behind that for local addresses, before those of the main SPD.
+const PRIORITY: u32 = 200;
+/// The first table: mark 0 would have it. Administrators use small numbers.
+const FIRST_TABLE: u32 = 0x4000_0000;
+
+/// A tunnel whose packets have a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MarkedTunnel {
+    pub(crate) mark: u32,
+    /// Index of the interface.
+    pub(crate) index: u32,
+}
+
+/// The routing table for packets with this mark.
+const fn table_of(mark: u32) -> u32 {
+    FIRST_TABLE | mark
+}
+
+/// The rules and routes of all marks.
+#[derive(Debug, Default)]
+pub(super) struct MarkRoutes {
+    tunnels: BTreeMap<SpdId, MarkedTunnel>,
+    /// Outbound policies of SPDs besides the main one.
+    policies: BTreeMap<PolicyId, (SpdId, Selector)>,
+    /// The rules that are set.
+    rules: BTreeSet<MarkRule>,
+    /// Tables with routes, with the interface of each.
+    tables: BTreeMap<TableKey, u32>,
+}
+
+/// A table for an IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct TableKey {
+    v4: bool,
+    table: u32,
+}
+
+/// Packets with a mark from some addresses to others use the table of the mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct MarkRule {
+    src: Prefix,
+    dst: Prefix,
+    mark: u32,
+}
+
+impl MarkRoutes {
+    /// Uses exactly these tunnels. Returns whether they have changed.
+    pub(super) fn set_tunnels(&mut self, tunnels: BTreeMap<SpdId, MarkedTunnel>) -> bool {
+        let has_changed = self.tunnels != tunnels;
+        self.tunnels = tunnels;
+        has_changed
+    }
+
+    /// Notes an outbound policy.
+    pub(super) fn add(&mut self, id: PolicyId, policy: &Policy) {
+        if !policy.spd.is_main() {
+            self.policies.insert(id, (policy.spd, policy.selector));
+        }
+    }
+
+    /// Notes that an outbound policy was removed.
+    pub(super) fn remove(&mut self, id: PolicyId) {
+        self.policies.remove(&id);
+    }
+
+    /// Changes rules and routes to what policies and tunnels ask for.
+    pub(super) fn reconcile(&mut self, journal: &mut Journal, netlink: &mut Netlink) -> Result<(), Error> {
+        let mut wanted = BTreeMap::<MarkRule, u32>::new();
+        for (spd, selector) in self.policies.values() {
+            let Some(MarkedTunnel { mark, index }) = self.tunnels.get(spd).copied() else { continue };
+            for src in Prefix::cover(&selector.src) {
+                let rules = Prefix::cover(&selector.dst).into_iter().map(|dst| MarkRule { src, dst, mark });
+                wanted.extend(rules.map(|rule| (rule, index)));
+            }
+        }
+        for (rule, index) in &wanted {
+            let key = rule.table();
+            if self.tables.get(&key) != Some(index) {
+                journal.record(Undo::MarkTable { table: key.table })?;
+                key.set_routes(*index, netlink)?;
+                self.tables.insert(key, *index);
+            }
+            if self.rules.insert(*rule) {
+                let failed = |error| Error::new(format!("`{rule}`"), error);
+                let added = netlink.add_rule(rule.message()).or_else(ignore_existing).map_err(failed);
+                if added.is_err() {
+                    self.rules.remove(rule);
+                }
+                added?;
+            }
+        }
+        for rule in self.rules.extract_if(.., |rule| !wanted.contains_key(rule)).collect::<Vec<_>>() {
+            let failed = |error| Error::new(format!("removal of `{rule}`"), error);
+            netlink.remove_rule(rule.message()).or_else(crate::journal::ignore_missing).map_err(failed)?;
+        }
+        self.clear_others(journal, netlink)
+    }
+
+    /// Clears the tables of marks that no tunnel has any more, also those of a former run.
+    fn clear_others(&mut self, journal: &Journal, netlink: &mut Netlink) -> Result<(), Error> {
+        let known: BTreeSet<u32> = self.tunnels.values().map(|tunnel| table_of(tunnel.mark)).collect();
+        let listed = journal.entries().iter().filter_map(|entry| match entry {
+            Undo::MarkTable { table } => Some(*table),
+            _ => None,
+        });
+        let former: Vec<u32> = listed.filter(|table| !known.contains(table)).collect();
+        self.tables.retain(|key, _| known.contains(&key.table));
+        former.into_iter().try_for_each(|table| clear(table, netlink))
+    }
+}
+
+impl TableKey {
+    /// Leads packets into the interface, or drops them without it.
+    fn set_routes(self, index: u32, netlink: &mut Netlink) -> Result<(), Error> {
+        let failed = |error| Error::new(format!("default route of table {}", self.table), error);
+        let mut message = RouteMessage::default();
+        message.header.address_family = netlink::family(self.v4);
+        message.header.protocol = RouteProtocol::Static;
+        let table = RouteAttribute::Table(self.table);
+        let mut blocked = message.clone();
+        blocked.header.kind = RouteType::Unreachable;
+        blocked.attributes = vec![table.clone(), RouteAttribute::Priority(u32::MAX)];
+        netlink.set_route(blocked).map_err(failed)?;
+        message.header.kind = RouteType::Unicast;
+        message.header.scope = RouteScope::Link;
+        message.attributes = vec![table, RouteAttribute::Priority(1), RouteAttribute::Oif(index)];
+        netlink.set_route(message).map_err(failed)
+    }
+}
+
+impl MarkRule {
+    fn table(&self) -> TableKey {
+        TableKey { v4: self.dst.is_ipv4(), table: table_of(self.mark) }
+    }
+
+    fn message(&self) -> RuleMessage {
+        let TableKey { v4, table } = self.table();
+        let mut message = RuleMessage::default();
+        message.header.family = netlink::family(v4);
+        message.header.action = RuleAction::ToTable;
+        message.header.src_len = self.src.len;
+        message.header.dst_len = self.dst.len;
+        message.attributes = vec![
+            RuleAttribute::Priority(PRIORITY),
+            RuleAttribute::FwMark(self.mark),
+            RuleAttribute::FwMask(u32::MAX),
+            RuleAttribute::Table(table),
+        ];
+        let addrs = [(self.src, true), (self.dst, false)].into_iter().filter(|(prefix, _)| prefix.len > 0);
+        message.attributes.extend(addrs.map(|(prefix, is_src)| match is_src {
+            true => RuleAttribute::Source(prefix.addr),
+            false => RuleAttribute::Destination(prefix.addr),
+        }));
+        message
+    }
+}
+
+impl fmt::Display for MarkRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { src, dst, mark } = self;
+        let TableKey { v4, table } = self.table();
+        let version = if v4 { "-4" } else { "-6" };
+        write!(f, "ip {version} rule add pref {PRIORITY} from {src} to {dst} fwmark {mark} lookup {table}")
+    }
+}
+
+/// Removes the rules that lead into the table of a mark, and its routes.
+pub(crate) fn clear(table: u32, netlink: &mut Netlink) -> Result<(), Error> {
+    for v4 in [true, false] {
+        let failed = |error| Error::new(format!("removal of the rules for table {table}"), error);
+        let leads_there = |rule: &RuleMessage| rule.attributes.contains(&RuleAttribute::Table(table));
+        for rule in netlink.rules(v4)?.into_iter().filter(leads_there) {
+            netlink.remove_rule(rule).or_else(crate::journal::ignore_missing).map_err(failed)?;
+        }
+        for route in netlink.routes(table, v4)? {
+            netlink.remove_route(route).or_else(crate::journal::ignore_missing).map_err(failed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Route-based tunnels and marks.
+
+use super::{ok, only};
+use casemate_linux::TunnelSpec;
+use casemate_sa::{SpdId, SpdPair};
+
+/// A connection with these keys, and two children with theirs.
+fn connection(keys: &str, one: &str, two: &str) -> String {
+    format!(
+        "connections {{ gw {{\n {keys}\n local {{\n auth = psk\n }}\n remote {{\n auth = psk\n }}\n \
+         children {{ one {{\n {one}\n }}\n two {{\n {two}\n }} }} }} }}"
+    )
+}
+
+fn spds(out: u32, inn: u32) -> SpdPair {
+    SpdPair { outbound: SpdId::new(out), inbound: SpdId::new(inn) }
+}
+
+#[test]
+fn children_inherit_interface_ids() {
+    let config = ok(&connection("if_id_in = 1\n if_id_out = 0x2", "", "if_id_out = 3\n interface = blue"));
+    let children = &config.connections[0].children;
+    assert_eq!([children[0].spds, children[1].spds], [spds(2, 1), spds(3, 1)]);
+    let names: Vec<_> = config.interfaces().unwrap().into_iter().map(|spec| (spec.name, spec.spd)).collect();
+    let expected = [("blue", 3), ("ipsec1", 1), ("ipsec2", 2)];
+    assert_eq!(names, expected.map(|(name, number)| (name.to_owned(), SpdId::new(number))));
+}
+
+#[test]
+fn marks_have_interfaces() {
+    let config =
+        ok(&connection("", "mark_in = 10/0xffffffff\n mark_out = 11\n set_mark_in = %same", "mark_out = 0"));
+    assert_eq!(config.connections[0].children[1].spds, SpdPair::MAIN);
+    let specs = config.interfaces().unwrap();
+    let shown = |spec: &TunnelSpec| (spec.name.clone(), spec.mark, spec.set_mark);
+    let specs: Vec<_> = specs.iter().map(shown).collect();
+    assert_eq!(specs, [("vti10".into(), Some(10), Some(10)), ("vti11".into(), Some(11), None)]);
+}
+
+#[test]
+fn what_has_no_meaning_is_refused() {
+    for (keys, why) in [
+        ("if_id_in = %unique", "a number was expected"),
+        ("if_id_out = 1073741824", "a number up to 1073741823 was expected"),
+        ("mark_out = %unique-dir", "a number was expected"),
+        ("mark_in = 1/0xff", "the mask 0xffffffff was expected"),
+        ("mark_out = 50510", "packets of Casemate itself"),
+        ("set_mark_in = %same", "there is no mark_in"),
+        ("set_mark_in = 7", "mark_in or if_id_in was expected"),
+        ("set_mark_out = 7", "only 0 or 0/0x00000000 is accepted"),
+        ("mark_in_sa = yes", "only no is accepted"),
+        ("interface = eth0", "if_id_out or mark_out was expected"),
+        ("if_id_out = 1\n interface = a/b", "the name of an interface was expected"),
+        ("if_id_out = 1\n mark_out = 1", "no mark was expected"),
+        ("if_id_out = 1\n mode = transport", "tunnel was expected"),
+        ("mode = pass\n start_action = trap\n mark_in = 1", "no interface was expected"),
+    ] {
+        let error = only(&connection("", keys, ""));
+        assert!(error.contains(why), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn children_may_not_contradict_each_other() {
+    for (one, two, why) in [
+        ("if_id_out = 1\n interface = a", "if_id_out = 1\n interface = b", "is named a and is named b"),
+        ("if_id_out = 1\n interface = a", "if_id_out = 2\n interface = a", "a name for each was expected"),
+        (
+            "if_id_in = 1\n set_mark_in = 1",
+            "if_id_in = 1\n set_mark_in = 2",
+            "sets the mark 1 and sets the mark 2",
+        ),
+    ] {
+        let error = ok(&connection("", one, two)).interfaces().unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
