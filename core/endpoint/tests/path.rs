@@ -2,8 +2,8 @@
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use casemate::path::{
-    ExclusiveAccess, FragmentPlan, InboundFragments, OpenedFragments, OutboundAction, OutboundPath,
-    Reassembled,
+    ExclusiveAccess, FragmentPlan, InboundFragments, OpenedDatagram, OpenedFragments, OutboundAction,
+    OutboundPath, Reassembled,
 };
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
@@ -113,7 +113,9 @@ fn policy_applies_to_reassembled_datagrams_of_a_tunnel() {
                     panic!("a fragment waits")
                 };
                 let (now, mut lender) = (link.b.now, unlocked(&mut link.b, &mut rng));
-                if let Reassembled::Whole((packet, cut)) = opened.push(now, via, &part, &mut lender) {
+                if let Reassembled::Whole(OpenedDatagram { packet, plan: cut, .. }) =
+                    opened.push(now, via, &part, &mut lender)
+                {
                     whole = Some((packet.data().to_vec(), cut.map(|cut| cut.mtu)));
                 }
             }
@@ -194,7 +196,7 @@ fn fragments_for_the_gateway_are_reassembled_per_sa() {
             };
             let now = b.now;
             let joined = opened.push(now, via, part, &mut unlocked(b, &mut rng));
-            joined.whole().map(|(packet, cut)| (packet.data().to_vec(), cut))
+            joined.whole().map(|whole| (whole.packet.data().to_vec(), whole.plan))
         };
         assert_eq!(join(&link.a.send(&parts[0]).wire(), &parts[0], &mut link.b), None);
         assert_eq!(join(&link.a.send(&parts[1]).wire(), &parts[1], &mut link.b), None);
