@@ -8,6 +8,8 @@ use crate::context::{Retransmitted, Step};
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
+#[cfg(feature = "redirect")]
+use crate::redirect::{Redirect, RedirectState};
 use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
@@ -63,7 +65,40 @@ impl InitSent {
             spi_r: IkeSpi::NONE,
             attempts: 0,
             predecessor: None,
+            #[cfg(feature = "redirect")]
+            redirect: RedirectState::of_initiator(step.shared.settings.follow_redirects),
         };
+        Self::begin_with(common, child_requests, step)
+    }
+
+    /// Starts an IKE SA with another gateway, to which an established one is redirected.
+    #[cfg(feature = "redirect")]
+    pub(crate) fn begin_redirected(
+        connection: Arc<Connection>,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
+        let Redirect { path, state: redirect } = redirect;
+        let common = SaCommon {
+            id: step.shared.next_ike_id(),
+            connection,
+            path,
+            role: Role::Initiator,
+            spi_i: step.ike_spi(),
+            spi_r: IkeSpi::NONE,
+            attempts: 0,
+            predecessor: None,
+            redirect,
+        };
+        Self::begin_with(common, child_requests, step)
+    }
+
+    fn begin_with(
+        common: SaCommon,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
         let state = Self::new(&common, child_requests, 0, step)?;
         Ok(IkeSa { common, state: State::InitSent(Box::new(state)) })
     }
@@ -133,6 +168,8 @@ impl InitSent {
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
             detection.write(out)?;
             write_features(&AnnouncedFeatures::of_connection(connection), out)?;
+            #[cfg(feature = "redirect")]
+            common.redirect.write(out)?;
             match connection.encapsulation {
                 Encapsulation::Auto => out.vendor(&PREFERS_UDP),
                 Encapsulation::IfNat | Encapsulation::Always => Ok(()),
@@ -215,6 +252,10 @@ impl InitSent {
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "redirect")]
+        if Redirect::is_init_response(content) {
+            return self.on_redirect(common, content, step);
+        }
         let done = match content.error() {
             _ if content.has_notify(NotifyType::COOKIE) && content.sa.is_none() => {
                 self.add_cookie(common, content, step)
@@ -239,6 +280,36 @@ impl InitSent {
             }
         }
         State::InitSent(self)
+    }
+
+    /// Follows a redirect, or waits for another response (RFC 5685 section 3).
+    #[cfg(feature = "redirect")]
+    fn on_redirect(
+        self: Box<Self>,
+        common: &mut SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let Some(redirect) = Redirect::in_init_response(content, &self.nonce, common, step) else {
+            return State::InitSent(self);
+        };
+        Self::restart_redirected(common, redirect, self.child_requests, self.sequences, step)
+    }
+
+    /// Starts again with another gateway.
+    #[cfg(feature = "redirect")]
+    pub(crate) fn restart_redirected(
+        common: &mut SaCommon,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        (common.path, common.redirect) = (redirect.path, redirect.state);
+        match Self::restart(common, child_requests, sequences, step) {
+            Ok(state) => State::InitSent(Box::new(state)),
+            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
+        }
     }
 
     fn refuse(&mut self, reason: DownReason, step: &Step<'_, '_>) {
