@@ -16,6 +16,7 @@ pub(super) const CHARON: Schema = Schema {
         ("retransmit_jitter", Rule::Read),
         ("retransmit_limit", Rule::Read),
         ("quick_crash_detection", Rule::Read),
+        ("follow_redirects", Rule::Read),
     ],
     sections: &["=plugins"],
 };
@@ -34,11 +35,17 @@ pub struct Charon {
     pub retransmission: Retransmission,
     /// Whether peers get tokens of quick crash detection (RFC 6290).
     pub quick_crash_detection: bool,
+    /// Whether this host follows redirects to other gateways (RFC 5685).
+    pub follow_redirects: bool,
 }
 
 impl Default for Charon {
     fn default() -> Self {
-        Self { retransmission: IkeSettings::SERVER.retransmission, quick_crash_detection: true }
+        Self {
+            retransmission: IkeSettings::SERVER.retransmission,
+            quick_crash_detection: true,
+            follow_redirects: true,
+        }
     }
 }
 
@@ -56,7 +63,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Charon {
     };
     let quick_crash_detection =
         keys.get("quick_crash_detection", truth).unwrap_or(default.quick_crash_detection);
-    Charon { retransmission, quick_crash_detection }
+    let follow_redirects = keys.get("follow_redirects", truth).unwrap_or(default.follow_redirects);
+    Charon { retransmission, quick_crash_detection, follow_redirects }
 }
 
 pub(super) fn tries(text: &str) -> Parsed<u32> {

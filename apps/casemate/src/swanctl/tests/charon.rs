@@ -22,7 +22,7 @@ fn without_the_section_the_defaults_apply() {
 fn the_defaults_of_strongswan_can_be_written_as_there() {
     let charon = read(
         "retransmit_tries = 5\n retransmit_timeout = 4.0\n retransmit_base = 1.8\n retransmit_jitter = 0\n \
-         retransmit_limit = 0\n quick_crash_detection = no",
+         retransmit_limit = 0\n quick_crash_detection = no\n follow_redirects = no",
     );
     let retransmission = Retransmission {
         tries: 5,
@@ -31,7 +31,7 @@ fn the_defaults_of_strongswan_can_be_written_as_there() {
         jitter_percent: 0,
         max_timeout: Duration::from_secs(86_400),
     };
-    assert_eq!(charon, Charon { retransmission, quick_crash_detection: false });
+    assert_eq!(charon, Charon { retransmission, quick_crash_detection: false, follow_redirects: false });
     assert_eq!(charon.retransmission.total().as_secs(), 165);
 }
 

@@ -10,6 +10,7 @@ mod hosts;
 mod kernel;
 mod mobike;
 mod negotiation;
+mod redirect;
 mod rekey;
 mod rounds;
 mod select;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add_nat,
             negotiation::add,
             negotiation::add_algorithms,
+            redirect::add,
             rekey::add,
             rounds::add,
             select::add,
