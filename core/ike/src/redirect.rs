@@ -1,18 +1,22 @@
 //! Redirection of an initiator to another gateway (RFC 5685).
 //!
 //! The redirected host uses the same connection: the new gateway must prove the identity that the connection
-//! expects of the first one (section 3). A redirect in IKE_SA_INIT is not authenticated, so an attacker on the
-//! path can send the initiator to a host that cannot authenticate itself; it could as well drop the messages.
-//! A gateway that is named by an FQDN is not looked up, and the redirect is ignored.
+//! expects of the first one (section 3). A redirect in IKE_SA_INIT is not authenticated, so an attacker on
+//! the path can send the initiator to a host that cannot authenticate itself; it could as well drop the
+//! messages. A gateway that is named by an FQDN is not looked up, and the redirect is ignored.
 
+use crate::child_sa::ChildRequest;
+use crate::config::Connection;
 use crate::context::Step;
 use crate::engine::effects::Effect;
-use crate::state::{Established, IkeSa, SaCommon};
+use crate::state::{Established, IkeSa, InitSent, SaCommon, State};
 use crate::transport::Content;
-use crate::{Event, Path, StateFault};
+use crate::{DownReason, Event, Path, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{ExchangeType, IkeSpi, Notify, NotifyType, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -93,7 +97,8 @@ fn gateway_data(gateway: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Parses the gateway and the nonce of a REDIRECT notification. `None` if it is malformed or names no address.
+/// Parses the gateway and the nonce of a REDIRECT notification. `None` if it is malformed or names no
+/// address.
 fn parse(data: &[u8]) -> Option<(IpAddr, &[u8])> {
     let ([kind, len], rest) = data.split_first_chunk()?;
     let (gateway, nonce) = rest.split_at_checked(usize::from(*len))?;
@@ -167,12 +172,64 @@ impl Redirect {
     }
 }
 
+impl InitSent {
+    /// Starts an IKE SA with another gateway, to which an established one is redirected.
+    pub(crate) fn begin_redirected(
+        connection: Arc<Connection>,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
+        let Redirect { path, state: redirect } = redirect;
+        let common = SaCommon {
+            id: step.shared.next_ike_id(),
+            connection,
+            path,
+            role: Role::Initiator,
+            spi_i: step.ike_spi(),
+            spi_r: IkeSpi::NONE,
+            attempts: 0,
+            predecessor: None,
+            redirect,
+        };
+        Self::begin_with(common, child_requests, step)
+    }
+
+    /// Follows a redirect, or waits for another response (RFC 5685 section 3).
+    pub(crate) fn on_redirect(
+        self: Box<Self>,
+        common: &mut SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let Some(redirect) = Redirect::in_init_response(content, &self.nonce, common, step) else {
+            return State::InitSent(self);
+        };
+        Self::restart_redirected(common, redirect, self.child_requests, self.sequences, step)
+    }
+
+    /// Starts again with another gateway.
+    pub(crate) fn restart_redirected(
+        common: &mut SaCommon,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        (common.path, common.redirect) = (redirect.path, redirect.state);
+        match Self::restart(common, child_requests, sequences, step) {
+            Ok(state) => State::InitSent(Box::new(state)),
+            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
+        }
+    }
+}
+
 impl Established {
-    /// Follows a redirect of the gateway in the middle of a session. The old IKE SA is closed once the new one
-    /// is established.
+    /// Follows a redirect of the gateway in the middle of a session. The old IKE SA is closed once the new
+    /// one is established.
     pub(crate) fn on_redirect(&self, common: &SaCommon, content: &Content<'_>, step: &mut Step<'_, '_>) {
         if let Some(redirect) = Redirect::in_protected(content, common, step) {
-            step.effect(Effect::Redirect(common.id, alloc::boxed::Box::new(redirect)));
+            step.effect(Effect::Redirect(common.id, Box::new(redirect)));
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct InitSent {
     method: KexMethod,
     /// Consumed by the response.
     kex: Option<Box<dyn KexSecret>>,
-    nonce: Vec<u8>,
+    pub(crate) nonce: Vec<u8>,
     cookie: Vec<u8>,
     /// Last message as sent. AUTH covers it.
     request: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct InitSent {
     retries: u32,
     tries: u32,
     /// Number of failed sequences of retransmissions.
-    sequences: u32,
+    pub(crate) sequences: u32,
     due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
     refused: Option<DownReason>,
@@ -71,30 +71,7 @@ impl InitSent {
         Self::begin_with(common, child_requests, step)
     }
 
-    /// Starts an IKE SA with another gateway, to which an established one is redirected.
-    #[cfg(feature = "redirect")]
-    pub(crate) fn begin_redirected(
-        connection: Arc<Connection>,
-        redirect: Redirect,
-        child_requests: Vec<ChildRequest>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<IkeSa, StateFault> {
-        let Redirect { path, state: redirect } = redirect;
-        let common = SaCommon {
-            id: step.shared.next_ike_id(),
-            connection,
-            path,
-            role: Role::Initiator,
-            spi_i: step.ike_spi(),
-            spi_r: IkeSpi::NONE,
-            attempts: 0,
-            predecessor: None,
-            redirect,
-        };
-        Self::begin_with(common, child_requests, step)
-    }
-
-    fn begin_with(
+    pub(crate) fn begin_with(
         common: SaCommon,
         child_requests: Vec<ChildRequest>,
         step: &mut Step<'_, '_>,
@@ -280,36 +257,6 @@ impl InitSent {
             }
         }
         State::InitSent(self)
-    }
-
-    /// Follows a redirect, or waits for another response (RFC 5685 section 3).
-    #[cfg(feature = "redirect")]
-    fn on_redirect(
-        self: Box<Self>,
-        common: &mut SaCommon,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        let Some(redirect) = Redirect::in_init_response(content, &self.nonce, common, step) else {
-            return State::InitSent(self);
-        };
-        Self::restart_redirected(common, redirect, self.child_requests, self.sequences, step)
-    }
-
-    /// Starts again with another gateway.
-    #[cfg(feature = "redirect")]
-    pub(crate) fn restart_redirected(
-        common: &mut SaCommon,
-        redirect: Redirect,
-        child_requests: Vec<ChildRequest>,
-        sequences: u32,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        (common.path, common.redirect) = (redirect.path, redirect.state);
-        match Self::restart(common, child_requests, sequences, step) {
-            Ok(state) => State::InitSent(Box::new(state)),
-            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
-        }
     }
 
     fn refuse(&mut self, reason: DownReason, step: &Step<'_, '_>) {

