@@ -175,7 +175,8 @@ pub fn rekey(
     }
 }
 
-/// Redirects the peers of a connection, or of one IKE SA of a connection such as `users[3]`, to another gateway.
+/// Redirects the peers of a connection, or of one IKE SA of a connection such as `users[3]`, to another
+/// gateway.
 pub fn redirect(
     name: &str,
     gateway: IpAddr,

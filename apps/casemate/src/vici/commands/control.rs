@@ -242,7 +242,8 @@ pub(super) fn rekey(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome 
     })
 }
 
-/// Redirects the peers of IKE SAs to `gateway`. They are selected by `ike`, `ike-id`, `peer-ip` (an address) and
+/// Redirects the peers of IKE SAs to `gateway`. They are selected by `ike`, `ike-id`, `peer-ip` (an address)
+/// and
 /// `peer-id` (an identity).
 pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let text = |key| request.text(key).filter(|text: &&str| !text.is_empty());
