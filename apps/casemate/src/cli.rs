@@ -1,7 +1,7 @@
 //! The command line of the program, and the completions and manual pages made from it.
 
 use crate::calls::CallsArgs;
-use crate::control::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
+use crate::control::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::import::ImportArgs;
@@ -63,6 +63,8 @@ pub enum Command {
     Terminate(NameArgs),
     /// Rekey an IKE SA or a Child SA.
     Rekey(RekeyArgs),
+    /// Redirect the peers of a connection to another gateway (RFC 5685).
+    Redirect(RedirectArgs),
     /// Reload the configuration; unchanged connections keep their SAs.
     Reload,
     /// Show the log of the running instance.

@@ -6,6 +6,7 @@
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -171,6 +172,29 @@ pub fn rekey(
         Ok(())
     } else {
         Err(format!("{name}: no {what} has this name; `casemate status` shows the SAs"))
+    }
+}
+
+/// Redirects the peers of a connection, or of one IKE SA of a connection such as `users[3]`, to another
+/// gateway.
+pub fn redirect(
+    name: &str,
+    gateway: IpAddr,
+    endpoint: &mut Endpoint,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
+    let mut ikes = ike_sas_of_peer(name, endpoint);
+    ikes.extend(endpoint.sas_by_name(name).ikes);
+    if ikes.is_empty() {
+        return Err(format!("{name}: no IKE SA has this name; `casemate status` shows the SAs"));
+    }
+    let redirected = ikes.iter().filter(|id| endpoint.redirect(**id, gateway, context)).count();
+    match ikes.len().saturating_sub(redirected) {
+        0 => Ok(()),
+        others => Err(format!(
+            "{name}: {redirected} peers are redirected; {others} follow no redirects, or this host has started their \
+             IKE SAs"
+        )),
     }
 }
 

@@ -53,6 +53,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
         Command::Initiate(args) => control::initiate(args),
         Command::Terminate(args) => control::terminate(args),
         Command::Rekey(args) => control::rekey(args),
+        Command::Redirect(args) => control::redirect(args),
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
         Command::Why(args) => why::why(args),

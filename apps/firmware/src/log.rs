@@ -62,6 +62,7 @@ fn describe_ike(event: &Event) -> Option<String> {
         | Event::ChildClosing(_)
         | Event::Keys(_)
         | Event::Retransmitted { .. }
+        | Event::Redirected { .. }
         | Event::PathMtu { .. }
         | Event::ConfigAssigned { .. }
         | Event::AddrsReleased { .. } => {

@@ -287,6 +287,7 @@ impl Endpoint {
             | Event::IkeDown { .. }
             | Event::IkeRekeyed { .. }
             | Event::IkeRekeyFailed { .. }
+            | Event::Redirected { .. }
             | Event::InitiateFailed { .. }
             | Event::ConfigAssigned { .. }
             | Event::AddrsReleased { .. }

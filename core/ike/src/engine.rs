@@ -211,6 +211,28 @@ impl Ike {
         self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step)).is_found()
     }
 
+    /// Redirects the peer of an IKE SA to the gateway with this address (RFC 5685 section 5). The peer sets
+    /// up another IKE SA there and closes this one, which otherwise ends after three minutes. Returns whether
+    /// the IKE SA is established and its peer, as the initiator, follows redirects.
+    #[cfg(feature = "redirect")]
+    pub fn redirect(
+        &mut self,
+        ike: IkeSaId,
+        gateway: IpAddr,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let can_be = self.sas.get(ike).is_some_and(IkeSa::can_be_redirected);
+        let task = Task::Redirect(gateway);
+        can_be && self.update_sa(ike, host, context, |sa, step| sa.queue_task(task, step)).is_found()
+    }
+
+    /// Sets whether new IKE SAs follow redirects.
+    #[cfg(feature = "redirect")]
+    pub fn follow_redirects(&mut self, follow: bool) {
+        self.shared.settings.follow_redirects = follow;
+    }
+
     /// Reports that addresses or routes of this host have changed. SAs with MOBIKE move if their path is no
     /// longer usable, or another source address is preferred now. Takes time in proportion to the number of
     /// IKE SAs.

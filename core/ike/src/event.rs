@@ -172,6 +172,18 @@ pub enum Event {
         /// The successor.
         new: IkeSaId,
     },
+    /// A gateway has redirected this host to another one (RFC 5685). The IKE SA of an established connection
+    /// ends once another one with the other gateway is established.
+    Redirected {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
+        /// The gateway that redirects.
+        from: IpAddr,
+        /// The other gateway.
+        to: IpAddr,
+    },
     /// The peer refused to replace an IKE SA. The IKE SA stays, and its replacement is requested again until
     /// its lifetime ends.
     IkeRekeyFailed {

@@ -34,6 +34,8 @@ mod mobike;
 mod nat;
 mod negotiate;
 mod path_mtu;
+#[cfg(feature = "redirect")]
+mod redirect;
 mod settings;
 mod state;
 mod status;

@@ -50,6 +50,9 @@ pub struct IkeSettings {
     /// Time that an attempt waits for another response after an unauthenticated refusal, which any host may
     /// have forged (RFC 7296 section 2.21.1).
     pub refusal_wait: Duration,
+    /// Whether IKE SAs that this host starts follow redirects to other gateways (RFC 5685).
+    #[cfg(feature = "redirect")]
+    pub follow_redirects: bool,
 }
 
 /// Retransmission of requests (RFC 7296 section 2.1).
@@ -92,6 +95,8 @@ impl IkeSettings {
         status_wait: Duration::from_secs(15),
         keepalive_interval: Duration::from_secs(20),
         refusal_wait: Duration::from_secs(2),
+        #[cfg(feature = "redirect")]
+        follow_redirects: true,
     };
 
     /// For a device with some tens of kilobytes of free memory and a few peers.

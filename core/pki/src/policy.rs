@@ -20,13 +20,16 @@ const ANY_POLICY: &[u8] = &[0x55, 0x1D, 0x20, 0];
 /// Maximum number of policies, and of mappings, of one certificate.
 const MAX_POLICIES: usize = 64;
 
+/// A policy of the issuer's domain and an equivalent one of the subject's.
+type Mapping<'a> = (&'a [u8], &'a [u8]);
+
 /// Extensions about policies, of one certificate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyExtensions<'a> {
     /// certificatePolicies; `None` without the extension.
     policies: Option<Vec<&'a [u8]>>,
     /// policyMappings: from the issuer's domain to the subject's.
-    mappings: Vec<(&'a [u8], &'a [u8])>,
+    mappings: Vec<Mapping<'a>>,
     require_explicit: Option<usize>,
     inhibit_mapping: Option<usize>,
     inhibit_any: Option<usize>,
@@ -70,7 +73,7 @@ fn policies(value: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
     }
 }
 
-fn mappings(value: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Malformed> {
+fn mappings(value: &[u8]) -> Result<Vec<Mapping<'_>>, Malformed> {
     let mut list = Reader::only(SEQUENCE, value)?;
     let mut mappings = Vec::new();
     loop {
@@ -249,7 +252,7 @@ impl<'a> Processing<'a> {
         }
     }
 
-    fn map(&mut self, mappings: &[(&'a [u8], &'a [u8])]) {
+    fn map(&mut self, mappings: &[Mapping<'a>]) {
         let mapped: BTreeSet<&[u8]> = mappings.iter().map(|(from, _)| *from).collect();
         for from in mapped {
             if self.policy_mapping == 0 {

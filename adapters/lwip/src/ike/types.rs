@@ -262,6 +262,7 @@ impl Events {
             Notice::Ike(Event::Fault { .. } | Event::Retransmitted { .. })
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
+                | Event::Redirected { .. }
                 | Event::IkeRekeyFailed { .. }
                 | Event::ChildFailed { replaces: Some(_), .. }
                 | Event::ChildActive(_)

@@ -1,4 +1,5 @@
-//! Clients of the control socket: the commands `initiate`, `terminate`, `rekey`, `reload` and `log`.
+//! Clients of the control socket: the commands `initiate`, `terminate`, `rekey`, `redirect`, `reload` and
+//! `log`.
 
 use super::Request;
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use casemate_linux::unix_socket;
 use clap::Args;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ Examples:
   casemate initiate net           set up the Child SA `net`; use `gw/net` if several connections have a `net`
   casemate rekey net              rekey a Child SA
   casemate rekey gw --ike         rekey an IKE SA
+  casemate redirect users 192.0.2.2   send the peers of `users` to another gateway
   casemate terminate net          close a Child SA
   casemate terminate gw           close an IKE SA and all its Child SAs
   casemate terminate 'users[3]'   close one IKE SA of a connection, as the log names it
@@ -64,6 +66,18 @@ pub struct RekeyArgs {
     /// Rekey the IKE SA of the connection NAME instead of a Child SA.
     #[arg(long)]
     pub ike: bool,
+}
+
+/// Arguments of `redirect`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct RedirectArgs {
+    /// A connection, or one of its IKE SAs, such as `users[3]`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Address of the other gateway.
+    #[arg(value_name = "GATEWAY")]
+    pub gateway: IpAddr,
 }
 
 /// Arguments of `log`.
@@ -112,6 +126,11 @@ pub fn terminate(args: &NameArgs) -> Result<(), Failure> {
 /// Runs `casemate rekey`.
 pub fn rekey(args: &RekeyArgs) -> Result<(), Failure> {
     command(&Request::Rekey { name: args.name.clone(), ike: args.ike }, TIMEOUT)
+}
+
+/// Runs `casemate redirect`.
+pub fn redirect(args: &RedirectArgs) -> Result<(), Failure> {
+    command(&Request::Redirect { name: args.name.clone(), gateway: args.gateway }, TIMEOUT)
 }
 
 /// Runs `casemate reload`.

@@ -5,14 +5,15 @@ mod client;
 mod server;
 mod session;
 
-pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
-pub use client::{initiate, log, rekey, reload, send_request, terminate};
+pub use client::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
+pub use client::{initiate, log, redirect, rekey, reload, send_request, terminate};
 pub(crate) use client::{query, stream};
 pub(crate) use server::{
     Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
 };
 
 use serde_json::{Value, json};
+use std::net::IpAddr;
 
 /// A request to a running instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,13 @@ pub enum Request {
         name: String,
         /// Whether the IKE SA is rekeyed, instead of Child SAs.
         ike: bool,
+    },
+    /// Redirect the peers of the IKE SAs of this name.
+    Redirect {
+        /// A connection, or one of its IKE SAs.
+        name: String,
+        /// The other gateway.
+        gateway: IpAddr,
     },
     /// Reload the configuration.
     Reload,
@@ -63,6 +71,9 @@ impl Request {
             Self::Initiate { name, ike } => json!({"do": "initiate", "name": name, "ike": ike}),
             Self::Terminate(name) => json!({"do": "terminate", "name": name}),
             Self::Rekey { name, ike } => json!({"do": "rekey", "name": name, "ike": ike}),
+            Self::Redirect { name, gateway } => {
+                json!({"do": "redirect", "name": name, "gateway": gateway.to_string()})
+            }
             Self::Reload => json!({"do": "reload"}),
             Self::Why(name) => json!({"do": "why", "name": name}),
             Self::Trace { selector, count, timeout } => {
@@ -84,6 +95,9 @@ impl Request {
             "initiate" => Self::Initiate { name: name()?, ike: flag("ike")? },
             "terminate" => Self::Terminate(name()?),
             "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
+            "redirect" => {
+                Self::Redirect { name: name()?, gateway: value.get("gateway")?.as_str()?.parse().ok()? }
+            }
             "reload" => Self::Reload,
             "why" => Self::Why(name()?),
             "trace" => Self::Trace {

@@ -128,6 +128,12 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             } + &earlier_rounds.iter().map(earlier_round).collect::<String>(),
             Vec::new(),
         ),
+        Event::Redirected { ike, connection, from, to } => (
+            Level::Info,
+            Subject::ike_sa(&connection.name, *ike),
+            format!("redirected by {from} to {to}"),
+            Vec::new(),
+        ),
         Event::IkeRekeyed { old, new } => {
             (Level::Info, ike_sa(old), format!("was replaced by [{new}]"), Vec::new())
         }

@@ -168,7 +168,10 @@ impl RunController {
             radius: former_radius,
         };
         context.set_credentials(self.keyring.clone());
-        context.with(|endpoint, _| endpoint.set_retransmission(charon.retransmission));
+        context.with(|endpoint, _| {
+            endpoint.set_retransmission(charon.retransmission);
+            endpoint.follow_redirects(charon.follow_redirects);
+        });
         self.use_crash_secret(context);
         Ok(former)
     }

@@ -57,6 +57,9 @@ impl RunController {
             Request::Rekey { name, ike } => {
                 handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
             }
+            Request::Redirect { name, gateway } => {
+                handle.lock().with(|endpoint, context| command::redirect(&name, gateway, endpoint, context))
+            }
         };
         let _ = reply.send(outcome(&result));
     }

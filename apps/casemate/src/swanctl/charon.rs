@@ -17,6 +17,7 @@ pub(super) const CHARON: Schema = Schema {
         ("retransmit_jitter", Rule::Read),
         ("retransmit_limit", Rule::Read),
         ("quick_crash_detection", Rule::Read),
+        ("follow_redirects", Rule::Read),
     ],
     sections: &["=plugins"],
 };
@@ -38,6 +39,8 @@ pub struct Charon {
     pub retransmission: Retransmission,
     /// Whether peers get tokens of quick crash detection (RFC 6290).
     pub quick_crash_detection: bool,
+    /// Whether this host follows redirects to other gateways (RFC 5685).
+    pub follow_redirects: bool,
     /// What is fetched about certificates.
     pub fetching: Fetching,
 }
@@ -59,8 +62,12 @@ impl Default for Fetching {
 
 impl Default for Charon {
     fn default() -> Self {
-        let retransmission = IkeSettings::SERVER.retransmission;
-        Self { retransmission, quick_crash_detection: true, fetching: Fetching::default() }
+        Self {
+            retransmission: IkeSettings::SERVER.retransmission,
+            quick_crash_detection: true,
+            follow_redirects: true,
+            fetching: Fetching::default(),
+        }
     }
 }
 
@@ -78,7 +85,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Charon {
     };
     let quick_crash_detection =
         keys.get("quick_crash_detection", truth).unwrap_or(default.quick_crash_detection);
-    Charon { retransmission, quick_crash_detection, fetching: default.fetching }
+    let follow_redirects = keys.get("follow_redirects", truth).unwrap_or(default.follow_redirects);
+    Charon { retransmission, quick_crash_detection, follow_redirects, fetching: default.fetching }
 }
 
 /// Reads the section `revocation` among the sections of `plugins`.

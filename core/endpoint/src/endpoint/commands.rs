@@ -42,6 +42,15 @@ impl Endpoint {
         done
     }
 
+    /// Redirects the peer of an IKE SA to another gateway; `false` if the IKE SA or its peer cannot be
+    /// redirected ([`Ike::redirect`](casemate_ike::Ike::redirect)).
+    #[cfg(feature = "redirect")]
+    pub fn redirect(&mut self, ike: IkeSaId, gateway: core::net::IpAddr, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|engine, host| engine.redirect(ike, gateway, host, context));
+        self.handle_timeouts(context);
+        done
+    }
+
     /// Rekeys a Child SA; `false` if it does not exist.
     pub fn rekey_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
         let done = self.with_ike(|ike, host| ike.rekey_child(child, host, context));

@@ -33,6 +33,12 @@ impl Endpoint {
         self.ike.set_crash_secret(secret);
     }
 
+    /// Sets whether new IKE SAs follow redirects to other gateways.
+    #[cfg(feature = "redirect")]
+    pub fn follow_redirects(&mut self, follow: bool) {
+        self.ike.follow_redirects(follow);
+    }
+
     /// Changes how requests of IKE are retransmitted.
     pub fn set_retransmission(&mut self, retransmission: Retransmission) {
         self.ike.set_retransmission(retransmission);

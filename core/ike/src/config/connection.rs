@@ -63,6 +63,10 @@ pub struct Connection {
     /// Whether the SAs may move to other addresses, if the peer supports that (MOBIKE, RFC 4555).
     #[cfg(feature = "mobike")]
     pub mobike: bool,
+    /// The gateway to which peers are redirected after their authentication, if they follow redirects (RFC
+    /// 5685 section 6).
+    #[cfg(feature = "redirect")]
+    pub redirect_to: Option<IpAddr>,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -131,6 +135,8 @@ impl Connection {
             dns_domains: DomainPolicy::default(),
             #[cfg(feature = "mobike")]
             mobike: false,
+            #[cfg(feature = "redirect")]
+            redirect_to: None,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,

@@ -33,6 +33,9 @@ pub(crate) enum Effect {
     Reauthenticate(IkeSaId),
     /// Sets up a new IKE SA beside this one, which the peer seems to have forgotten.
     ReplaceForgotten(IkeSaId),
+    /// Sets up a new IKE SA with another gateway beside this one.
+    #[cfg(feature = "redirect")]
+    Redirect(IkeSaId, Box<crate::redirect::Redirect>),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
 }
@@ -103,6 +106,8 @@ impl Ike {
             Effect::Retry(retry) => self.shared.retries.add(retry),
             Effect::Reauthenticate(id) => self.reauthenticate(id, host, context),
             Effect::ReplaceForgotten(id) => self.replace_forgotten(id, host, context),
+            #[cfg(feature = "redirect")]
+            Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
         }
     }

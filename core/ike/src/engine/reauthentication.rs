@@ -52,6 +52,34 @@ impl Ike {
         }
     }
 
+    /// Starts a new IKE SA with another gateway beside one that its gateway has redirected.
+    #[cfg(feature = "redirect")]
+    pub(super) fn follow_redirect(
+        &mut self,
+        old: IkeSaId,
+        redirect: crate::redirect::Redirect,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        let Some(sa) = self.sas.get(old) else { return };
+        if let Some(Replacement::Connecting) = self.find_replacement(sa, context.now) {
+            return;
+        }
+        let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
+        let predecessor = sa.predecessor();
+        if self.sas.current_count() >= self.shared.settings.ike_sas_with_replaced() {
+            return;
+        }
+        let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
+        let mut step = self.step(host, context);
+        let begun = crate::state::InitSent::begin_redirected(connection, redirect, child_requests, &mut step);
+        let Ok(mut sa) = begun else { return };
+        sa.common.predecessor = Some(predecessor);
+        self.sas.insert(sa);
+        self.close_excess_replaced(host, context);
+        self.run_effects(host, context);
+    }
+
     /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the
     /// peer's address and no other IKE SA with the peer is established or being set up. If the peer responds,
     /// the old IKE SA ends as after a reauthentication. If the peer has set up a newer IKE SA, the old one

@@ -70,11 +70,20 @@ impl HalfOpen {
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
         #[cfg(feature = "eap")]
         leased.set_assigned(peer.assigned_addrs());
+        #[cfg(feature = "redirect")]
+        let redirect = crate::redirect::RedirectState::gateway_for_peer(common);
+        #[cfg(feature = "redirect")]
+        let is_redirected = redirect.is_some();
+        #[cfg(not(feature = "redirect"))]
+        let is_redirected = false;
+        let requested = content.cp.filter(|_| !is_redirected);
         let leasing =
-            content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
+            requested.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
         let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
         let dynamic_addrs = DynamicAddrs { local: [common.path.local.ip()].into(), remote };
         let first_child = match leasing {
+            // RFC 5685 section 6: the redirect prevents the first Child SA.
+            Ok(()) if is_redirected => FirstChild::None,
             Ok(()) => self.first_child(common, content, &dynamic_addrs, step)?,
             Err(fault) => FirstChild::Rejected(fault),
         };
@@ -99,6 +108,10 @@ impl HalfOpen {
             #[cfg(feature = "mobike")]
             if let Some(mobike) = &mobike {
                 crate::mobike::write_support(&connection, path, mobike.has_nat_traversal, routes, out)?;
+            }
+            #[cfg(feature = "redirect")]
+            if let Some(gateway) = redirect {
+                crate::redirect::write_protected(gateway, out)?;
             }
             leased.write(out)?;
             match &first_child {
@@ -232,6 +245,15 @@ impl HalfOpen {
             path_search: PathSearch::OFF,
             tasks: VecDeque::new(),
         };
-        State::Established(Box::new(Established::new(common, channel, contents, step)))
+        let established = Established::new(common, channel, contents, step);
+        #[cfg(feature = "redirect")]
+        let established = {
+            let mut established = established;
+            if crate::redirect::RedirectState::gateway_for_peer(common).is_some() {
+                established.expire_redirected(step.context.now);
+            }
+            established
+        };
+        State::Established(Box::new(established))
     }
 }

@@ -19,6 +19,8 @@ use crate::config::{Connection, IdPattern, Identity, Unique};
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
+#[cfg(feature = "redirect")]
+use crate::redirect::Redirect;
 use crate::state::{IncomingMessage, InitSent, SaCommon, State};
 use crate::transport::{Content, SecureChannel, required};
 use crate::{DownReason, PeerFault, StateFault};
@@ -26,6 +28,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
+#[cfg(feature = "redirect")]
+use casemate_wire::ike::Delete;
 use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
 
 /// The IKE_AUTH request is outstanding.
@@ -203,18 +207,34 @@ impl AuthSent {
         if !common.connection.allows_another_sequence(sequences) {
             return self.give_up(common, DownReason::DeadPeer, step);
         }
-        self.exchange_finished(common, step);
-        self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
-        let child_requests = self
-            .first_child
-            .into_iter()
-            .map(|first_child| first_child.request)
-            .chain(self.queued_children)
-            .collect();
+        let child_requests = self.into_child_requests(common, step);
         match InitSent::restart(common, child_requests, sequences, step) {
             Ok(state) => State::InitSent(Box::new(state)),
             Err(fault) => State::Closed(DownReason::Fault(fault.into())),
         }
+    }
+
+    /// Ends the exchange. Returns the requested Child SAs.
+    fn into_child_requests(self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> Vec<ChildRequest> {
+        self.exchange_finished(common, step);
+        self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
+        let first = self.first_child.into_iter().map(|first_child| first_child.request);
+        first.chain(self.queued_children).collect()
+    }
+
+    /// Closes the IKE SA, which the authenticated gateway has redirected, and starts again with the other
+    /// gateway (RFC 5685 section 6). The request is sent once: the gateway closes the IKE SA in any case.
+    #[cfg(feature = "redirect")]
+    fn follow_redirect(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        redirect: Redirect,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let exchange = ExchangeType::INFORMATIONAL;
+        let _ = self.channel.send_request(common, exchange, step, &|out| out.delete(&Delete::IKE_SA));
+        let child_requests = self.into_child_requests(common, step);
+        InitSent::restart_redirected(common, redirect, child_requests, 0, step)
     }
 
     /// Notes that the exchange has ended, so that IKE_AUTH of another IKE SA need not consider this one.
@@ -256,6 +276,10 @@ impl AuthSent {
         match verified {
             Ok(Some((peer, response))) => {
                 self.channel.window.response_received();
+                #[cfg(feature = "redirect")]
+                if let Some(redirect) = Redirect::in_protected(&response.content, common, step) {
+                    return self.follow_redirect(common, redirect, step);
+                }
                 self.establish(common, peer, &response.content, step)
             }
             Ok(None) => State::AuthSent(self),

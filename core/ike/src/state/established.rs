@@ -286,6 +286,10 @@ impl Established {
                     self.on_route_check_response(common, path, cookie, content, step);
                 }
             }
+            #[cfg(feature = "redirect")]
+            Some(Pending::Redirect) => {
+                self.expire_redirected(step.context.now);
+            }
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -322,6 +326,13 @@ impl Established {
         State::Established(self)
     }
 
+    /// Closes the IKE SA at this time at the latest.
+    #[cfg(feature = "redirect")]
+    pub(crate) fn expire_by(&mut self, latest: casemate_sa::Instant) {
+        let expiry = self.timers.get(Timer::Expire).map_or(latest, |at| at.min(latest));
+        self.timers.set(Timer::Expire, Some(expiry));
+    }
+
     /// Starts a task. Returns `None` if the task has become unnecessary.
     fn start_task(
         &mut self,
@@ -347,6 +358,10 @@ impl Established {
             Task::DeletePredecessor(origin) => {
                 step.effect(Effect::Reauthenticated(origin));
                 Ok(None)
+            }
+            #[cfg(feature = "redirect")]
+            Task::Redirect(gateway) => {
+                self.request_redirect(common, gateway, step).map(|()| Some(Pending::Redirect))
             }
             #[cfg(feature = "mobike")]
             Task::UpdateAddresses => self.request_update(common, step),

@@ -90,6 +90,8 @@ impl Established {
             write_deletes(&spis, out)
         });
         sent.map_err(|_| StateFault::Provider)?;
+        #[cfg(feature = "redirect")]
+        self.on_redirect(common, content, step);
         #[cfg(feature = "mobike")]
         self.apply_mobike(common, answer, request.path, step);
         for DeletedChild { id, stage, .. } in deleted {

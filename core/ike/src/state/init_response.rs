@@ -133,6 +133,8 @@ pub(crate) fn respond(
         detection: &nat.detection,
     };
     let response = build_response(&common, &contents, step)?;
+    #[cfg(feature = "redirect")]
+    let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
     let peer = PeerFeatures::of(content);
     let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
     // The peer's first protected request has message ID 1. We have sent none.
@@ -220,6 +222,8 @@ fn new_common(connection: Arc<Connection>, path: Path, spis: IkeSpis, step: &mut
         spi_r: spis.responder,
         attempts: 0,
         predecessor: None,
+        #[cfg(feature = "redirect")]
+        redirect: crate::redirect::RedirectState::default(),
     }
 }
 

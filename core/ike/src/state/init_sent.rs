@@ -8,6 +8,8 @@ use crate::context::{Retransmitted, Step};
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
+#[cfg(feature = "redirect")]
+use crate::redirect::{Redirect, RedirectState};
 use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
@@ -31,7 +33,7 @@ pub(crate) struct InitSent {
     method: KexMethod,
     /// Consumed by the response.
     kex: Option<Box<dyn KexSecret>>,
-    nonce: Vec<u8>,
+    pub(crate) nonce: Vec<u8>,
     cookie: Vec<u8>,
     /// Last message as sent. AUTH covers it.
     request: Vec<u8>,
@@ -40,7 +42,7 @@ pub(crate) struct InitSent {
     retries: u32,
     tries: u32,
     /// Number of failed sequences of retransmissions.
-    sequences: u32,
+    pub(crate) sequences: u32,
     due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
     refused: Option<DownReason>,
@@ -63,7 +65,17 @@ impl InitSent {
             spi_r: IkeSpi::NONE,
             attempts: 0,
             predecessor: None,
+            #[cfg(feature = "redirect")]
+            redirect: RedirectState::of_initiator(step.shared.settings.follow_redirects),
         };
+        Self::begin_with(common, child_requests, step)
+    }
+
+    pub(crate) fn begin_with(
+        common: SaCommon,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
         let state = Self::new(&common, child_requests, 0, step)?;
         Ok(IkeSa { common, state: State::InitSent(Box::new(state)) })
     }
@@ -133,6 +145,8 @@ impl InitSent {
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
             detection.write(out)?;
             write_features(&AnnouncedFeatures::of_connection(connection), out)?;
+            #[cfg(feature = "redirect")]
+            common.redirect.write(out)?;
             match connection.encapsulation {
                 Encapsulation::Auto => out.vendor(&PREFERS_UDP),
                 Encapsulation::IfNat | Encapsulation::Always => Ok(()),
@@ -215,6 +229,10 @@ impl InitSent {
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "redirect")]
+        if Redirect::is_init_response(content) {
+            return self.on_redirect(common, content, step);
+        }
         let done = match content.error() {
             _ if content.has_notify(NotifyType::COOKIE) && content.sa.is_none() => {
                 self.add_cookie(common, content, step)

@@ -98,6 +98,9 @@ pub(crate) struct SaCommon {
     pub(crate) attempts: u8,
     /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
     pub(crate) predecessor: Option<Predecessor>,
+    /// Redirection to other gateways.
+    #[cfg(feature = "redirect")]
+    pub(crate) redirect: crate::redirect::RedirectState,
 }
 
 /// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.

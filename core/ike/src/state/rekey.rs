@@ -221,6 +221,8 @@ impl Established {
             spi_r: spis.responder,
             attempts: common.attempts,
             predecessor: None,
+            #[cfg(feature = "redirect")]
+            redirect: common.redirect.clone(),
         };
         // RFC 7296 section 2.18: message IDs start at 0 again.
         let channel =

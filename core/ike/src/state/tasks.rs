@@ -36,6 +36,9 @@ pub(crate) enum Task {
     ProbePath,
     /// Send our token for this IKE SA to the peer (RFC 6290 section 4.3).
     SendCrashToken,
+    /// Redirect the peer to another gateway (RFC 5685 section 5).
+    #[cfg(feature = "redirect")]
+    Redirect(core::net::IpAddr),
     /// Tell the peer that the SAs have moved to other addresses (RFC 4555 section 3.5).
     #[cfg(feature = "mobike")]
     UpdateAddresses,
@@ -81,6 +84,8 @@ pub(crate) enum Pending {
     DeleteIke(DownReason),
     Liveness,
     SendCrashToken,
+    #[cfg(feature = "redirect")]
+    Redirect,
     #[cfg(feature = "mobike")]
     UpdateAddresses {
         /// Where the request was sent first.
@@ -106,6 +111,8 @@ impl Pending {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::CheckRoute { .. } => ExchangeType::INFORMATIONAL,
+            #[cfg(feature = "redirect")]
+            Self::Redirect => ExchangeType::INFORMATIONAL,
             Self::DeleteChild { .. }
             | Self::DeleteIke(_)
             | Self::Liveness

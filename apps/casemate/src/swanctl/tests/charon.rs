@@ -22,7 +22,8 @@ fn without_the_section_the_defaults_apply() {
 fn the_defaults_of_strongswan_can_be_written_as_there() {
     let charon = read(
         "retransmit_tries = 5\n retransmit_timeout = 4.0\n retransmit_base = 1.8\n retransmit_jitter = 0\n \
-         retransmit_limit = 0\n quick_crash_detection = no\n plugins { revocation { enable_crl = no } }",
+         retransmit_limit = 0\n quick_crash_detection = no\n follow_redirects = no\n \
+         plugins { revocation { enable_crl = no } }",
     );
     let retransmission = Retransmission {
         tries: 5,
@@ -36,6 +37,7 @@ fn the_defaults_of_strongswan_can_be_written_as_there() {
         Charon {
             retransmission,
             quick_crash_detection: false,
+            follow_redirects: false,
             fetching: Fetching { ocsp: true, crls: false }
         }
     );

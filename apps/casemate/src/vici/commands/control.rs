@@ -4,7 +4,8 @@ use super::{Call, Outcome, failure, success};
 use crate::command::PendingCommand;
 use crate::vici::message::{MessageWriter, Section};
 use casemate::Endpoint;
-use casemate_ike::{ChildId, Event, IkeSaId};
+use casemate_ike::{ChildId, Event, IkeSaId, IkeStatus};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A command that waits for SAs.
@@ -237,6 +238,40 @@ pub(super) fn rekey(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome 
         MessageWriter::message(|message| {
             message.value("success", "yes");
             message.display("matches", started);
+        })
+    })
+}
+
+/// Redirects the peers of IKE SAs to `gateway`. They are selected by `ike`, `ike-id`, `peer-ip` (an address)
+/// and
+/// `peer-id` (an identity).
+pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
+    let text = |key| request.text(key).filter(|text: &&str| !text.is_empty());
+    let Some(gateway) = text("gateway") else { return Outcome::Response(failure("missing target gateway")) };
+    let Ok(gateway) = gateway.parse::<IpAddr>() else {
+        return Outcome::Response(failure("gateway: the address of a gateway was expected"));
+    };
+    let [ike, ike_id, peer_ip, peer_id] = ["ike", "ike-id", "peer-ip", "peer-id"].map(text);
+    if [ike, ike_id, peer_ip, peer_id].iter().all(Option::is_none) {
+        return Outcome::Response(failure("missing redirect selector"));
+    }
+    let is_it = |wanted: Option<&str>, value: &str| wanted.is_none_or(|wanted| wanted == value);
+    let mut locked = context.handle.lock();
+    let selects = |sa: &IkeStatus| {
+        is_it(ike, &sa.connection.name)
+            && is_it(ike_id, &sa.id.to_string())
+            && is_it(peer_ip, &sa.path.remote.ip().to_string())
+            && peer_id.is_none_or(|id| sa.peer.as_ref().is_some_and(|peer| peer.to_string() == id))
+    };
+    let ids: Vec<IkeSaId> = locked.endpoint().ike().status().filter(selects).map(|sa| sa.id).collect();
+    let redirected = locked
+        .with(|endpoint, context| ids.iter().filter(|id| endpoint.redirect(**id, gateway, context)).count());
+    Outcome::Response(if redirected == 0 {
+        none_found("redirect", false)
+    } else {
+        MessageWriter::message(|message| {
+            message.value("success", "yes");
+            message.display("matches", redirected);
         })
     })
 }

@@ -60,7 +60,7 @@ pub(super) fn command(name: &str) -> Option<Command> {
         "terminate" => control::terminate,
         "rekey" => control::rekey,
         // RFC 5685
-        "redirect" => |_| Outcome::Response(failure("redirecting IKE SAs is not implemented")),
+        "redirect" => control::redirect,
         "reload-settings" => |_| Outcome::Reload,
         "flush-certs" => |_| Outcome::Response(success()),
         "load-token" => |_| Outcome::Response(failure("tokens are not implemented")),

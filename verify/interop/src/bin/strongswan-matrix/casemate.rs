@@ -96,6 +96,10 @@ impl Peer for Casemate {
         }
     }
 
+    fn redirect(&mut self, connection: &str, gateway: &str) -> Result<()> {
+        self.control(&["redirect", connection, gateway]).map(drop)
+    }
+
     fn status(&self) -> Result<Vec<IkeSa>> {
         ike_sas(&self.report()?)
     }

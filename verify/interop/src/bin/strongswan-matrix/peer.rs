@@ -9,7 +9,7 @@
 //! ```
 
 use crate::plan::SidePlan;
-use casemate_interop::Result;
+use casemate_interop::{Error, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,6 +67,11 @@ pub(crate) trait Peer {
 
     /// Starts to replace an SA by a new one, without waiting for the result.
     fn rekey(&mut self, target: Target<'_>) -> Result<()>;
+
+    /// Redirects the peers of a connection to another gateway.
+    fn redirect(&mut self, connection: &str, _gateway: &str) -> Result<()> {
+        Err(Error::new(format!("{connection}: this peer has no command that redirects")))
+    }
 
     /// Returns the established IKE SAs.
     fn status(&self) -> Result<Vec<IkeSa>>;

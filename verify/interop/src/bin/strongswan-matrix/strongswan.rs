@@ -205,6 +205,10 @@ impl Peer for StrongSwan {
         self.swanctl(&["--rekey", option, name]).map(drop)
     }
 
+    fn redirect(&mut self, connection: &str, gateway: &str) -> Result<()> {
+        self.swanctl(&["--redirect", "--ike", connection, "--gateway", gateway]).map(drop)
+    }
+
     fn status(&self) -> Result<Vec<IkeSa>> {
         let listing = Listing::parse(&self.swanctl(&["--list-sas", "--pretty"])?);
         let sas = listing.sections.iter().flat_map(|(_, event)| &event.sections);

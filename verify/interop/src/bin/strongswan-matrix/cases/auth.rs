@@ -81,8 +81,10 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         ("cert-policy", "policy", establish_and_talk as fn(&mut Testbed) -> Result<String>),
         ("refused/cert-policy", "other-policy", super::eap::expect_refusal),
     ] {
-        let mut names = ["policy"; 2];
-        names[usize::from(initiator == Side::Right)] = certificate;
+        let names = match initiator {
+            Side::Left => [certificate, "policy"],
+            Side::Right => ["policy", certificate],
+        };
         let mut plan = certified(initiator, names, "ca-policy");
         plan.connection("remote.cert_policy", POLICY);
         cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new(&format!("auth/{name}"), plan, script) });

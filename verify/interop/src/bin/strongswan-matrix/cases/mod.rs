@@ -11,6 +11,7 @@ mod hosts;
 mod kernel;
 mod mobike;
 mod negotiation;
+mod redirect;
 mod rekey;
 mod rounds;
 mod select;
@@ -103,6 +104,7 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add_nat,
             negotiation::add,
             algorithms::add,
+            redirect::add,
             rekey::add,
             rounds::add,
             select::add,

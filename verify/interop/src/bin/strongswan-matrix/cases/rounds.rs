@@ -16,7 +16,7 @@ const SECOND_GATEWAY: &str = "second.test";
 const PASSWORD: &str = "\"a password of the two\"";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
-    let mut push = |name: &str, plan, script: fn(&mut Testbed) -> Result<String>| {
+    let mut push = |name: &str, plan, script: Script| {
         cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new(&format!("rounds/{name}"), plan, script) });
     };
     let mut plan = Plan::new(initiator);
@@ -48,7 +48,9 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     refusals(&mut push, initiator);
 }
 
-fn refusals(push: &mut dyn FnMut(&str, Plan, fn(&mut Testbed) -> Result<String>), initiator: Side) {
+type Script = fn(&mut Testbed) -> Result<String>;
+
+fn refusals(push: &mut dyn FnMut(&str, Plan, Script), initiator: Side) {
     let mut plan = certified(initiator, "eap-mschapv2");
     plan.on(initiator, "secrets.eap-t.secret", "\"another password\"");
     push("refused/password", plan, expect_refusal);

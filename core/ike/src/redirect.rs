@@ -1,0 +1,302 @@
+//! Redirection of an initiator to another gateway (RFC 5685).
+//!
+//! The redirected host uses the same connection: the new gateway must prove the identity that the connection
+//! expects of the first one (section 3). A redirect in IKE_SA_INIT is not authenticated, so an attacker on
+//! the path can send the initiator to a host that cannot authenticate itself; it could as well drop the
+//! messages. A gateway that is named by an FQDN is not looked up, and the redirect is ignored.
+
+use crate::child_sa::ChildRequest;
+use crate::config::Connection;
+use crate::context::Step;
+use crate::engine::effects::Effect;
+use crate::state::{Established, IkeSa, InitSent, SaCommon, State};
+use crate::transport::Content;
+use crate::{DownReason, Event, Path, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, IkeSpi, Notify, NotifyType, WriteError, Writer};
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+/// Maximum number of redirects within [`LOOP_PERIOD`] (section 7).
+const MAX_REDIRECTS: usize = 5;
+/// REDIRECT_LOOP_DETECT_PERIOD of section 7.
+const LOOP_PERIOD: Duration = Duration::from_secs(300);
+/// Time that a redirected peer has to set up its SAs with the other gateway and to close this IKE SA (section
+/// 5).
+const REDIRECTED_LIFETIME: Duration = Duration::from_secs(180);
+
+/// Types of gateway identities (section 9.2).
+const IPV4: u8 = 1;
+const IPV6: u8 = 2;
+
+/// Writes a redirect without a nonce, in a protected message.
+pub(crate) fn write_protected(gateway: IpAddr, out: &mut Writer<'_>) -> Result<(), WriteError> {
+    out.notify(&Notify::new(NotifyType::REDIRECT, &gateway_data(gateway)))
+}
+
+/// What an IKE SA has to do with redirects. A successor by rekeying inherits it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RedirectState {
+    /// Whether this host, as the initiator, has announced that it follows redirects.
+    follows: bool,
+    /// Whether the peer, as the initiator, has announced that.
+    peer_follows: bool,
+    /// The gateway that redirected this host last.
+    from: Option<IpAddr>,
+    /// Times of the redirects that led here.
+    times: Vec<Instant>,
+}
+
+impl RedirectState {
+    /// State of an IKE SA that this host starts.
+    pub(crate) const fn of_initiator(follows: bool) -> Self {
+        Self { follows, peer_follows: false, from: None, times: Vec::new() }
+    }
+
+    /// State of an IKE SA that the peer starts with this IKE_SA_INIT request.
+    pub(crate) fn of_request(content: &Content<'_>) -> Self {
+        let peer_follows = content.has_notify(NotifyType::REDIRECT_SUPPORTED)
+            || content.has_notify(NotifyType::REDIRECTED_FROM);
+        Self { peer_follows, ..Self::default() }
+    }
+
+    /// Writes the notification of an IKE_SA_INIT request.
+    pub(crate) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        match self.from {
+            Some(from) => out.notify(&Notify::new(NotifyType::REDIRECTED_FROM, &gateway_data(from))),
+            None if self.follows => out.notify(&Notify::new(NotifyType::REDIRECT_SUPPORTED, &[])),
+            None => Ok(()),
+        }
+    }
+
+    /// The gateway to which the peer of a new IKE SA is redirected.
+    pub(crate) fn gateway_for_peer(common: &SaCommon) -> Option<IpAddr> {
+        common.connection.redirect_to.filter(|_| common.redirect.peer_follows)
+    }
+
+    /// State after another redirect; `None` if there were too many.
+    fn after(&self, from: IpAddr, now: Instant) -> Option<Self> {
+        let recent = |at: &&Instant| now.since(**at) < LOOP_PERIOD;
+        let mut times: Vec<Instant> = self.times.iter().filter(recent).copied().collect();
+        if times.len() >= MAX_REDIRECTS {
+            return None;
+        }
+        times.push(now);
+        Some(Self { from: Some(from), times, ..self.clone() })
+    }
+}
+
+/// Data that identify a gateway (section 9.2), without a nonce.
+fn gateway_data(gateway: IpAddr) -> Vec<u8> {
+    match gateway {
+        IpAddr::V4(addr) => [&[IPV4, 4][..], &addr.octets()].concat(),
+        IpAddr::V6(addr) => [&[IPV6, 16][..], &addr.octets()].concat(),
+    }
+}
+
+/// Parses the gateway and the nonce of a REDIRECT notification. `None` if it is malformed or names no
+/// address.
+fn parse(data: &[u8]) -> Option<(IpAddr, &[u8])> {
+    let ([kind, len], rest) = data.split_first_chunk()?;
+    let (gateway, nonce) = rest.split_at_checked(usize::from(*len))?;
+    let gateway = match *kind {
+        IPV4 => IpAddr::from(*<&[u8; 4]>::try_from(gateway).ok()?),
+        IPV6 => IpAddr::from(*<&[u8; 16]>::try_from(gateway).ok()?),
+        _ => return None,
+    };
+    Some((gateway, nonce))
+}
+
+/// A redirect that this host follows.
+#[derive(Debug)]
+pub(crate) struct Redirect {
+    pub(crate) path: Path,
+    pub(crate) state: RedirectState,
+}
+
+impl Redirect {
+    /// Whether a response to IKE_SA_INIT is a redirect. It then contains nothing else.
+    pub(crate) fn is_init_response(content: &Content<'_>) -> bool {
+        content.has_notify(NotifyType::REDIRECT) && content.sa.is_none()
+    }
+
+    /// Reads the redirect in the response to the IKE_SA_INIT request with this nonce. Without the nonce it
+    /// does not come from a host that has seen the request (section 3).
+    pub(crate) fn in_init_response(
+        content: &Content<'_>,
+        nonce: &[u8],
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> Option<Self> {
+        let (gateway, shown) = parse(content.notify(NotifyType::REDIRECT)?.data)?;
+        if shown == nonce { Self::follow(common, gateway, step) } else { None }
+    }
+
+    /// Reads the redirect in a protected message of an authenticated gateway.
+    pub(crate) fn in_protected(
+        content: &Content<'_>,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> Option<Self> {
+        let (gateway, nonce) = parse(content.notify(NotifyType::REDIRECT)?.data)?;
+        if nonce.is_empty() { Self::follow(common, gateway, step) } else { None }
+    }
+
+    /// The way to a gateway, if this host follows redirects and may reach it.
+    fn follow(common: &SaCommon, gateway: IpAddr, step: &mut Step<'_, '_>) -> Option<Self> {
+        let Path { local, remote } = common.path;
+        let is_host = !gateway.is_unspecified() && !gateway.is_multicast() && !gateway.is_loopback();
+        let is_other = gateway != remote.ip() && gateway != local.ip();
+        if !common.redirect.follows || !is_host || !is_other {
+            return None;
+        }
+        let (connection, routes) = (&common.connection, step.context.routes);
+        let is_ours = |addr: &IpAddr| connection.local_addrs.iter().any(|one| one.matches(*addr, routes));
+        let present = Some(local.ip()).filter(|addr| addr.is_ipv4() == gateway.is_ipv4());
+        let source = routes.source_for(gateway).filter(is_ours).or(present)?;
+        let state = common.redirect.after(remote.ip(), step.context.now)?;
+        let path = Path {
+            local: SocketAddr::new(source, connection.local_port),
+            remote: SocketAddr::new(gateway, connection.remote_port),
+        };
+        step.event(Event::Redirected {
+            ike: common.id,
+            connection: connection.clone(),
+            from: remote.ip(),
+            to: gateway,
+        });
+        Some(Self { path, state })
+    }
+}
+
+impl InitSent {
+    /// Starts an IKE SA with another gateway, to which an established one is redirected.
+    pub(crate) fn begin_redirected(
+        connection: Arc<Connection>,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
+        let Redirect { path, state: redirect } = redirect;
+        let common = SaCommon {
+            id: step.shared.next_ike_id(),
+            connection,
+            path,
+            role: Role::Initiator,
+            spi_i: step.ike_spi(),
+            spi_r: IkeSpi::NONE,
+            attempts: 0,
+            predecessor: None,
+            redirect,
+        };
+        Self::begin_with(common, child_requests, step)
+    }
+
+    /// Follows a redirect, or waits for another response (RFC 5685 section 3).
+    pub(crate) fn on_redirect(
+        self: Box<Self>,
+        common: &mut SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        let Some(redirect) = Redirect::in_init_response(content, &self.nonce, common, step) else {
+            return State::InitSent(self);
+        };
+        Self::restart_redirected(common, redirect, self.child_requests, self.sequences, step)
+    }
+
+    /// Starts again with another gateway.
+    pub(crate) fn restart_redirected(
+        common: &mut SaCommon,
+        redirect: Redirect,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        (common.path, common.redirect) = (redirect.path, redirect.state);
+        match Self::restart(common, child_requests, sequences, step) {
+            Ok(state) => State::InitSent(Box::new(state)),
+            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
+        }
+    }
+}
+
+impl Established {
+    /// Follows a redirect of the gateway in the middle of a session. The old IKE SA is closed once the new
+    /// one is established.
+    pub(crate) fn on_redirect(&self, common: &SaCommon, content: &Content<'_>, step: &mut Step<'_, '_>) {
+        if let Some(redirect) = Redirect::in_protected(content, common, step) {
+            step.effect(Effect::Redirect(common.id, Box::new(redirect)));
+        }
+    }
+
+    /// Gives a redirected peer the time to set up its SAs with the other gateway.
+    pub(crate) fn expire_redirected(&mut self, now: Instant) {
+        let latest = now.after(REDIRECTED_LIFETIME);
+        self.expire_by(latest);
+    }
+
+    /// Redirects the peer.
+    pub(crate) fn request_redirect(
+        &mut self,
+        common: &SaCommon,
+        gateway: IpAddr,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let exchange = ExchangeType::INFORMATIONAL;
+        let sent = self.channel.send_request(common, exchange, step, &|out| write_protected(gateway, out));
+        sent.map_err(|_| StateFault::Provider)
+    }
+}
+
+impl IkeSa {
+    /// Whether the peer follows a redirect.
+    pub(crate) fn can_be_redirected(&self) -> bool {
+        self.is_current() && self.common.redirect.peer_follows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_and_nonces() {
+        let nonce = [7; 32];
+        for gateway in ["192.0.2.1", "2001:db8::1"] {
+            let gateway: IpAddr = gateway.parse().unwrap();
+            let data = gateway_data(gateway);
+            assert_eq!(parse(&data), Some((gateway, &[][..])));
+            assert_eq!(parse(&[&*data, &nonce].concat()), Some((gateway, &nonce[..])));
+            for cut in 0..data.len() {
+                assert_eq!(parse(&data[..cut]), None);
+            }
+        }
+        // An FQDN, an unknown type, and an address of the wrong length.
+        for wrong in [
+            &[3, 3, b'a', b'.', b'b'][..],
+            &[0, 0],
+            &[4, 4, 1, 2, 3, 4],
+            &[1, 5, 1, 2, 3, 4, 5],
+            &[2, 4, 1, 2, 3, 4],
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn five_redirects_in_five_minutes() {
+        let from = IpAddr::from([192, 0, 2, 1]);
+        let mut state = RedirectState::of_initiator(true);
+        for second in 0..5 {
+            state = state.after(from, Instant::from_secs(second)).unwrap();
+        }
+        assert!(state.after(from, Instant::from_secs(299)).is_none());
+        let later = state.after(from, Instant::from_secs(300)).unwrap();
+        assert!(later.after(from, Instant::from_secs(300)).is_none(), "four of them are still recent");
+        assert!(later.after(from, Instant::from_secs(301)).is_some());
+    }
+}
