@@ -1,6 +1,6 @@
 //! IKE_AUTH as the initiator that authenticates itself by EAP (RFC 7296 section 2.16).
 
-use super::auth_sent::Rejection;
+use super::responder_proof::Rejection;
 use crate::StateFault;
 use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::rounds::write_another;

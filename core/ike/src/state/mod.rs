@@ -37,6 +37,7 @@ mod path_probe;
 mod peer_address;
 mod queries;
 mod rekey;
+mod responder_proof;
 #[cfg(feature = "eap")]
 mod responder_rounds;
 mod retry;

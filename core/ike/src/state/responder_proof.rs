@@ -1,0 +1,101 @@
+//! The proof in an IKE_AUTH response (RFC 7296 section 2.15), as the initiator verifies it.
+
+#[cfg(feature = "revocation")]
+use crate::auth::StatusWait;
+use crate::auth::credentials::id_matches;
+use crate::auth::{AuthClaim, NotVerified, PeerAuthenticated, SignedOctets, verify};
+use crate::config::{Connection, IdPattern, Identity};
+use crate::context::Step;
+use crate::state::{AuthSent, SaCommon};
+use crate::transport::{Content, required};
+use crate::{PeerFault, StateFault};
+use casemate_wire::ike::NotifyType;
+
+impl AuthSent {
+    /// The identity of the responder and the body of its ID payload, if the connection is meant for it.
+    pub(super) fn responder_id<'m>(
+        &self,
+        connection: &Connection,
+        content: &Content<'m>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(Identity, &'m [u8]), Rejection> {
+        let Some(received) = content.id_r else {
+            // A response without an identity is a refusal.
+            return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
+        };
+        let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
+        let pattern = &connection.remote.id;
+        let is_meant = match pattern {
+            // Without a configured identity the configured address identifies the peer.
+            IdPattern::Any => true,
+            pattern => id_matches(step.context.credentials, pattern, &id),
+        };
+        if !is_meant {
+            self.explain(StateFault::WrongIdentity, content, step);
+            return Err(StateFault::WrongIdentity.into());
+        }
+        Ok((id, received.body))
+    }
+
+    /// Verifies the peer's proof, as `connection` requires.
+    pub(super) fn verify_response(
+        &self,
+        connection: &Connection,
+        common: &SaCommon,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<PeerAuthenticated, Rejection> {
+        let (id, body) = self.responder_id(connection, content, step)?;
+        let octets = SignedOctets {
+            message: &self.init.response,
+            nonce: &self.init.nonce_i,
+            sk_p: &self.init.sk_pr,
+            id: body,
+            suite: self.channel.suite,
+        };
+        let auth = required(content.auth)?;
+        let claim = AuthClaim {
+            id: &id,
+            auth,
+            certs: &content.certs,
+            remote: common.path.remote.ip(),
+            #[cfg(feature = "revocation")]
+            status: StatusWait { ike: common.id, is_over: self.is_status_wait_over },
+        };
+        let verified = verify(&claim, &octets, connection, &self.own_id, step.context);
+        verified.map_err(|not_verified| match not_verified {
+            NotVerified::Fault(fault) => {
+                self.explain(fault, content, step);
+                fault.into()
+            }
+            #[cfg(feature = "revocation")]
+            NotVerified::StatusPending => Rejection::StatusPending,
+        })
+    }
+
+    fn explain(&self, fault: StateFault, content: &Content<'_>, step: &mut Step<'_, '_>) {
+        step.explain(fault, false, |explainer, _| Some(explainer.responder(content, &self.own_id)));
+    }
+}
+
+/// Reason why a response does not authenticate its sender.
+pub(super) enum Rejection {
+    /// The peer refused.
+    Refused(NotifyType),
+    Fault(PeerFault),
+    /// The status of the certificates is being looked up.
+    #[cfg(feature = "revocation")]
+    StatusPending,
+}
+
+impl From<PeerFault> for Rejection {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for Rejection {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
