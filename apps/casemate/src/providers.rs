@@ -131,15 +131,15 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let sha1 = "auth sha1 0123456789abcdefghij";
-        assert_eq!(names(&format!("proto ah {sha1}")), ["aws-lc"]);
-        assert_eq!(names(&format!("proto esp enc aes 0123456789abcdef {sha1}")), ["aws-lc"]);
+        assert_eq!(names(&format!("proto ah {sha1}")), ["aws-lc", "rustcrypto"]);
+        assert_eq!(names(&format!("proto esp enc aes 0123456789abcdef {sha1}")), ["aws-lc", "rustcrypto"]);
         for words in [
             format!("proto esp enc des 01234567 {sha1}"),
             format!("proto esp enc des3_ede 0123456789abcdef01234567 {sha1}"),
             "proto esp enc cipher_null '' auth md5 0123456789abcdef".into(),
             "proto ah auth md5 0123456789abcdef".into(),
         ] {
-            assert_eq!(names(&words), ["aws-lc", "legacy"], "{words}");
+            assert_eq!(names(&words), ["aws-lc", "rustcrypto", "legacy"], "{words}");
         }
     }
 

@@ -149,7 +149,8 @@ impl<'a> PathSearch<'a> {
             let mut step = self.check_step(known, issuer, path);
             if step.is_ok() {
                 path.push(issuer);
-                step = if is_root { self.check_policies(path) } else { self.extend(known, path) };
+                let is_end = is_root && !has_trusted_issuer(known, issuer);
+                step = if is_end { self.check_policies(path) } else { self.extend(known, path) };
                 if step.is_ok() {
                     return Ok(());
                 }
@@ -267,6 +268,12 @@ impl<'a> PathSearch<'a> {
 }
 
 /// Whether name and key identifier of the issuer match, and the issuer is not on the path yet. Key
+/// Whether a trusted CA has issued this one. The path then goes on, so that the constraints of the upper CA
+/// and its CRLs apply to the lower one, although both are trusted.
+fn has_trusted_issuer(known: &Candidates<'_>, ca: &Cert<'_>) -> bool {
+    !ca.is_self_issued() && known.roots.iter().any(|root| dn::same_dn(root.subject, ca.issuer))
+}
+
 /// identifiers distinguish certificates with the same name.
 fn may_have_issued(issuer: &Cert<'_>, path: &[&Cert<'_>]) -> bool {
     let Some(child) = path.last() else { return false };

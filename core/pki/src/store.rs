@@ -88,7 +88,7 @@ impl TrustStore {
     }
 
     /// Adds a trusted CA. Its validity period, constraints and extensions are checked like those of any
-    /// certificate.
+    /// certificate. If the store trusts the CA that has issued it, too, paths lead to that one.
     pub fn add_root(&mut self, der: &[u8]) -> Result<(), CertFault> {
         self.check_certificate(der)?;
         push(&mut self.roots, der, self.limits.roots)

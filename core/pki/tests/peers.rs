@@ -386,6 +386,22 @@ fn our_certificate_must_match_our_key() {
     }
 }
 
+/// The constraints and CRLs of the upper CA apply to the lower one.
+#[test]
+fn a_path_leads_to_the_highest_of_several_trusted_cas() {
+    let (root, sub) = (cert(data!("root.pem")), cert(data!("sub.pem")));
+    for order in [[&root, &sub], [&sub, &root]] {
+        let mut both = TrustStore::new(StoreLimits::default());
+        order.map(|ca| both.add_root(ca).unwrap());
+        let moon = verify(&both, data!("moon.pem"), &VerifyOptions::default()).unwrap();
+        assert_eq!(moon.issuers().collect::<Vec<_>>(), [&sub, &root]);
+    }
+    let mut alone = TrustStore::new(StoreLimits::default());
+    alone.add_root(&sub).unwrap();
+    let moon = verify(&alone, data!("moon.pem"), &VerifyOptions::default()).unwrap();
+    assert_eq!(moon.issuers().collect::<Vec<_>>(), [&sub]);
+}
+
 #[test]
 fn certreq_names_a_ca_by_its_key_hash() {
     // openssl x509 -in root.pem -noout -pubkey | openssl pkey -pubin -outform DER | sha1sum

@@ -17,7 +17,7 @@ pub(super) const PLUGINS: Schema =
     Schema { keys: &[], sections: &["=eap-radius", "=resolve", "=revocation"] };
 
 const NO_GROUPS: &str = "groups of a connection are not implemented";
-const BY_SERVER: &str = "each server has its own: a section in `servers` was expected";
+const WITHOUT_SERVER: &str = "it belongs to `server`: the address of the server was expected beside it";
 
 pub(super) const EAP_RADIUS: Schema = Schema {
     keys: &[
@@ -37,9 +37,9 @@ pub(super) const EAP_RADIUS: Schema = Schema {
         ("retransmit_tries", Rule::Read),
         ("retransmit_timeout", Rule::Read),
         ("retransmit_base", Rule::Read),
-        ("server", Rule::Refused(BY_SERVER)),
-        ("secret", Rule::Refused(BY_SERVER)),
-        ("port", Rule::Refused(BY_SERVER)),
+        ("server", Rule::Read),
+        ("secret", Rule::Read),
+        ("port", Rule::Read),
         ("sockets", Rule::Ignored),
     ],
     sections: &["=servers", "=dae"],
@@ -139,6 +139,17 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
             _ => dae = dynamic_authorization(&inner, problems),
         }
     }
+    if keys.has("server") {
+        if count > 0 {
+            keys.error("server", "either `server` or sections in `servers` were expected");
+        }
+        count += 1;
+        servers.extend(only_server(&keys, &name).map(|server| (0, server)));
+    } else {
+        for name in ["secret", "port"].into_iter().filter(|name| keys.has(name)) {
+            keys.error(name, WITHOUT_SERVER);
+        }
+    }
     // A stable order: servers of the same preference keep that of the file.
     servers.sort_by_key(|(preference, _)| std::cmp::Reverse(*preference));
     let servers: Vec<Server> = servers.into_iter().map(|(_, server)| server).collect();
@@ -157,10 +168,10 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
 /// The configuration files that contain secrets of servers.
 pub(super) fn secret_files(plugins: &Resolved<'_, '_>) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
-    for section in plugins.sections().iter().flat_map(Resolved::sections) {
-        for holder in section.sections().iter().chain([&section]) {
-            files.extend(holder.key("secret").map(|secret| secret.location.file.to_path_buf()));
-        }
+    let mut holders = plugins.sections();
+    while let Some(holder) = holders.pop() {
+        files.extend(holder.key("secret").map(|secret| secret.location.file.to_path_buf()));
+        holders.extend(holder.sections());
     }
     files
 }
@@ -173,6 +184,20 @@ fn accounting(keys: &Keys<'_>) -> Option<Accounting> {
         sends_class: keys.get("accounting_send_class", truth).unwrap_or(true),
     };
     is_wanted.then_some(accounting)
+}
+
+/// The server that the keys of `eap-radius` itself describe.
+fn only_server(keys: &Keys<'_>, nas_identifier: &[u8]) -> Option<Server> {
+    let (address, secret) = (keys.get("server", address), take_secret(keys));
+    let auth_port = keys.get("port", positive).unwrap_or(AUTH_PORT);
+    let (address, secret) = (address?, secret?);
+    Some(Server {
+        name: address.to_string(),
+        auth: SocketAddr::new(address, auth_port),
+        acct: SocketAddr::new(address, ACCT_PORT),
+        secret,
+        nas_identifier: nas_identifier.to_vec(),
+    })
 }
 
 fn server(section: &Resolved<'_, '_>, name: &[u8], problems: &Problems) -> Option<(u16, Server)> {

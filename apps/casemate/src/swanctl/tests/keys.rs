@@ -159,7 +159,7 @@ fn all_errors_are_reported() {
             "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: keywords such as aes256gcm16, aes128, \
              sha256, prfsha256 or x25519 were expected",
             "swanctl.conf:5: connections.gw.local.auth: `eap-fast`: this method is not implemented: eap, eap-tls, eap-aka', \
-             eap-aka, eap-ttls, eap-mschapv2, eap-gtc or eap-md5 was expected",
+             eap-aka, eap-ttls, eap-peap, eap-mschapv2, eap-gtc or eap-md5 was expected",
             "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
              drop was expected",
             "swanctl.conf:9: connections.gw.children.a.local_ts: `10.0.0.0/99`: dynamic, an address, a subnet or a range was \

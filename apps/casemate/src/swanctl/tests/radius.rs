@@ -29,6 +29,14 @@ fn one_server_has_the_defaults_of_strongswan() {
 }
 
 #[test]
+fn the_only_server_needs_no_section() {
+    let config = read("server = 192.0.2.9\n secret = s\n port = 7\n nas_identifier = gw");
+    let [server] = &config.servers[..] else { panic!() };
+    assert_eq!((server.auth.to_string(), server.acct.port()), ("192.0.2.9:7".into(), 1813));
+    assert_eq!((server.secret.expose(), &*server.nas_identifier), (&b"s"[..], &b"gw"[..]));
+}
+
+#[test]
 fn preference_precedes_the_order_of_the_file() {
     let servers = "servers { a { address = 192.0.2.1\n secret = s }\n b { address = 2001:db8::2\n secret = s\n \
                    preference = 5\n auth_port = 7\n nas_identifier = gw }\n c { address = 192.0.2.3\n secret = s } }";
@@ -65,6 +73,9 @@ fn errors_say_what_was_expected() {
     for (given, expected) in [
         (text(""), "charon.plugins.eap-radius: from 1 to 16 sections in `servers` were expected"),
         (text("servers { one { secret = s } }\n"), "`address` was expected, the address of the server"),
+        (text("server = 192.0.2.9"), "`secret` was expected, with a value"),
+        (text(&format!("{ONE}\n server = 192.0.2.9\n secret = s")), "either `server` or sections"),
+        (text(&format!("{ONE}\n port = 5")), "eap-radius.port: it belongs to `server`"),
         (text(&format!("{ONE}\n accounting_interval = 5")), "`5`: 0, or at least 60 s, was expected"),
         (text(&format!("{ONE}\n forward {{ }}")), "eap-radius.forward: not a section of swanctl.conf"),
         (text(&format!("{ONE}\n dae {{ enable = yes }}")), "`secret` was expected, with a value"),
