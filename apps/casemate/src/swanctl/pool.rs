@@ -91,7 +91,7 @@ pub(super) const AUTHORITY: Schema = Schema {
         ("file", Rule::Read),
         ("crl_uris", Rule::Read),
         ("ocsp_uris", Rule::Read),
-        ("cert_uri_base", Rule::Refused("certificates by hash and URL are not implemented")),
+        ("cert_uri_base", Rule::Ignored),
         ("handle", Rule::Refused(NO_TOKEN)),
         ("slot", Rule::Refused(NO_TOKEN)),
         ("module", Rule::Refused(NO_TOKEN)),
