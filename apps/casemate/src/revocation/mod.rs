@@ -1,8 +1,8 @@
 //! Revocation: whether the certificates of authenticated peers are still valid for their issuers.
 //!
-//! [`checker`] decides on the certificates of one peer by CRL files, by OCSP responses that the peer has
-//! sent, and by the [`cache`]. What is missing, the threads of [`service`] look up at the URIs of the
-//! configuration and of the certificates (`lookup`, `http`); [`RevocationLink`] leads to them. No URI is
+//! `checker` decides on the certificates of one peer by CRL files, by OCSP responses that the peer has
+//! sent, and by the `cache`. What is missing, the threads of `service` look up at the URIs of the
+//! configuration and of the certificates (`lookup`, `http`); `RevocationLink` leads to them. No URI is
 //! followed before the peer has proved that it has the private key.
 
 mod cache;

@@ -2,7 +2,7 @@
 //! (docs/decisions/0112-updown.md).
 //!
 //! A script runs once after a Child SA has come up, and once after the last Child SA that has replaced it has
-//! gone down. Rekeying runs no script. [`environment`] makes the variables of a script;
+//! gone down. Rekeying runs no script. `environment` makes the variables of a script;
 //! [`casemate_linux::updown`] runs it in another process.
 
 mod environment;
