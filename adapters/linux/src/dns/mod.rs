@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The engine's process may not start programs, so a process of its own changes the name servers
-//! ([`runner`](crate::runner)). It starts before the sandbox, and only if a connection may need it. Each
+//! (`runner`). It starts before the sandbox, and only if a connection may need it. Each
 //! change is in the journal before it is made. docs/decisions/0114-name-servers.md has the reasons.
 
 mod applier;

@@ -63,7 +63,7 @@ struct TunnelControl {
     set_marks: Option<SetMarks>,
 }
 
-/// The interfaces of a new configuration, which [`Tunnels::commit`] puts in the place of the former ones.
+/// The interfaces of a new configuration, which `Tunnels::commit` puts in the place of the former ones.
 /// Dropping it removes those that are new.
 #[derive(Debug)]
 pub struct PreparedTunnels {

@@ -25,7 +25,7 @@ fn path() -> Result<PathBuf, Error> {
     find("nft").ok_or_else(missing)
 }
 
-/// Main loop of the process that applies scripts for its parent ([`runner`](crate::runner)).
+/// Main loop of the process that applies scripts for its parent (`runner`).
 pub fn run_script_server() -> Result<(), Error> {
     crate::runner::serve(sandbox::keep_for_nft, |script| run(script).map(|()| String::new()))
 }

@@ -66,9 +66,9 @@ impl OpenedFragments {
 
     /// How a gateway fragments a packet that SAs delivered whole; `None` if the packet stays whole.
     ///
-    /// Only IPv6 packets for other hosts that are longer than `max_link_mtu` ([`Datapath::max_link_mtu`]) are
-    /// fragmented. Another gateway reassembled such a packet because its policies have ports, and no router
-    /// would forward it to a link with the usual MTU.
+    /// Only IPv6 packets for other hosts that are longer than `max_link_mtu` (that of
+    /// [`casemate_datapath::Datapath`]) are fragmented. Another gateway reassembled such a packet because its
+    /// policies have ports, and no router would forward it to a link with the usual MTU.
     #[inline]
     pub fn plan_fragments(
         &mut self,
