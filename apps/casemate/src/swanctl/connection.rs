@@ -55,7 +55,10 @@ pub(super) const CONNECTION: Schema = Schema {
         ("childless", Rule::Read),
         ("send_certreq", Rule::Read),
         ("send_cert", Rule::Read),
-        ("ocsp", Rule::Only(&["never"], "OCSP responses are accepted from a peer, but neither requested nor sent")),
+        (
+            "ocsp",
+            Rule::Only(&["never"], "OCSP responses are accepted from a peer, but neither requested nor sent"),
+        ),
         ("ppk_id", Rule::Refused(NO_PPK)),
         ("ppk_required", Rule::OnlyNo(NO_PPK)),
         ("keyingtries", Rule::Read),

@@ -179,7 +179,7 @@ const fn spd_of_mark(mark: u32) -> SpdId {
 }
 
 /// The mark of the packets in this SPD.
-const fn mark_of(spd: SpdId) -> Option<u32> {
+pub(crate) const fn mark_of(spd: SpdId) -> Option<u32> {
     if spd.number() & MARK_BIT == 0 { None } else { Some(spd.number() & !MARK_BIT) }
 }
 

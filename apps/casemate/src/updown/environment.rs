@@ -2,14 +2,14 @@
 //!
 //! A Child SA with several traffic selectors runs its script once for each pair of a local and a remote one.
 //! `PLUTO_INTERFACE` is the TUN interface, on which the host sees the traffic in clear; with strongSwan it is
-//! the interface of the local address. Marks, interface identifiers and IPComp do not exist here, so their
-//! variables are never set. docs/manual/updown.md lists the variables.
+//! the interface of the local address. A child with an interface of its own has that one. IPComp does not
+//! exist here, so its variable is never set. docs/manual/updown.md lists the variables.
 
-use crate::swanctl::UpdownScript;
+use crate::swanctl::{UpdownScript, mark_of};
 use crate::vici::shown_reqid;
 use casemate_ike::config::{ChildConfig, Connection, Identity};
 use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
-use casemate_sa::{AddrRange, PortRange, Protocol};
+use casemate_sa::{AddrRange, PortRange, Protocol, SpdId};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) struct Facts<'a> {
     /// Of the SAs in the data path.
     pub(super) reqid: u32,
     pub(super) script: &'a UpdownScript,
-    /// The TUN interface.
+    /// The TUN interface of the child.
     pub(super) interface: &'a str,
 }
 
@@ -163,10 +163,23 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
     if let Some(port) = new.udp_port {
         set("PLUTO_UDP_ENC".into(), port.to_string());
     }
+    for (direction, spd) in [("IN", new.child.spds.inbound), ("OUT", new.child.spds.outbound)] {
+        let spd_variable = spd_variable(direction, spd);
+        spd_variable.into_iter().for_each(|(name, value)| set(name, value));
+    }
     if script.host_access {
         set("PLUTO_HOST_ACCESS".into(), "1".into());
     }
     all
+}
+
+/// The interface ID or the mark of a direction, if there is one.
+fn spd_variable(direction: &str, spd: SpdId) -> Option<(String, String)> {
+    match mark_of(spd) {
+        _ if spd.is_main() => None,
+        Some(mark) => Some((format!("PLUTO_MARK_{direction}"), format!("{mark}/0xffffffff"))),
+        None => Some((format!("PLUTO_IF_ID_{direction}"), spd.number().to_string())),
+    }
 }
 
 /// Addresses of each IP version, numbered from 1.
@@ -293,6 +306,18 @@ mod tests {
         let variables = Variables::of_pair(&selector(local), &selector(remote), own, &[]);
         let values = variables.variables.iter().map(|(_, value)| value.clone());
         (variables.verb(true), values.collect())
+    }
+
+    #[test]
+    fn interface_ids_and_marks_have_variables() {
+        for (number, name, value) in [
+            (42, "PLUTO_IF_ID_OUT", "42"),
+            // The SPD of a mark.
+            (0x4000_0007, "PLUTO_MARK_OUT", "7/0xffffffff"),
+        ] {
+            assert_eq!(spd_variable("OUT", SpdId::new(number)), Some((name.into(), value.into())));
+        }
+        assert_eq!(spd_variable("IN", SpdId::MAIN), None);
     }
 
     /// The values are those that charon 5.9.8 gave to a script for the same selectors.

@@ -50,7 +50,7 @@ pub(crate) struct Updown(Option<Active>);
 
 struct Active {
     runner: UpdownRunner,
-    /// The TUN interface.
+    /// The TUN interface of children without one of their own.
     interface: String,
     scripts: ScriptTable,
     /// What has happened since [`Updown::serve`].
@@ -153,9 +153,11 @@ impl Updown {
                 Change::Up(new) => {
                     let context = handle.lock();
                     let found = status_of(&new, &context).map(|status| (status, reqid_of(new.id, &context)));
+                    let tunnel = context.tunnel_names().get(&new.child.spds.outbound).cloned();
                     drop(context);
+                    let interface = tunnel.unwrap_or_else(|| active.interface.clone());
                     if let Some((status, reqid)) = found {
-                        messages.extend(active.up(&new, &status, reqid, keyring));
+                        messages.extend(active.up(&new, &status, (reqid, &interface), keyring));
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -215,7 +217,14 @@ fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
 }
 
 impl Active {
-    fn up(&mut self, new: &NewChild, status: &IkeStatus, reqid: u32, keyring: &Keyring) -> Option<Message> {
+    /// Starts the scripts for a Child SA with this request identifier and interface.
+    fn up(
+        &mut self,
+        new: &NewChild,
+        status: &IkeStatus,
+        (reqid, interface): (u32, &str),
+        keyring: &Keyring,
+    ) -> Option<Message> {
         let script = self.scripts.get(&new.connection.name, &new.child.name)?;
         let subject =
             Subject { child_sa: Some(new.id), ..Subject::child(&new.connection.name, &new.child.name) };
@@ -226,8 +235,7 @@ impl Active {
         if self.runner.pending() >= MAX_PENDING {
             return refused(format!("{MAX_PENDING} others wait"));
         }
-        let facts =
-            Facts { status, local_id: &local_id(status, keyring), reqid, script, interface: &self.interface };
+        let facts = Facts { status, local_id: &local_id(status, keyring), reqid, script, interface };
         let variables = Variables::of(new, &facts);
         if variables.len() > MAX_PAIRS {
             let count = variables.len();
