@@ -18,10 +18,10 @@ pub struct IkeSettings {
     /// Maximum number of half-open IKE SAs that peers started. Each takes about 3 KiB and one key exchange.
     pub max_half_open: usize,
     /// Maximum number of half-open IKE SAs that peers started from one IPv4 address or one IPv6 /64 prefix.
-    /// Further requests from there are dropped. From half of this number on, a peer must return a cookie, so
-    /// that no host uses up the quota of another. Nor may one address or prefix have more of them than half
-    /// of those that are still free, so that a flood from many addresses leaves some to the others. Each
-    /// address or prefix takes about 100 bytes.
+    /// Further requests from there are dropped. After four of them, or half of this number if that is less, a
+    /// peer must return a cookie, so that no host uses up the quota of another. When few are free, the limit
+    /// is half of the free ones, but one more than is possible without a cookie: so a flood from many
+    /// addresses leaves some to the others. Each address or prefix takes about 100 bytes.
     pub max_half_open_per_source: usize,
     /// Number of half-open IKE SAs from which on a peer must return a cookie first (RFC 7296 section 2.6).
     /// From half of [`max_half_open`](Self::max_half_open) on, cookies are required in any case.

@@ -12,6 +12,9 @@ use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Mes
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 
+/// Maximum number of half-open IKE SAs from one source for which no cookie is required.
+const MAX_WITHOUT_COOKIE: usize = 4;
+
 impl Ike {
     /// Processes an IKE message, without the non-ESP marker. Decrypts the message in place.
     pub fn receive(
@@ -147,8 +150,12 @@ impl Ike {
             return Err(StateFault::HalfOpenLimit);
         }
         let from_source = self.sas.half_open_from(quota_source(source));
+        let most = settings.max_half_open_per_source;
+        // Without a cookie, anyone can use this part of a source's quota.
+        let without_cookie = MAX_WITHOUT_COOKIE.min(most / 2);
         let free = settings.max_half_open.saturating_sub(half_open);
-        if from_source >= settings.max_half_open_per_source.min(free.div_ceil(2)) {
+        // Many sources with real addresses leave some of the table to others.
+        if from_source >= most.min(without_cookie.saturating_add(1).max(free.div_ceil(2))) {
             return Err(StateFault::SourceLimit);
         }
         if self.sas.current_count() >= settings.max_ike_sas {
@@ -157,7 +164,7 @@ impl Ike {
         // Cookies are required before the table is full, so that a flood of unknown peers does not keep other
         // peers out.
         Ok(half_open >= settings.cookie_threshold.min(settings.max_half_open / 2)
-            || from_source >= settings.max_half_open_per_source / 2)
+            || from_source >= without_cookie)
     }
 
     fn on_init_response(

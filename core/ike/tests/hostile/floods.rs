@@ -201,8 +201,8 @@ fn one_source_does_not_take_all_half_open_ike_sas() {
         let mut flood = Flood::with(settings);
         for spi in 1..=50 {
             let (with_cookie, answers) = flood.ask_from(greedy[usize::from(spi % 2 == 0)], spi);
-            // From half of its quota on it must return cookies, so that no other host uses up the quota.
-            let expected = if spi <= 10 { (spi > 5, 1) } else { (false, 0) };
+            // After four it must return cookies, so that no other host uses up the quota.
+            let expected = if spi <= 10 { (spi > 4, 1) } else { (false, 0) };
             assert_eq!((with_cookie, answers), expected, "{spi}");
         }
         let ike = &flood.pair.right.ike;
@@ -221,7 +221,7 @@ fn one_source_does_not_take_all_half_open_ike_sas() {
 /// them gets, so that a new source still gets one.
 #[test]
 fn many_sources_leave_half_open_ike_sas_to_others() {
-    let mut flood = Flood::new(200, 10);
+    let mut flood = Flood::new(1_000, 10);
     let mut spi = 0;
     for _ in 0..64 {
         for host in 1..=64 {
@@ -230,6 +230,6 @@ fn many_sources_leave_half_open_ike_sas_to_others() {
         }
     }
     let half_open = flood.pair.right.ike.half_open_count();
-    assert!((180..200).contains(&half_open), "{half_open}");
+    assert!((950..1_000).contains(&half_open), "{half_open}");
     assert_eq!(flood.ask_from("198.51.100.1:500", 9_000), (true, 1), "a new source is served");
 }
