@@ -67,7 +67,6 @@ fn raw_public_keys_in_pem_and_der() {
         openssl pkey -in private/own.pem -pubout -outform DER -out pubkey/own.der
         openssl genpkey -algorithm ec -pkeyopt ec_paramgen_curve:P-256 2> log |
             openssl pkey -pubout -out pubkey/peer.pem
-        cp private/own.pem pubkey/private.pem
         chmod 600 private/*",
     ) else {
         return;
@@ -78,13 +77,16 @@ fn raw_public_keys_in_pem_and_der() {
     let refused = [
         ("pubkeys = peer.pem", "pubkeys = peer.pem", "pubkey/peer.pem: no private key belongs to it"),
         ("pubkeys = own.pem", "pubkeys = none.pem", "pubkey/none.pem: "),
-        ("pubkeys = own.pem", "pubkeys = private.pem", "pubkey/private.pem: no PEM block of the kind"),
         ("pubkeys = own.pem", "pubkeys = peer.pem\n auth = rsa", "cannot sign as remote.auth = rsa requires"),
         ("pubkeys = own.pem", "pubkeys = peer.pem\n auth = ecdsa-384", "by remote.auth = ecdsa-384"),
     ];
     for (local, remote, why) in refused {
         folder.refuses(&connection(local, remote), &[why]);
     }
+    // Every file of the folder is read.
+    folder.run("cp private/own.pem pubkey/private.pem");
+    let conf = connection("pubkeys = own.pem", "pubkeys = peer.pem");
+    folder.refuses(&conf, &["pubkey/private.pem: no PEM block of the kind"]);
 }
 
 /// The same key in several kinds of encryption, each with the command that makes it from `key.pem`.

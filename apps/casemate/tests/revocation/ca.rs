@@ -3,6 +3,7 @@
 use casemate_test_support::Program;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Makes the keys and certificates. `$1` is the directory, `$2` are lines of the extensions of the hosts.
 const SCRIPT: &str = r#"set -e
@@ -72,20 +73,14 @@ impl Ca {
         path
     }
 
-    /// An answer about the left host that no request with a nonce has caused, and that ends at once.
-    pub(crate) fn short_response(&self) -> Vec<u8> {
-        let path = |name: &str| self.file(name).display().to_string();
-        let program = Program::new("openssl").args(["ocsp", "-no_nonce", "-issuer", &path("ca.pem")]);
-        program.args(["-cert", &path("left.pem"), "-reqout", &path("no-nonce.der")]).output();
-        let request = fs::read(self.file("no-nonce.der")).unwrap();
-        self.respond(&request, "good", "responder", &["-ndays", "0"])
-    }
-
     /// The answer of `openssl ocsp` to a request, with this database and signer.
     pub(crate) fn respond(&self, request: &[u8], state: &str, signer: &str, more: &[&str]) -> Vec<u8> {
-        let (into, from) = (self.file("request.der"), self.file("response.der"));
+        // Several requests may be answered at the same time.
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let into = self.file(&format!("request-{call}.der"));
+        let from = self.file(&format!("response-{call}.der"));
         fs::write(&into, request).unwrap();
-        let _ = fs::remove_file(&from);
         let path = |name: String| self.file(&name).display().to_string();
         let program = Program::new("openssl").args(["ocsp", "-index", &path(format!("{state}.txt"))]).args([
             "-CA",
@@ -99,7 +94,8 @@ impl Ca {
             "-respout",
             from.to_str().unwrap(),
         ]);
-        program.args(more).output();
-        fs::read(&from).unwrap()
+        let output = program.args(more).output();
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        fs::read(&from).unwrap_or_else(|error| panic!("{error}: {}", said()))
     }
 }
