@@ -52,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     pki::CERTIFICATE,
     pki::CRL,
     pki::PEM,
+    pki::POLICY_OID,
     pki::STATUS,
     radius::TARGET,
     datapath::inbound::TARGET,

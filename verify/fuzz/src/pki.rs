@@ -8,7 +8,7 @@ use casemate_crypto::{
     Providers, PublicKey, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
 };
 use casemate_pki::{
-    CertFault, DnPattern, IssuedCert, MAX_URI_LEN, MAX_URIS, PeerName, Revocation, StatusUris,
+    CertFault, DnPattern, IssuedCert, MAX_URI_LEN, MAX_URIS, PeerName, PolicyOid, Revocation, StatusUris,
     StatusVerifier, StoreLimits, TrustStore, VerifyOptions, pem,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -191,6 +191,22 @@ fn run_crl(bytes: &[u8]) {
 
 fn crl_seeds() -> Vec<Vec<u8>> {
     [&data!("root.crl")[..], data!("sub.crl")].map(|text| pem::crls(text).unwrap().remove(0)).into()
+}
+
+pub(crate) const POLICY_OID: Target = Target {
+    name: "policy-oid",
+    about: "object identifiers of certificate policies, as in `cert_policy`",
+    max_len: 200,
+    run: run_policy_oid,
+    seeds: || ["1.3.6.1.4.1.36906.1.1.1", "2.5.29.32.0", "2.999", "0.40"].map(|oid| oid.into()).into(),
+    dictionary: &[],
+};
+
+fn run_policy_oid(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Some(oid) = PolicyOid::parse(text) {
+        assert_eq!(oid.to_string(), text);
+    }
 }
 
 pub(crate) const PEM: Target = Target {
