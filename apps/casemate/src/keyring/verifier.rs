@@ -206,7 +206,7 @@ impl PeerVerifier {
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Option<Result<VerifiedCert, CertFault>> {
-        if self.raw_key.is_some() || !self.pinned.is_empty() {
+        if self.raw_key.is_some() || !self.pinned.is_empty() || self.known_key(shown).is_some() {
             return None;
         }
         let options = self.options(StatusCheck::Follows);

@@ -1,18 +1,18 @@
 //! Cases for gateways that redirect their clients (RFC 5685). The other gateway is the IPv6 address of the
 //! same host.
+//!
+//! A redirect in IKE_AUTH (`redirect_to`) has no case: charon 5.9.8 frees memory twice when it follows one,
+//! and ends. `core/ike/tests/redirect.rs` has it.
 
 use super::{Case, RunsOn, ensure, establish_and_talk};
-use crate::peer::{Family, Side, Target};
-use crate::plan::{CHILD, CONNECTION, Plan};
+use crate::peer::{Family, Side};
+use crate::plan::{CONNECTION, Plan};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
 use std::time::Duration;
 
 /// The new IKE SA replaces the old one within this time.
 const LIMIT: Duration = Duration::from_secs(8);
-
-/// The connection for the other gateway, if it has one of its own.
-const OTHER: &str = "t6";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let mut push = |name: &str, plan, script: fn(&mut Testbed) -> Result<String>| {
@@ -36,15 +36,6 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         ensure(gateway == Side::Right || redirected.is_err(), "the client follows redirects")?;
         testbed.traffic(Family::V4)
     });
-    if initiator == Side::Right {
-        push("new-clients", for_new_clients(), |testbed| {
-            // swanctl may report that the first gateway creates no Child SA.
-            let _ = testbed.initiate(Target::Child(CHILD));
-            expect_at_other(testbed)?;
-            ensure(testbed.strongswan_logged("redirected to"), "strongSwan has not logged the redirect")?;
-            testbed.traffic(Family::V4)
-        });
-    }
 }
 
 /// Both sides have an IPv4 and an IPv6 address, and the initiator knows the former of the responder.
@@ -64,18 +55,6 @@ fn forbid(plan: &mut Plan, initiator: Side) {
         Side::Left => plan.on(initiator, "charon.follow_redirects", "no"),
         Side::Right => plan.daemon(initiator, "follow_redirects", "no"),
     }
-}
-
-/// Casemate redirects each client that connects to its IPv4 address.
-fn for_new_clients() -> Plan {
-    let mut plan = two_addresses(Side::Right);
-    let gateway = Side::Left;
-    let mut other = plan.side(gateway).conf.section(&format!("connections.{CONNECTION}"));
-    other.set("local_addrs", &gateway.wire(Family::V6));
-    plan.put(gateway, &format!("connections.{OTHER}"), other);
-    plan.connection_of(gateway, "local_addrs", &gateway.wire(Family::V4));
-    plan.connection_of(gateway, "redirect_to", &gateway.wire(Family::V6));
-    plan
 }
 
 /// Waits until the only IKE SA of the initiator is that with the other gateway.
