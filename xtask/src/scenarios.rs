@@ -15,8 +15,9 @@ Options: --source DIR for an unpacked source tree of strongSwan 5.9 instead of t
 counts the configurations that Casemate accepts, --jobs N, --json, --list, --resume leaves out scenarios that
 have a result, --without-reference leaves out the run with charon on all hosts, --table prints all results.
 --debian RELEASE, before these, takes the charon of another Debian release, such as trixie with strongSwan 6,
-whose packages are unpacked in target/interop/debian. --built, before all others, skips the build. Results are in target/interop/scenarios/results.json, and
-the files of failed runs in target/interop/scenarios/failed. verify/interop/README.md describes the scenarios.";
+whose packages are unpacked in target/interop/debian. --built, before all others, skips the build. Results are
+in target/interop/scenarios/results.json, and the files of failed runs in target/interop/scenarios/failed.
+verify/interop/README.md describes the scenarios.";
 
 /// Option for the charon of another Debian release.
 const RELEASE: &str = "--debian";

@@ -7,6 +7,7 @@
 mod chains;
 mod early_drop;
 mod monitor;
+mod owned_table;
 mod set_marks;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};

@@ -315,7 +315,8 @@ mod tests {
     fn scripts_run_with_their_environment_and_little_else() {
         let scratch = TempDir::new("updown").unwrap();
         let show = format!(
-            "echo \"$VALUE\"; /usr/bin/env | sort; grep -E '^(Cap|NoNew|Seccomp:|SigBlk)' /proc/self/status; id -u; exit 3; # {}",
+            "echo \"$VALUE\"; /usr/bin/env | sort; grep -E '^(Cap|NoNew|Seccomp:|SigBlk)' \
+             /proc/self/status; id -u; exit 3; # {}",
             scratch.path().display()
         );
         let runner = start(&[&show]);

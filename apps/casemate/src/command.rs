@@ -192,7 +192,8 @@ pub fn redirect(
     match ikes.len().saturating_sub(redirected) {
         0 => Ok(()),
         others => Err(format!(
-            "{name}: {redirected} peers are redirected; {others} follow no redirects, or this host has started their \
+            "{name}: {redirected} peers are redirected; {others} follow no redirects, or this host has \
+             started their \
              IKE SAs"
         )),
     }

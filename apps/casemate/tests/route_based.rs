@@ -212,7 +212,8 @@ fn marks_select_packets() {
     let left = net.left.run_config(&marks(""), None);
     let nft = |rules: &str| net.left.stdout_of("nft", &[rules]);
     nft("add table inet m; add chain inet m out { type route hook output priority -150; }; \
-         add chain inet m in { type filter hook input priority 0; }; add rule inet m in meta mark 10 counter");
+         add chain inet m in { type filter hook input priority 0; }; add rule inet m in meta mark 10 \
+         counter");
     assert!(net.left.pings(there, 8), "without the mark, packets go in clear: {}", left.log());
     nft("add rule inet m out ip protocol icmp meta mark set 10");
     assert!(!net.left.pings_at_once(there, 8), "a trap holds packets with the mark: {}", left.log());

@@ -79,10 +79,12 @@ fn mirrored(script: &Path, [initiator, responder]: [&str; 2]) -> [String; 2] {
         ),
         format!(
             "connections {{ t {{\n remote_addrs = %any\n pools = p4, p6\n\
-             local {{ auth = psk\n id = \"C=CH, O=strong Swan-Project, CN=moon\" }}\n remote {{ auth = psk }}\n\
+             local {{ auth = psk\n id = \"C=CH, O=strong Swan-Project, CN=moon\" }}\n remote {{ auth = psk \
+             }}\n\
              children {{ net {{\n local_ts = 10.2.0.0/16[tcp/1000-2000], 10.2.0.0-10.2.0.9[icmp/0x0803], \
              10.2.0.1/32\n updown = {script} {responder}\n }} }}\n}} }}\n\
-             pools {{ p4 {{ addrs = 10.9.0.0/24\n dns = 10.2.0.53, fd00::53 }}\n p6 {{ addrs = fd00:9::/120 }} }}\n\
+             pools {{ p4 {{ addrs = 10.9.0.0/24\n dns = 10.2.0.53, fd00::53 }}\n p6 {{ addrs = \
+             fd00:9::/120 }} }}\n\
              {secrets}"
         ),
     ]

@@ -11,12 +11,12 @@ use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::state::{Established, IkeSa, InitSent, SaCommon, State};
 use crate::transport::Content;
-use crate::{DownReason, Event, Path, Role, StateFault};
+use crate::{DownReason, Event, Path, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::{ExchangeType, IkeSpi, Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -181,17 +181,7 @@ impl InitSent {
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
         let Redirect { path, state: redirect } = redirect;
-        let common = SaCommon {
-            id: step.shared.next_ike_id(),
-            connection,
-            path,
-            role: Role::Initiator,
-            spi_i: step.ike_spi(),
-            spi_r: IkeSpi::NONE,
-            attempts: 0,
-            predecessor: None,
-            redirect,
-        };
+        let common = SaCommon { redirect, ..SaCommon::of_initiator(connection, path, step) };
         Self::begin_with(common, child_requests, step)
     }
 

@@ -16,7 +16,8 @@ use zeroize::Zeroizing;
 
 pub(crate) const TARGET: Target = Target {
     name: "eap-tls",
-    about: "EAP-TLS, EAP-TTLS and PEAP in both roles: success only after the handshake, a certificate, keys, and what follows",
+    about: "EAP-TLS, EAP-TTLS and PEAP in both roles: success only after the handshake, a certificate, \
+            keys, and what follows",
     max_len: 4_000,
     run,
     seeds,

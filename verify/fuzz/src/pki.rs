@@ -237,7 +237,8 @@ fn pem_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) const STATUS: Target = Target {
     name: "certificate-status",
-    about: "OCSP responses, CRLs and URIs of certificates, with signatures that always verify: no answer is about \
+    about: "OCSP responses, CRLs and URIs of certificates, with signatures that always verify: no answer \
+            is about \
             another certificate",
     max_len: 3_000,
     run: run_status,

@@ -188,8 +188,10 @@ mod tests {
 
     #[test]
     fn parses_sections_values_and_lists() {
-        let text = "list-sa event {\n  t {\n    remote-id = C=CH, CN=x = y\n    child-sas {\n      c-1 {\n        name = c\n\
-                    local-ts = [\n          10.99.1.0/24\n          fd99::/64\n        ]\n        mode = TUNNEL\n      }\n    }\n\
+        let text = "list-sa event {\n  t {\n    remote-id = C=CH, CN=x = y\n    child-sas {\n      c-1 \
+                    {\n        name = c\n\
+                    local-ts = [\n          10.99.1.0/24\n          fd99::/64\n        ]\n        mode = \
+                    TUNNEL\n      }\n    }\n\
                       }\n}\nlist-sas reply {\n}\n";
         let listing = Listing::parse(text);
         assert_eq!(listing.sections.len(), 2);

@@ -1,13 +1,16 @@
 //! Drops received ESP and AH packets in the prerouting hook, behind the packet sockets, which have their
 //! copies by then. Otherwise the kernel would route each packet and deliver it to a socket that discards it.
 //!
-//! The rules are in a table of its own with the flag `owner`: the kernel removes the table when the
-//! connection is closed, however this process ends. So another IPsec program that is started next gets its
-//! packets, although the guard stays. Kernels before 5.12 do not know the flag; they get no such table.
+//! The rules are in a table that ends with this process, however it ends. So another IPsec program that is
+//! started next gets its packets, although the guard stays. Kernels before 5.12 do not know the flag; they
+//! get no such table.
 
+use super::owned_table::{
+    REGISTER, Request, append_rule, chain, compare, create, expression, load_meta, number, rule, value,
+};
 use super::{
-    DATA_VALUE, ELEM_KEY, ELEM_LIST_ELEMENTS, ELEM_LIST_SET, ELEM_LIST_TABLE, LIST_ELEM, NFTABLES, Netfilter,
-    TABLE_NAME, attribute, nested, string,
+    ELEM_KEY, ELEM_LIST_ELEMENTS, ELEM_LIST_SET, ELEM_LIST_TABLE, LIST_ELEM, Netfilter, attribute, nested,
+    string,
 };
 use casemate_wire::ip::{proto, v4, v6};
 use std::collections::BTreeSet;
@@ -20,30 +23,13 @@ const PRIORITY: i32 = -450;
 /// Addresses of an IP version, at most. Packets to others take the longer way.
 const MAX_ADDRESSES: usize = 512;
 
-/// Flag of a table that ends with the connection that made it (NFT_TABLE_F_OWNER).
-pub(super) const TABLE_OWNER: u32 = 2;
-pub(super) const TABLE_FLAGS: u16 = 2;
-const CHAIN_TABLE: u16 = 1;
-const CHAIN_NAME: u16 = 3;
-const CHAIN_HOOK: u16 = 4;
-const CHAIN_POLICY: u16 = 5;
-const CHAIN_TYPE: u16 = 7;
-const HOOK_NUMBER: u16 = 1;
-const HOOK_PRIORITY: u16 = 2;
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
 const SET_KEY_TYPE: u16 = 4;
 const SET_KEY_LEN: u16 = 5;
 const SET_ID: u16 = 10;
-const RULE_TABLE: u16 = 1;
-const RULE_CHAIN: u16 = 2;
-const RULE_EXPRESSIONS: u16 = 4;
 /// Kind of the interface on which the packet arrived (NFT_META_IIFKIND).
 const META_IIFKIND: libc::c_int = 26;
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
-/// Register in which expressions pass values. Register 0 is the verdict.
-pub(super) const REGISTER: u32 = 1;
 const VERDICT_REGISTER: u32 = 0;
 
 /// The early drop of received packets.
@@ -91,13 +77,6 @@ const VERSIONS: [Version; 2] = [
 ];
 const _: () = assert!(v4::HEADER_LEN == 16 + 4 && v6::HEADER_LEN == 24 + 16);
 
-/// A message of a transaction.
-pub(super) struct Request {
-    pub(super) kind: libc::c_int,
-    pub(super) flags: libc::c_int,
-    pub(super) attributes: Vec<u8>,
-}
-
 impl EarlyDrop {
     /// Drops nothing yet. `tun` is the index of the TUN interface with this name.
     pub(crate) fn open(name: &str, tun: u32) -> io::Result<Self> {
@@ -112,27 +91,19 @@ impl EarlyDrop {
             return Ok(());
         }
         let table = &self.table;
-        let with_name = |flags: Option<u32>| {
-            let mut bytes = Vec::new();
-            attribute(&mut bytes, TABLE_NAME, |bytes| string(bytes, table));
-            flags.into_iter().for_each(|flags| number(&mut bytes, TABLE_FLAGS, flags));
-            bytes
-        };
-        let mut requests = Vec::new();
-        if !self.addrs.is_empty() {
-            requests.push(Request { kind: libc::NFT_MSG_DELTABLE, flags: 0, attributes: with_name(None) });
-        }
-        if !addrs.is_empty() {
-            requests.push(create(libc::NFT_MSG_NEWTABLE, with_name(Some(TABLE_OWNER))));
-            requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table, CHAIN, PRIORITY)));
-            requests.push(append_rule(bridge_rule(table)));
+        let contents = (!addrs.is_empty()).then(|| {
+            let mut contents = vec![
+                create(libc::NFT_MSG_NEWCHAIN, chain(table, CHAIN, PRIORITY)),
+                append_rule(bridge_rule(table)),
+            ];
             for version in &VERSIONS {
-                requests.push(create(libc::NFT_MSG_NEWSET, version.set(table)));
-                requests.extend(version.elements(table, &addrs));
-                requests.push(append_rule(version.rule(table, self.tun)));
+                contents.push(create(libc::NFT_MSG_NEWSET, version.set(table)));
+                contents.extend(version.elements(table, &addrs));
+                contents.push(append_rule(version.rule(table, self.tun)));
             }
-        }
-        self.netfilter.transact(&requests)?;
+            contents
+        });
+        self.netfilter.replace_table(table, !self.addrs.is_empty(), contents)?;
         self.addrs = addrs;
         Ok(())
     }
@@ -141,46 +112,6 @@ impl EarlyDrop {
 /// Name of the table. No guard has it, because it has another prefix.
 pub(crate) fn table_name(tun: &str) -> String {
     format!("casemate-received_{tun}")
-}
-
-pub(super) const fn create(kind: libc::c_int, attributes: Vec<u8>) -> Request {
-    Request { kind, flags: libc::NLM_F_CREATE, attributes }
-}
-
-/// Adds a rule behind the others of its chain.
-pub(super) const fn append_rule(attributes: Vec<u8>) -> Request {
-    Request { kind: libc::NFT_MSG_NEWRULE, flags: libc::NLM_F_CREATE | libc::NLM_F_APPEND, attributes }
-}
-
-impl Netfilter {
-    /// Sends requests as one transaction.
-    pub(super) fn transact(&mut self, requests: &[Request]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        let first = self.sequence.wrapping_add(1);
-        self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
-        for Request { kind, flags, attributes } in requests {
-            let (kind, flags) = (NFTABLES << 8 | *kind as u16, (*flags | libc::NLM_F_ACK) as u16);
-            let family = libc::NFPROTO_INET;
-            self.message(&mut bytes, kind, flags, family, 0, |bytes| bytes.extend(attributes));
-        }
-        self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
-        self.socket.send(&bytes, 0)?;
-        self.read_acks(first, requests.len())
-    }
-}
-
-/// A chain for received packets.
-pub(super) fn chain(table: &str, name: &str, priority: i32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    attribute(&mut bytes, CHAIN_TABLE, |bytes| string(bytes, table));
-    attribute(&mut bytes, CHAIN_NAME, |bytes| string(bytes, name));
-    nested(&mut bytes, CHAIN_HOOK, |bytes| {
-        number(bytes, HOOK_NUMBER, libc::NF_INET_PRE_ROUTING as u32);
-        number(bytes, HOOK_PRIORITY, priority as u32);
-    });
-    number(&mut bytes, CHAIN_POLICY, libc::NF_ACCEPT as u32);
-    attribute(&mut bytes, CHAIN_TYPE, |bytes| string(bytes, "filter"));
-    bytes
 }
 
 /// The rule that accepts packets from a bridge. With br_netfilter, the kernel calls the hook at a port of the
@@ -193,15 +124,6 @@ fn bridge_rule(table: &str) -> Vec<u8> {
         compare(bytes, libc::NFT_CMP_EQ, &kind);
         decide(bytes, libc::NF_ACCEPT);
     })
-}
-
-/// A rule of these expressions.
-pub(super) fn rule(table: &str, chain: &str, expressions: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    attribute(&mut bytes, RULE_TABLE, |bytes| string(bytes, table));
-    attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, chain));
-    nested(&mut bytes, RULE_EXPRESSIONS, expressions);
-    bytes
 }
 
 impl Version {
@@ -260,26 +182,11 @@ impl Version {
 
 const _: () = assert!(proto::ESP + 1 == proto::AH, "the rule compares with a range");
 
-pub(super) fn expression(bytes: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) {
-    nested(bytes, LIST_ELEM, |bytes| {
-        attribute(bytes, EXPR_NAME, |bytes| string(bytes, name));
-        nested(bytes, EXPR_DATA, data);
-    });
-}
-
 /// Ends the rule with a verdict.
 fn decide(bytes: &mut Vec<u8>, verdict: libc::c_int) {
     expression(bytes, "immediate", |bytes| {
         number(bytes, 1, VERDICT_REGISTER);
         nested(bytes, 2, |bytes| nested(bytes, 2, |bytes| number(bytes, 1, verdict as u32)));
-    });
-}
-
-/// Loads a property of the packet into the register.
-pub(super) fn load_meta(bytes: &mut Vec<u8>, key: libc::c_int) {
-    expression(bytes, "meta", |bytes| {
-        number(bytes, 1, REGISTER);
-        number(bytes, 2, key as u32);
     });
 }
 
@@ -291,23 +198,6 @@ fn load_header(bytes: &mut Vec<u8>, offset: u32, len: u32) {
         number(bytes, 3, offset);
         number(bytes, 4, len);
     });
-}
-
-/// Continues only if the register compares like this to a value.
-pub(super) fn compare(bytes: &mut Vec<u8>, operator: libc::c_int, with: &[u8]) {
-    expression(bytes, "cmp", |bytes| {
-        number(bytes, 1, REGISTER);
-        number(bytes, 2, operator as u32);
-        nested(bytes, 3, |bytes| value(bytes, with));
-    });
-}
-
-pub(super) fn value(bytes: &mut Vec<u8>, value: &[u8]) {
-    attribute(bytes, DATA_VALUE, |bytes| bytes.extend(value));
-}
-
-pub(super) fn number(bytes: &mut Vec<u8>, kind: u16, number: u32) {
-    attribute(bytes, kind, |bytes| bytes.extend(number.to_be_bytes()));
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! Marks packets that come out of tunnels (`set_mark_in`), before any rule of the administrator sees them.
 //!
-//! The rules are in a table with the flag `owner`, as those of the early drop: the kernel removes it when the
-//! connection is closed, however this process ends. Linux 5.12.
+//! The rules are in a table that ends with this process, however it ends.
 
-use super::early_drop::{
-    REGISTER, Request, TABLE_FLAGS, TABLE_OWNER, append_rule, chain, compare, create, expression, load_meta,
-    number, rule, value,
+use super::owned_table::{
+    REGISTER, append_rule, chain, compare, create, expression, load_meta, number, rule, value,
 };
-use super::{Netfilter, TABLE_NAME, attribute, nested, string};
+use super::{Netfilter, nested};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -36,22 +34,12 @@ impl SetMarks {
             return Ok(());
         }
         let table = &self.table;
-        let with_name = |flags: Option<u32>| {
-            let mut bytes = Vec::new();
-            attribute(&mut bytes, TABLE_NAME, |bytes| string(bytes, table));
-            flags.into_iter().for_each(|flags| number(&mut bytes, TABLE_FLAGS, flags));
-            bytes
-        };
-        let mut requests = Vec::new();
-        if !self.marks.is_empty() {
-            requests.push(Request { kind: libc::NFT_MSG_DELTABLE, flags: 0, attributes: with_name(None) });
-        }
-        if !marks.is_empty() {
-            requests.push(create(libc::NFT_MSG_NEWTABLE, with_name(Some(TABLE_OWNER))));
-            requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table, CHAIN, PRIORITY)));
-            requests.extend(marks.iter().map(|(index, mark)| append_rule(mark_rule(table, *index, *mark))));
-        }
-        self.netfilter.transact(&requests)?;
+        let contents = (!marks.is_empty()).then(|| {
+            let rules = marks.iter().map(|(index, mark)| append_rule(mark_rule(table, *index, *mark)));
+            let chain = create(libc::NFT_MSG_NEWCHAIN, chain(table, CHAIN, PRIORITY));
+            std::iter::once(chain).chain(rules).collect()
+        });
+        self.netfilter.replace_table(table, !self.marks.is_empty(), contents)?;
         self.marks = marks;
         Ok(())
     }

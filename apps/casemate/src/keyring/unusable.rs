@@ -59,9 +59,11 @@ impl Keyring {
             EapIdentity::Ike => connection.remote.id.exact().is_none(),
             EapIdentity::Asked => true,
         };
-        if matches!(&connection.remote.method, RemoteMethod::Eap(eap) if is_user_of(eap) && names_no_user(eap))
-            && self.eap.is_empty()
-        {
+        let lets_users_in = match &connection.remote.method {
+            RemoteMethod::Eap(eap) => is_user_of(eap) && names_no_user(eap),
+            _ => false,
+        };
+        if lets_users_in && self.eap.is_empty() {
             return Some(format!(
                 "connection {}: no user has a password: a section `eap` in `secrets` was expected for each",
                 connection.name
@@ -84,7 +86,8 @@ impl Keyring {
             eap_identities(connection, |methods| methods.iter().all(|method| method.uses_usim()));
         let missing = missing.find(|identity| self.eap.subscriber(identity).is_none())?;
         Some(format!(
-            "connection {}: no keys of a USIM for the EAP identity {}: a section `eap` in `secrets` with this \
+            "connection {}: no keys of a USIM for the EAP identity {}: a section `eap` in `secrets` with \
+             this \
              `id` and K of 16 bytes, or K and OPc of 32 bytes, was expected",
             connection.name,
             wording::eap_identity(&missing)

@@ -103,7 +103,8 @@ impl IkeConfig {
 }
 
 /// The warning about connections with EAP-AKA whose numbers end with the run.
-const NO_SEQUENCE_NUMBERS: &str = "the sequence numbers of EAP-AKA are lost when the program ends, so a challenge may be \
+const NO_SEQUENCE_NUMBERS: &str = "the sequence numbers of EAP-AKA are lost when the program ends, so a \
+                                   challenge may be \
      accepted again: --aka-numbers FILE was expected";
 
 /// Whether each EAP method of one side proves the key of a USIM.

@@ -315,7 +315,8 @@ fn peer_key(
     if id.exact().is_none() && *id != IdPattern::Any {
         keys.error(
             "pubkeys",
-            "a public key contains no identity: `id` with that of the peer was expected, or none for the key ID",
+            "a public key contains no identity: `id` with that of the peer was expected, or none for the \
+             key ID",
         );
     }
     Some(key)

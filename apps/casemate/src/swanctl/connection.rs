@@ -212,13 +212,15 @@ fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
         connection.children.iter().flat_map(|child| addrs(&child.remote_ts)).collect();
     let shunted = connection.shunts.iter().flat_map(|shunt| addrs(&shunt.remote_ts));
     let decided: Vec<AddrRange> = protected.iter().copied().chain(shunted).collect();
-    for (all, other, what) in
-        [(AddrRange::ANY_V4, false, "IPv6, ::/0"), (AddrRange::ANY_V6, true, "IPv4, 0.0.0.0/0")]
-    {
-        if protected.contains(&all) && !decided.iter().any(|range| range.is_ipv4() == other) {
+    for (all, is_v4, here, missing) in [
+        (AddrRange::ANY_V4, false, "IPv4", "IPv6, ::/0"),
+        (AddrRange::ANY_V6, true, "IPv6", "IPv4, 0.0.0.0/0"),
+    ] {
+        if protected.contains(&all) && !decided.iter().any(|range| range.is_ipv4() == is_v4) {
+            let other = if is_v4 { "IPv4" } else { "IPv6" };
             keys.section_warning(&format!(
-                "all traffic of one IP version is protected, and the other one leaves in clear. If this host has \
-                 {what} was expected in remote_ts, too, or in a child with `mode = drop`"
+                "all traffic of {here} is protected, and traffic of {other} leaves in clear. If this host has \
+                 {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
             ));
         }
     }

@@ -137,7 +137,8 @@ pub(super) fn authority(
     Some(Authority { name: resolved.name().into(), cacert: cacert?, crls, crl_uris, ocsp_uris })
 }
 
-const NO_LDAP: &str = "only CRLs from http and file URIs are used: a URI such as http://ca.example.org/ca.crl or \
+const NO_LDAP: &str = "only CRLs from http and file URIs are used: a URI such as \
+                       http://ca.example.org/ca.crl or \
      file:///etc/ca.crl was expected";
 
 /// Reads the URI of a CRL.

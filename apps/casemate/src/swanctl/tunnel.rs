@@ -165,12 +165,12 @@ fn number(text: &str) -> Result<u32, String> {
 }
 
 fn interface_name(text: &str) -> Result<String, String> {
-    let is_odd = |letter: char| !letter.is_ascii_graphic() || "/:%".contains(letter);
+    let is_odd = |character: char| !character.is_ascii_graphic() || "/:%".contains(character);
     if (1..=MAX_NAME_LEN).contains(&text.len()) && !text.contains(is_odd) && text != "." && text != ".." {
         return Ok(text.into());
     }
     Err(format!(
-        "the name of an interface was expected: 1 to {MAX_NAME_LEN} letters, without `/`, `:` and `%`"
+        "the name of an interface was expected: 1 to {MAX_NAME_LEN} characters, without `/`, `:` and `%`"
     ))
 }
 

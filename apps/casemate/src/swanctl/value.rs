@@ -12,9 +12,9 @@ use zeroize::Zeroizing;
 /// The URIs in a list. One in single quotes may contain commas.
 pub(super) fn uris(text: &str) -> impl Iterator<Item = &str> {
     let mut is_quoted = false;
-    let items = text.split(move |letter| {
-        is_quoted ^= letter == '\'';
-        letter == ',' && !is_quoted
+    let items = text.split(move |character| {
+        is_quoted ^= character == '\'';
+        character == ',' && !is_quoted
     });
     items.map(|item| item.trim().trim_matches('\'')).filter(|item| !item.is_empty())
 }

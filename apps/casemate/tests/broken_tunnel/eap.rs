@@ -69,7 +69,8 @@ fn the_peer_does_not_use_eap() {
         left.local.retain(|(name, _)| *name != "eap_id");
     });
     let Some(tunnel) = tunnel else { return };
-    let cause = "remote.auth = eap-mschapv2 does not allow a pre-shared key (psk) of the peer; this host offers \
+    let cause = "remote.auth = eap-mschapv2 does not allow a pre-shared key (psk) of the peer; this host \
+                 offers \
                  local.auth = psk";
     tunnel.log_names(Side::Right, &["auth-method", cause], AT_ONCE);
     tunnel.why_names(Side::Right, &[cause]);

@@ -39,8 +39,10 @@ impl<'h> Charon<'h> {
         fs::write(
             &settings,
             format!(
-                "charon-systemd {{\n load = {PLUGINS} {plugins}\n retransmit_tries = 1\n plugins {{\n vici {{\n socket = unix://{}\n }}\n \
-                 kernel-libipsec {{\n allow_peer_ts = yes\n }}\n {more} }}\n journal {{\n default = -1\n }}\n \
+                "charon-systemd {{\n load = {PLUGINS} {plugins}\n retransmit_tries = 1\n plugins {{\n vici \
+                 {{\n socket = unix://{}\n }}\n \
+                 kernel-libipsec {{\n allow_peer_ts = yes\n }}\n {more} }}\n journal {{\n default = -1\n \
+                 }}\n \
                  filelog {{\n stdout {{\n default = 1\n flush_line = yes\n }}\n }}\n}}\n",
                 socket.display()
             ),

@@ -48,15 +48,10 @@ pub(crate) struct InitSent {
     refused: Option<DownReason>,
 }
 
-impl InitSent {
-    /// Starts an IKE SA.
-    pub(crate) fn begin(
-        connection: Arc<Connection>,
-        path: Path,
-        child_requests: Vec<ChildRequest>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<IkeSa, StateFault> {
-        let common = SaCommon {
+impl SaCommon {
+    /// A new IKE SA of this host.
+    pub(crate) fn of_initiator(connection: Arc<Connection>, path: Path, step: &mut Step<'_, '_>) -> Self {
+        Self {
             id: step.shared.next_ike_id(),
             connection,
             path,
@@ -67,7 +62,19 @@ impl InitSent {
             predecessor: None,
             #[cfg(feature = "redirect")]
             redirect: RedirectState::of_initiator(step.shared.settings.follow_redirects),
-        };
+        }
+    }
+}
+
+impl InitSent {
+    /// Starts an IKE SA.
+    pub(crate) fn begin(
+        connection: Arc<Connection>,
+        path: Path,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
+        let common = SaCommon::of_initiator(connection, path, step);
         Self::begin_with(common, child_requests, step)
     }
 

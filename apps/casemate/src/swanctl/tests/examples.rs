@@ -152,7 +152,8 @@ fn certificates_and_their_conditions() {
 fn uris_of_an_authority() {
     let with = |uris: &str| format!("authorities {{\n ca {{\n cacert = ca.pem\n {uris}\n }}\n}}\n");
     let config = super::ok(&with(
-        "crl_uris = http://a.test/a.crl, file:///etc/b.crl, 'ldap://c.test/cn=CA, o=X?certificateRevocationList'\n \
+        "crl_uris = http://a.test/a.crl, file:///etc/b.crl, 'ldap://c.test/cn=CA, \
+         o=X?certificateRevocationList'\n \
          ocsp_uris = http://a.test:8880, http://[2001:db8::1]/x",
     ));
     let ca = &config.authorities[0];

@@ -147,7 +147,8 @@ fn unknown_keys_and_sections() {
 #[test]
 fn all_errors_are_reported() {
     let problems = wrong(
-        "connections {\n gw {\n  version = 1\n  proposals = aes128-sha256, foo\n  local { auth = eap-fast\n }\n  children { a {\n   \
+        "connections {\n gw {\n  version = 1\n  proposals = aes128-sha256, foo\n  local { auth = \
+         eap-fast\n }\n  children { a {\n   \
          mode = beet\n   local_ts = 10.0.0.0/99, dynamic\n } }\n }\n}\npools { p { } }\n",
     );
     assert_eq!(
@@ -158,7 +159,8 @@ fn all_errors_are_reported() {
              ecp256 or modp2048",
             "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: keywords such as aes256gcm16, aes128, \
              sha256, prfsha256 or x25519 were expected",
-            "swanctl.conf:5: connections.gw.local.auth: `eap-fast`: this method is not implemented: eap, eap-tls, eap-aka', \
+            "swanctl.conf:5: connections.gw.local.auth: `eap-fast`: this method is not implemented: eap, \
+             eap-tls, eap-aka', \
              eap-aka, eap-ttls, eap-peap, eap-mschapv2, eap-gtc or eap-md5 was expected",
             "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
              drop was expected",

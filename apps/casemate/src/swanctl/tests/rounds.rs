@@ -17,7 +17,8 @@ fn ids(connection: &Connection) -> (Vec<String>, Vec<String>) {
 #[test]
 fn sections_are_rounds_in_the_order_of_their_numbers() {
     let config = ok(&gw("local {\n auth = psk\n id = a\n }\n local-eap {\n auth = eap\n id = b\n }\n \
-         remote-x {\n round = 2\n auth = psk\n id = d\n }\n remote-y {\n round = 1\n auth = pubkey\n id = c\n \
+         remote-x {\n round = 2\n auth = psk\n id = d\n }\n remote-y {\n round = 1\n auth = pubkey\n id = \
+         c\n \
          cacerts = ca.pem\n }\n remote {\n auth = psk\n id = e\n }"));
     let connection = &config.connections[0];
     let expected = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -47,7 +48,8 @@ fn wrong_rounds_are_refused() {
     for (sections, why) in [
         ("local {\n round = first\n }", "connections.gw.local.round: `first`"),
         (
-            "local {\n auth = eap\n }\n local-2 {\n auth = psk\n }\n remote {\n id = a\n auth = eap-mschapv2\n }",
+            "local {\n auth = eap\n }\n local-2 {\n auth = psk\n }\n remote {\n id = a\n auth = \
+             eap-mschapv2\n }",
             "only the initiator can use EAP",
         ),
     ] {
@@ -57,7 +59,8 @@ fn wrong_rounds_are_refused() {
     let many: String = (0..9).map(|number| format!("local-{number} {{\n auth = psk\n }}\n")).collect();
     assert!(only(&gw(&many)).contains("at most 8 sections `local` were expected"));
     // Only the peer can start an IKE SA whose second round is EAP.
-    let sections = "remote {\n auth = psk\n }\n remote-2 {\n auth = eap\n }\n children { net {\n start_action = start\n } }";
+    let sections = "remote {\n auth = psk\n }\n remote-2 {\n auth = eap\n }\n children { net {\n \
+                    start_action = start\n } }";
     assert!(only(&gw(sections)).contains("must start the IKE SA"));
 }
 

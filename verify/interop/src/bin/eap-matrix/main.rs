@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const HELP: &str = "Usage: eap-matrix [--list] [FILTER]...\n\
-                    Runs the cases whose names contain all FILTERs. Needs the Debian packages eapoltest and hostapd.\n";
+                    Runs the cases whose names contain all FILTERs. Needs the Debian packages eapoltest \
+                    and hostapd.\n";
 
 fn main() -> ExitCode {
     let (options, filters): (Vec<String>, Vec<String>) =

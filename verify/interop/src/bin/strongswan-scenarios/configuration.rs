@@ -27,15 +27,19 @@ const ADDRESSES: [(&str, &str); 13] = [
 const RETRANSMISSION: &str = " retransmit_tries = 2\n retransmit_timeout = 1.0\n retransmit_base = 1\n";
 
 /// Plugins that charon loads in every scenario.
-const PLUGINS: &str = "random nonce kdf aes sha1 sha2 md5 hmac mgf1 pem pkcs1 pkcs8 pkcs12 x509 pubkey constraints curve25519 \
+const PLUGINS: &str = "random nonce kdf aes sha1 sha2 md5 hmac mgf1 pem pkcs1 pkcs8 pkcs12 x509 pubkey \
+                       constraints curve25519 \
      gcm ccm cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown";
 
 /// Plugins that change what charon does. It loads them in the scenarios that name them.
-const OPTIONAL_PLUGINS: &str = "addrblock attr counters curl dhcp dnskey eap-aka eap-gtc eap-identity eap-md5 eap-mschapv2 \
-     eap-radius eap-tls eap-ttls error-notify farp forecast fips-prf ldap resolve revocation unity xauth-generic";
+const OPTIONAL_PLUGINS: &str = "addrblock attr counters curl dhcp dnskey eap-aka eap-gtc eap-identity \
+                                eap-md5 eap-mschapv2 \
+     eap-radius eap-tls eap-ttls error-notify farp forecast fips-prf ldap resolve revocation unity \
+     xauth-generic";
 
 /// Plugins that Debian's charon lacks.
-const MISSING_PLUGINS: &str = "acert attr-sql bliss coupling dnscert eap-aka-3gpp2 eap-dynamic eap-peap eap-sim eap-sim-file eap-simaka-sql \
+const MISSING_PLUGINS: &str = "acert attr-sql bliss coupling dnscert eap-aka-3gpp2 eap-dynamic eap-peap \
+                               eap-sim eap-sim-file eap-simaka-sql \
      ext-auth ipseckey mysql newhope ntru radattr sql sqlite unbound whitelist";
 
 /// Writes the files of a host to `directory`: `swanctl.conf`, credentials and `strongswan.conf`.
@@ -100,14 +104,18 @@ fn settings(original: &str, included: &Path, directory: &Path) -> String {
     format!(
         "charon {{\n{RETRANSMISSION}}}\n\
          include {}\n\
-         charon-systemd {{\n load = {plugins}\n integrity_test = no\n crypto_test {{\n required = no\n on_add = no\n }}\n plugins {{\n\
+         charon-systemd {{\n load = {plugins}\n integrity_test = no\n crypto_test {{\n required = no\n \
+         on_add = no\n }}\n plugins {{\n\
          vici {{\n socket = unix://{directory}/charon.vici\n }}\n\
          kernel-libipsec {{\n allow_peer_ts = yes\n }}\n\
          kernel-netlink {{\n fwmark = !0x42\n }}\n socket-default {{\n fwmark = 0x42\n }}\n\
          resolve {{\n file = {directory}/resolv.conf\n }}\n }}\n\
-         journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n auth {{\n default = -1\n }}\n }}\n\
-         filelog {{\n file {{\n path = {directory}/log\n flush_line = yes\n default = 1\n cfg = 2\n }}\n }}\n}}\n\
-         swanctl {{\n load = random pem pkcs1 pkcs8 pkcs12 x509 pubkey openssl curve25519 revocation constraints\n}}\n",
+         journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n auth {{\n default = \
+         -1\n }}\n }}\n\
+         filelog {{\n file {{\n path = {directory}/log\n flush_line = yes\n default = 1\n cfg = 2\n }}\n \
+         }}\n}}\n\
+         swanctl {{\n load = random pem pkcs1 pkcs8 pkcs12 x509 pubkey openssl curve25519 revocation \
+         constraints\n}}\n",
         included.display()
     )
 }

@@ -180,7 +180,8 @@ impl Network {
         let script = match root {
             None => "mount --bind \"$1\" /etc/hosts; shift 2; exec \"$@\"",
             Some(_) => {
-                "mount --bind \"$1\" \"$2/etc/hosts\"; for i in dev proc tmp; do mount --rbind /$i \"$2/$i\"; done; \
+                "mount --bind \"$1\" \"$2/etc/hosts\"; for i in dev proc tmp; do mount --rbind /$i \
+                 \"$2/$i\"; done; \
                  root=$2; shift 2; exec chroot \"$root\" \"$@\""
             }
         };
@@ -240,7 +241,8 @@ impl Network {
             Rule::Redirect { source, to } => {
                 chain("redirected", "nat hook prerouting priority -100")
                     + &format!(
-                        "add rule ip scenario redirected iifname \"eth0\" ip saddr {source} meta l4proto udp dnat to {to}\n"
+                        "add rule ip scenario redirected iifname \"eth0\" ip saddr {source} meta l4proto \
+                         udp dnat to {to}\n"
                     )
             }
             Rule::Flush => {
@@ -370,7 +372,8 @@ mod tests {
     fn finds_protected_packets() {
         let plain =
             "12:00:00.1 moon-eth0 P   IP 192.168.0.1 > 192.168.0.2: ESP(spi=0xc0,seq=0x1), length 104";
-        let encapsulated = "12:00:00.1 moon-eth0 P   IP 192.168.0.1.4500 > 192.168.0.2.1024: UDP-encap: ESP(spi=0xc0), length 1";
+        let encapsulated = "12:00:00.1 moon-eth0 P   IP 192.168.0.1.4500 > 192.168.0.2.1024: UDP-encap: \
+                            ESP(spi=0xc0), length 1";
         let found = |line, to| is_protected(line, Protocol::Esp, "192.168.0.1", to);
         assert!(found(plain, "192.168.0.2") && found(encapsulated, "192.168.0.2"));
         assert!(!found(plain, "192.168.0.20") && !found(plain, "192.168.0.1"));

@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn differences_name_the_value() {
-        let text = "list-sa event {\n gw {\n state = ESTABLISHED\n version = 2\n initiator = yes\n child-sas {\n net-1 {\n \
+        let text = "list-sa event {\n gw {\n state = ESTABLISHED\n version = 2\n initiator = yes\n \
+                    child-sas {\n net-1 {\n \
                     name = net\n state = INSTALLED\n local-ts = [\n \
                     10.1.0.0/16\n ]\n }\n }\n }\n}\n";
         let listing = Listing::parse(text);

@@ -292,8 +292,10 @@ mod tests {
 
     #[test]
     fn parses_scenarios() {
-        let text = "# comment\nscenario one\ncharon no marks\nrole sun no time\nstart moon\ninitiate moon gw/net\n\
-                    sa moon gw \"remote-id=C=CH, CN=x\" / net local-ts=10.1.0.0/16\n\nscenario two\nskip no DNS\n";
+        let text = "# comment\nscenario one\ncharon no marks\nrole sun no time\nstart moon\ninitiate moon \
+                    gw/net\n\
+                    sa moon gw \"remote-id=C=CH, CN=x\" / net local-ts=10.1.0.0/16\n\nscenario two\nskip \
+                    no DNS\n";
         let scenarios = parse("ikev2", text).unwrap();
         assert_eq!(scenarios.len(), 2);
         assert_eq!(scenarios[0].full_name(), "ikev2/one");
