@@ -327,6 +327,53 @@ fn eap_waits_for_the_status_of_the_responder() {
     }
 }
 
+/// Each round of authentication (RFC 4739) waits for the status of its own certificate, with a time of its
+/// own.
+#[cfg(feature = "eap")]
+#[test]
+fn each_round_waits_for_its_status() {
+    use casemate_ike::config::{FurtherRounds, IdPattern, LocalAuth, RemoteAuth};
+    let second_rounds = |prover: &mut Connection, verifier: &mut Connection| {
+        let id = Identity::Fqdn("second".into());
+        let local = LocalAuth { id: Some(id.clone()), method: LocalMethod::Certificate(vec![]) };
+        let method = RemoteMethod::Certificate(String::new());
+        let remote = RemoteAuth { id: IdPattern::Exact(id), method };
+        prover.further_rounds = FurtherRounds::new(vec![local], vec![]);
+        verifier.further_rounds = FurtherRounds::new(vec![], vec![remote]);
+    };
+    for (answer, waits_left) in [
+        (PeerStatus::Accepted, true),
+        (PeerStatus::Accepted, false),
+        (PeerStatus::Refused, true),
+        (PeerStatus::Refused, false),
+    ] {
+        let [waiting, other] = [PeerStatus::Pending, PeerStatus::Accepted].map(Status::new);
+        let mut pair = match waits_left {
+            true => pair_with(&waiting, &other, |left, right| second_rounds(right, left)),
+            false => pair_with(&other, &waiting, second_rounds),
+        };
+        for asked in [1, 3] {
+            pair.run();
+            pair.advance(Duration::from_secs(10));
+            assert_eq!(waiting.questions(), vec![false; asked], "{waits_left}");
+            let waiter = if waits_left { &mut pair.left } else { &mut pair.right };
+            assert!(waiter.children().is_empty());
+            waiting.set(if asked == 1 { PeerStatus::Accepted } else { answer });
+            go_on(waiter, pair.now);
+            waiting.set(PeerStatus::Pending);
+        }
+        pair.run();
+        assert_eq!(waiting.questions(), [false; 4]);
+        if answer == PeerStatus::Accepted {
+            pair.check_children(1);
+        } else {
+            assert!(is_refused(if waits_left { &pair.left } else { &pair.right }));
+            assert!(pair.left.children().is_empty() && pair.right.children().is_empty());
+        }
+        assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
+    }
+}
+
 /// The answer may arrive after the IKE SA has ended, or twice.
 #[test]
 fn late_answers_have_no_effect() {
