@@ -2,7 +2,7 @@
 
 use casemate_interop::{Error, Result};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 const IKE_PORT: u16 = 500;
@@ -14,20 +14,8 @@ const UDP_HEADER: usize = 8;
 /// IPPROTO_RAW: the caller provides the IP header.
 const RAW: i32 = 255;
 
-/// Sends the request, given in hexadecimal digits, `count` times, each time with another initiator SPI.
-pub(crate) fn send(from: IpAddr, to: IpAddr, request: &str, count: usize) -> Result<String> {
-    let mut request =
-        bytes(request).ok_or_else(|| Error::new("the request contains invalid hexadecimal digits"))?;
-    let socket = UdpSocket::bind((from, 0)).map_err(Error::context(from))?;
-    for number in 1..=count as u64 {
-        let Some(spi) = request.first_chunk_mut() else { return Err(Error::new("the request has no SPI")) };
-        *spi = number.to_be_bytes();
-        socket.send_to(&request, (to, IKE_PORT)).map_err(Error::context(to))?;
-    }
-    Ok(format!("{count} sent"))
-}
-
-/// Sends the requests from spoofed addresses: `from` and the following ones, in turn.
+/// Sends the request, given in hexadecimal digits, `count` times, each time with another initiator SPI, from
+/// spoofed addresses: `from` and the following ones, in turn.
 pub(crate) fn flood(
     from: IpAddr,
     to: IpAddr,

@@ -11,9 +11,8 @@
 //!     require all replies
 //!     probe flow SRC DST          send echo requests until standard input ends, and report how many are
 //!     lost
-//!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request repeatedly, with different SPIs
-//!     probe flood SRC DST HEX COUNT ADDRESSES   as half-open, from spoofed addresses: SRC and the
-//!     following ones
+//!     probe flood SRC DST HEX COUNT ADDRESSES   send this IKE_SA_INIT request repeatedly, each with another
+//!     SPI, from spoofed addresses: SRC and the following ones
 //!     probe tcp SRC DST BYTES     send bytes to a TCP echo service, and require them back
 //!     probe site SRC DST TIMES    fetch the first page of lwIP's web server, with one connection each time
 //!     probe page SRC DST TIMES    fetch a device's page over one connection, and compare each byte
@@ -69,9 +68,6 @@ fn exchange(words: &[&str]) -> Result<String> {
             bursts::ping_bursts(address(from)?, address(to)?, number(count)?, all(sizes)?)
         }
         ["flow", from, to] => ping::run_flow(address(from)?, address(to)?),
-        ["half-open", from, to, request, count] => {
-            half_open::send(address(from)?, address(to)?, request, number(count)?)
-        }
         ["flood", from, to, request, count, addresses] => {
             half_open::flood(address(from)?, address(to)?, request, [number(count)?, number(addresses)?])
         }

@@ -18,6 +18,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Sizes around the limits of an outer packet of 1500 bytes.
 const SIZES: &[&str] = &["1", "64", "333", "1200", "1400", "1452", "3001"];
 const TCP_BYTES: &str = "100000";
+/// First source address of half-open IKE SAs: of the documentation (RFC 5737).
+const SPOOFED: &str = "198.51.100.1";
 
 /// The two peers of a case and the path between them.
 pub(crate) struct Testbed {
@@ -252,8 +254,7 @@ impl Testbed {
     }
 
     /// Creates half-open IKE SAs in the responder, enough that the responder asks for cookies. Sends the
-    /// last captured request of IKE_SA_INIT again from the addresses of the router, each time with another
-    /// SPI.
+    /// last captured request of IKE_SA_INIT again from as many spoofed addresses, each time with another SPI.
     pub(crate) fn create_half_open_sas(&mut self) -> Result<()> {
         let responder = self.plan.responder();
         let count = self.peer(responder).cookie_threshold().to_string();
@@ -261,17 +262,9 @@ impl Testbed {
         let request =
             wire.last_request().ok_or_else(|| Error::new("the capture has no request of IKE_SA_INIT"))?;
         let bytes: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
-        let to = responder.wire(Family::V4);
-        // Casemate asks for cookies from half of the quota of one source, so two sources share the number.
-        for side in Side::BOTH {
-            let from = side.router(Family::V4);
-            let arguments = ["half-open", &from, &to, &bytes, &count];
-            let output = run(self.path.router(), PROBE_LIMIT, &self.probe, &arguments)?;
-            if output.status != 0 {
-                return Err(Error::new(output.stdout));
-            }
-        }
-        Ok(())
+        let arguments = ["flood", SPOOFED, &responder.wire(Family::V4), &bytes, &count, &count];
+        let output = run(self.path.router(), PROBE_LIMIT, &self.probe, &arguments)?;
+        if output.status == 0 { Ok(()) } else { Err(Error::new(output.stdout)) }
     }
 
     /// Returns the SAs and error counters of the kernels that process ESP and AH.

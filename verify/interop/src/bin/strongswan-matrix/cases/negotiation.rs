@@ -38,7 +38,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 fn cookie_plan(initiator: Side) -> Plan {
     let mut plan = Plan::new(initiator);
     plan.daemon(plan.responder(), "cookie_threshold", "1");
-    // The half-open SAs come from the address of the router.
+    // The half-open SAs come from other addresses than the initiator's.
     plan.connection_of(plan.responder(), "remote_addrs", "%any");
     plan
 }
