@@ -152,8 +152,16 @@ fn clients_with_the_same_traffic_work_side_by_side() {
 #[test]
 fn child_sas_share_the_interfaces_of_their_connection() {
     let Some(net) = TestNet::build("unique_connection") else { return };
-    let Some(swanctl) = swanctl::Swanctl::new(&net.right, &gateway("if_id_in = %unique-dir\n if_id_out = \
-        %unique-dir", "")) else { return };
+    let Some(swanctl) = swanctl::Swanctl::new(
+        &net.right,
+        &gateway(
+            "if_id_in = %unique-dir\n if_id_out = \
+        %unique-dir",
+            "",
+        ),
+    ) else {
+        return;
+    };
     let right = net.right.run_vici(&[]);
     swanctl.output(&["--load-all", "--noprompt"]);
     let left = net.left.run_config(&clients(), None);
@@ -169,9 +177,7 @@ fn child_sas_share_the_interfaces_of_their_connection() {
     casemate(&net.left, &["initiate", "two"]);
     eventually("two for each client", || interfaces(&net.right).len() == 4);
     casemate(&net.left, &["terminate", "one"]);
-    eventually("those of the first are gone", || {
-        interfaces(&net.right) == ["ipsec900003", "ipsec900004"]
-    });
+    eventually("those of the first are gone", || interfaces(&net.right) == ["ipsec900003", "ipsec900004"]);
     assert!(left.stop().success() && right.stop().success());
     assert!(interfaces(&net.right).is_empty());
 }

@@ -151,7 +151,9 @@ impl Children {
             up.replaces.and_then(|old| self.groups.get(self.installed.get(old)?.group)).map(|group| &**group);
         let host = TransportHost::of(&up.outbound);
         let is_same = |group: &&ChildGroup| {
-            group.connection.name == up.connection.name && group.host == host && group.carries_traffic_of(up, spds)
+            group.connection.name == up.connection.name
+                && group.host == host
+                && group.carries_traffic_of(up, spds)
         };
         let candidates = self.groups_in(&self.by_peer, &peer_key(first_addr(&up.remote), up.outbound.dst));
         let mut candidates = candidates.map(|(_, group)| group);

@@ -71,12 +71,7 @@ impl OwnSpds {
 
     /// Notes that an IKE SA is up, and gives it the SPDs that its Child SAs share. If no number is left, its
     /// Child SAs try again.
-    pub(crate) fn ike_up(
-        &mut self,
-        ike: IkeSaId,
-        connection: &Connection,
-        notices: &mut VecDeque<Notice>,
-    ) {
+    pub(crate) fn ike_up(&mut self, ike: IkeSaId, connection: &Connection, notices: &mut VecDeque<Notice>) {
         let rules = || connection.children.iter().map(|child| child.spds);
         if rules().all(|rules| rules.pair().is_some()) {
             return;

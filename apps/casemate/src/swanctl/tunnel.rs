@@ -226,9 +226,11 @@ fn set_mark(text: &str, inbound: SpdRule) -> Result<Option<u32>, String> {
     let mark = match (text, inbound.fixed()) {
         ("0", None) => return Ok(None),
         (_, None) => {
-            return Err("%unique has no mark before the Child SA is up, but a script that marks packets from \
+            return Err(
+                "%unique has no mark before the Child SA is up, but a script that marks packets from \
                         the interface learns it: 0 was expected"
-                .into());
+                    .into(),
+            );
         }
         ("%same", Some(spd)) => {
             let mark = mark_of(spd);
