@@ -9,11 +9,12 @@ mod swanctl;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
-use casemate_test_support::write_program;
+use casemate_test_support::{TempDir, write_program};
 use charon::Charon;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use testnet::{Host, Side, TestNet, eventually};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of all\" } }\n";
@@ -120,7 +121,7 @@ fn clients_with_the_same_traffic_work_side_by_side() {
     // Rekeying keeps the interfaces, and routes into them.
     for name in ["one", "two"] {
         casemate(&net.left, &["rekey", &format!("{name}/{name}")]);
-        casemate(&net.right, &["rekey", "rw"]);
+        casemate(&net.right, &["rekey", "rw", "--ike"]);
     }
     assert!(net.left.pings(first, 8) && net.left.pings(last, 8), "{}", log());
     assert_eq!(interfaces(&net.right), ["ipsec900001", "ipsec900002"]);
@@ -187,7 +188,10 @@ fn child_sas_share_the_interfaces_of_their_connection() {
 #[test]
 fn scripts_learn_marks() {
     let Some(net) = TestNet::build("unique_marks") else { return };
-    let (script, log) = (net.right.file("script"), net.right.file("environment"));
+    // The script runs as another user.
+    let directory = TempDir::new("unique-script").unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let (script, log) = (directory.file("script"), directory.file("environment"));
     let text = format!(
         "#!/bin/sh\necho \"$PLUTO_VERB $PLUTO_INTERFACE $PLUTO_MARK_IN $PLUTO_MARK_OUT\" >> {}\n",
         log.display()
@@ -209,6 +213,8 @@ fn scripts_learn_marks() {
     let nft = "add table inet m; add chain inet m out { type route hook output priority -150; }; \
                add rule inet m out ip saddr 10.2.0.1 meta mark set 900001";
     net.right.stdout_of("nft", &[nft]);
+    // The route before the mark is set.
+    net.right.stdout_of("ip", &["route", "add", "10.1.0.0/16", "via", "192.0.2.1"]);
     assert!(net.left.pings(Side::Right.inner(true), 8), "{}", both());
 
     // Another program has the next name.
@@ -225,7 +231,7 @@ fn scripts_learn_marks() {
 
     casemate(&net.left, &["terminate", "one"]);
     eventually("the script runs again", || lines().ends_with(&up.replace("up-", "down-")));
-    eventually("the rules are gone", || !rules().contains("fwmark"));
+    eventually("the rules are gone", || !rules().contains("fwmark 0xdbba1"));
     assert!(left.stop().success() && right.stop().success());
 }
 
