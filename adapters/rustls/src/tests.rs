@@ -1,7 +1,7 @@
 //! EAP conversations whose both sides use these sessions.
 
 use crate::session::client_of;
-use crate::{CertificateVerifier, NotAccepted, OwnCertificate, server};
+use crate::{CertificateVerifier, NotAccepted, OwnCertificate, ShownCertificates, server};
 use casemate_crypto::{KeyLimits, PasswordAlgorithms, PrivateKey, Providers, SecretBytes};
 use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, EapPacket,
@@ -45,6 +45,7 @@ impl Pair {
         let key = PrivateKey::from_der(key.expose(), KeyLimits::default()).unwrap();
         OwnCertificate {
             chain: vec![self.der(); 4],
+            ocsp_response: None,
             key: PROVIDERS.signing_key(&key).map(Arc::from).unwrap(),
         }
     }
@@ -54,9 +55,9 @@ impl Pair {
 struct Only(Vec<u8>);
 
 impl CertificateVerifier for Only {
-    fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted> {
-        assert!(unix_time > 1_700_000_000);
-        if chain[0] == self.0 { Ok(()) } else { Err(NotAccepted) }
+    fn verify(&self, shown: &ShownCertificates<'_>) -> Result<(), NotAccepted> {
+        assert!(shown.unix_time > 1_700_000_000);
+        if shown.chain[0] == self.0 { Ok(()) } else { Err(NotAccepted) }
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
@@ -124,7 +125,7 @@ fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
             AuthenticatorStep::Request(packet) => (packet, None),
             AuthenticatorStep::Succeeded(packet, done) => (packet, Some(Ok(done))),
             AuthenticatorStep::Failed(packet, fault) => (packet, Some(Err(fault))),
-            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
+            AuthenticatorStep::Pending => panic!("nothing is looked up"),
         };
         requests += 1;
         let response = match (peer.receive(&packet.as_payload(), &mut peer_context), done) {

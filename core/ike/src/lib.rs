@@ -43,7 +43,7 @@ mod traffic_selector;
 mod transport;
 
 #[cfg(feature = "eap")]
-pub use auth::credentials::EapSession;
+pub use auth::credentials::{EapSession, EapTls};
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 #[cfg(feature = "revocation")]
 pub use auth::credentials::{PeerStatus, StatusQuery};

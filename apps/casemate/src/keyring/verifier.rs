@@ -1,7 +1,7 @@
 //! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
 use super::raw_keys::{KnownKeys, RawKey};
-use crate::swanctl::{PeerConditions, Revocation};
+use crate::swanctl::PeerConditions;
 use casemate::peer_name;
 use casemate_crypto::{Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
@@ -65,16 +65,6 @@ pub(super) struct PeerVerifier {
     pub(super) raw_key: Option<RawKey>,
     /// Keys of which any may authenticate a peer that has its key ID as the identity.
     pub(super) known_keys: KnownKeys,
-}
-
-/// Where `revocation` of the connection is applied. A certificate that a CRL file revokes is refused at once
-/// in both cases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StatusCheck {
-    /// Here, by CRL files alone.
-    CrlFiles,
-    /// Later, once the peer has proved that it has the private key.
-    Follows,
 }
 
 /// Why a peer certificate is refused.
@@ -155,13 +145,12 @@ impl PeerVerifier {
         &self,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
-        status: StatusCheck,
         pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
         if let Some(key) = &self.raw_key {
             return Ok(key.key.clone());
         }
-        let options = self.options(status);
+        let options = self.options();
         if let Some(known) = self.known_key(shown) {
             options.algorithms.check_key(&known).map_err(|fault| self.refusal(fault))?;
             return Ok(known);
@@ -209,7 +198,7 @@ impl PeerVerifier {
         if self.raw_key.is_some() || !self.pinned.is_empty() || self.known_key(shown).is_some() {
             return None;
         }
-        let options = self.options(StatusCheck::Follows);
+        let options = self.options();
         Some(self.store.verify(shown.chain, shown.unix_time, &options, providers))
     }
 
@@ -249,14 +238,11 @@ impl PeerVerifier {
         }
     }
 
-    fn options(&self, status: StatusCheck) -> VerifyOptions {
-        let revocation = match (status, self.conditions.revocation) {
-            (StatusCheck::Follows, _) | (_, Revocation::Relaxed) => casemate_pki::Revocation::Relaxed,
-            (StatusCheck::CrlFiles, Revocation::Strict) => casemate_pki::Revocation::Strict,
-            (StatusCheck::CrlFiles, Revocation::IfUri) => casemate_pki::Revocation::IfUri,
-        };
+    /// A certificate that a CRL file revokes is refused at once. `revocation` of the connection is applied
+    /// later ([`super::status`]), once the peer has proved that it has the private key.
+    fn options(&self) -> VerifyOptions {
         VerifyOptions {
-            revocation,
+            revocation: casemate_pki::Revocation::Relaxed,
             algorithms: self.conditions.signatures.demands(),
             policies: self.conditions.policies.clone(),
             ..VerifyOptions::default()

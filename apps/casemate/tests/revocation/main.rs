@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod ca;
+mod eap;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
 mod server;
+mod stapling;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]
 mod swanctl;
@@ -28,7 +30,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 fn conf(side: Side, remote: &str, more: &str) -> String {
     let [own, peer] = [side, side.other()].map(|side| format!("{side:?}").to_lowercase());
     format!(
-        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n send_cert = always\n\
+        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n send_cert = always\n ocsp = never\n\
          local {{ auth = pubkey\n certs = {own}.pem\n id = {own}.test }}\n\
          remote {{ auth = pubkey\n id = {peer}.test\n{remote} }}\n\
          children {{ c {{ local_ts = {}\n remote_ts = {} }} }} }} }}\n{more}",

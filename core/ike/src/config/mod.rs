@@ -18,6 +18,8 @@ pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
     Unique,
 };
+#[cfg(feature = "revocation")]
+pub use connection::OcspInIke;
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};

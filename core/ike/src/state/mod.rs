@@ -17,6 +17,7 @@ mod auth_finished;
 mod auth_sent;
 #[cfg(feature = "revocation")]
 mod awaited_status;
+mod cert_requests;
 mod config_payload;
 mod create_child;
 mod create_child_response;
@@ -62,6 +63,7 @@ pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
 #[cfg(feature = "mobike")]
+pub(crate) use cert_requests::CertRequests;
 pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
