@@ -36,8 +36,8 @@ fn in_tunnel(side: Side, tunnel: u8) -> IpAddr {
     [10, 255, tunnel, number(side)].into()
 }
 
-/// The network behind a host that only BGP announces.
-fn network(side: Side) -> IpAddr {
+/// An address of the host in the network that only BGP announces.
+fn in_network(side: Side) -> IpAddr {
     [10, 100 + number(side), 0, 1].into()
 }
 
@@ -67,10 +67,10 @@ fn bird_conf(side: Side) -> String {
     let (own, peer) = (number(side), number(side.other()));
     let ospf = |version: &str, channel: &str| {
         format!(
-            "protocol ospf {version} {{ {channel} {{ import all; }};\n area 0 {{\n\
+            "protocol ospf {version} {{ {channel} {{ import all; export where source = RTS_DEVICE; }};\n\
+             area 0 {{\n\
              interface \"ipsec1\" {{ type ptp; cost 10; hello 1; dead count 4; }};\n\
-             interface \"ipsec2\" {{ type ptp; cost 20; hello 1; dead count 4; }};\n\
-             interface \"lo\" {{ stub; }};\n }}; }}\n"
+             interface \"ipsec2\" {{ type ptp; cost 20; hello 1; dead count 4; }};\n }}; }}\n"
         )
     };
     let bgp = |tunnel: u8, preference: u8| {
@@ -84,11 +84,11 @@ fn bird_conf(side: Side) -> String {
     };
     format!(
         "router id {};\nprotocol device {{ scan time 1; }}\n\
-         protocol kernel {{ ipv4 {{ export where source != RTS_STATIC; }}; }}\n\
-         protocol kernel {{ ipv6 {{ export all; }}; }}\n\
-         protocol static {{ ipv4; route {}/24 blackhole; }}\n{}{}{}{}",
+         protocol direct {{ ipv4; ipv6; interface \"lo\"; }}\n\
+         protocol kernel {{ ipv4 {{ export where source = RTS_OSPF_EXT2 || source = RTS_BGP; }}; }}\n\
+         protocol kernel {{ ipv6 {{ export where source = RTS_OSPF_EXT2; }}; }}\n\
+         protocol static {{ ipv4; route 10.10{own}.0.0/24 blackhole; }}\n{}{}{}{}",
         in_tunnel(side, 1),
-        network(side).to_string().trim_end_matches('1').to_owned() + "0",
         ospf("v2", "ipv4"),
         ospf("v3", "ipv6"),
         bgp(1, 120),
@@ -156,7 +156,10 @@ fn ospf_and_bgp_route_into_tunnels_and_around_a_tunnel_that_is_down() {
             let addr = format!("{}/30", in_tunnel(host.side, tunnel));
             host.stdout_of("ip", &["addr", "add", &addr, "dev", &format!("ipsec{tunnel}")]);
         }
-        host.stdout_of("ip", &["addr", "add", &format!("{}/32", network(host.side)), "dev", "lo"]);
+        let network = format!("{}/24", in_network(host.side));
+        host.stdout_of("ip", &["link", "add", "lan", "type", "dummy"]);
+        host.stdout_of("ip", &["link", "set", "lan", "up"]);
+        host.stdout_of("ip", &["addr", "add", &network, "dev", "lan"]);
     }
     for tunnel in ["one", "two"] {
         casemate(&net.left, &["initiate", tunnel]);
@@ -170,8 +173,8 @@ fn ospf_and_bgp_route_into_tunnels_and_around_a_tunnel_that_is_down() {
     };
     // By OSPFv2, OSPFv3 and BGP.
     let side = Side::Right;
-    let learned = [side.inner(true), side.inner(false), network(side)];
-    let back = [Side::Left.inner(true), Side::Left.inner(false), network(Side::Left)];
+    let learned = [side.inner(true), side.inner(false), in_network(side)];
+    let back = [Side::Left.inner(true), Side::Left.inner(false), in_network(Side::Left)];
     let wait = |interface| {
         wait_for_routes(&net.left, &learned, interface, explain);
         wait_for_routes(&net.right, &back, interface, explain);

@@ -4,7 +4,7 @@ use crate::ca::Ca;
 use crate::charon::Charon;
 use crate::server::{Answer, Server};
 use crate::testnet::{Host, Running, Side, TestNet, eventually};
-use crate::{LOOPBACK, OCSP, STRICT, authority, run};
+use crate::{LOOPBACK, OCSP, STRICT, authority, for_charon, run};
 use std::fs;
 
 /// The configuration of a host: the keys of both sides of its connection, and more sections.
@@ -165,7 +165,8 @@ fn the_server_of_eap_tls_asks_for_the_status_of_charon() {
     let server = Server::start(&net.right, LOOPBACK, &ca, Answer::ocsp("good"));
     let right = start_right(&net.right, &ca, &server, SERVER, STRICT);
     let Some(charon) = Charon::start(&net.left, "") else { return };
-    ca.install("left", &charon.swanctl.directory, &conf(Side::Left, CLIENT[0], CLIENT[1], ""));
+    let left = for_charon(&conf(Side::Left, CLIENT[0], CLIENT[1], ""));
+    ca.install("left", &charon.swanctl.directory, &left);
     charon.swanctl.output(&["--load-all", "--noprompt"]);
     let initiate = || charon.swanctl.run(&["--initiate", "--child", "c", "--timeout", "20"]).status.success();
     assert!(initiate(), "{}\n---\n{}", charon.log(), right.log());

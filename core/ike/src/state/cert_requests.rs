@@ -13,7 +13,7 @@ use casemate_wire::ike::{CertEncoding, CertReq, WriteError, Writer};
 const MAX_AUTHORITIES: usize = 64;
 
 /// What one side requests of the other by CERTREQ payloads.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct CertRequests {
     /// Certification authorities that it trusts.
     pub(crate) authorities: Vec<AuthorityHash>,
