@@ -157,8 +157,10 @@ fn ospf_and_bgp_route_into_tunnels_and_around_a_tunnel_that_is_down() {
             host.stdout_of("ip", &["addr", "add", &addr, "dev", &format!("ipsec{tunnel}")]);
         }
         let network = format!("{}/24", in_network(host.side));
-        host.stdout_of("ip", &["link", "add", "lan", "type", "dummy"]);
-        host.stdout_of("ip", &["link", "set", "lan", "up"]);
+        host.stdout_of("ip", &["link", "add", "lan", "type", "veth", "peer", "name", "lan-end"]);
+        for end in ["lan", "lan-end"] {
+            host.stdout_of("ip", &["link", "set", end, "up"]);
+        }
         host.stdout_of("ip", &["addr", "add", &network, "dev", "lan"]);
     }
     for tunnel in ["one", "two"] {
