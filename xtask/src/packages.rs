@@ -163,7 +163,8 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING].map(|group| absent(&[group])).into();
+    let optional: Vec<_> =
+        [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);

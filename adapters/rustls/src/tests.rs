@@ -185,7 +185,9 @@ fn methods_with_tls_derive_the_same_key_on_both_sides() {
 #[test]
 fn both_sides_wait_for_the_status_of_certificates() {
     use CertificateStatus::{Accepted, Pending, Refused};
-    for (method, versions) in [Method::Tls, Method::Ttls, Method::Peap].into_iter().flat_map(|m| VERSIONS.map(|v| (m, v))) {
+    for (method, versions) in
+        [Method::Tls, Method::Ttls, Method::Peap].into_iter().flat_map(|m| VERSIONS.map(|v| (m, v)))
+    {
         for waiting in [0, 1] {
             if waiting == 1 && method != Method::Tls {
                 // The client has no certificate.

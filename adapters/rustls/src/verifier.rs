@@ -34,7 +34,9 @@ impl TlsVerifier {
         let chain: Vec<&[u8]> = [own].into_iter().chain(others).map(AsRef::as_ref).collect();
         let ocsp_response = (!ocsp_response.is_empty()).then_some(ocsp_response);
         let shown = ShownCertificates { chain: &chain, ocsp_response, unix_time: now.as_secs() };
-        self.verifier.verify(&shown).map_err(|NotAccepted| CertificateError::ApplicationVerificationFailure.into())
+        self.verifier
+            .verify(&shown)
+            .map_err(|NotAccepted| CertificateError::ApplicationVerificationFailure.into())
     }
 }
 

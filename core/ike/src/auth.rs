@@ -13,9 +13,9 @@ use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
 use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
+use crate::state::CertRequests;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
-use crate::state::CertRequests;
 use crate::{Context, Credentials, OwnKey, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};

@@ -156,9 +156,8 @@ fn waiting_pair(waits_left: bool) -> (Pair, Status) {
     right.remote.method = RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods });
     let [waiting, other] = [CertificateStatus::Pending, CertificateStatus::Accepted].map(Status::new);
     let mut pair = Pair::new(left, right);
-    let keys = |status: &Status| {
-        Box::new(Keys { shared: key(b"a key that both have"), status: status.clone() })
-    };
+    let keys =
+        |status: &Status| Box::new(Keys { shared: key(b"a key that both have"), status: status.clone() });
     let (of_left, of_right) = if waits_left { (&waiting, &other) } else { (&other, &waiting) };
     (pair.left.keys, pair.right.keys) = (keys(of_left), keys(of_right));
     pair.left.initiate(pair.now);

@@ -237,7 +237,9 @@ fn seeds() -> Vec<Vec<u8>> {
     let fragments: [&[u8]; 2] = [&[0xC0, 0, 0, 0, 3, ANSWERS], &[0, 1, 2]];
     let identity_avp = b"\0\x01\0\0\0\x4F\x40\0\0\x12\x02\0\0\x0A\x01carol\0\0";
     let mut seeds = Vec::new();
-    for setup in (0..16).chain([0x10, 0x20, 0x19, 0x29]).chain(0x40..0x50).chain([0x80, 0x81, 0x82, 0x89, 0xC0, 0xC2]) {
+    for setup in
+        (0..16).chain([0x10, 0x20, 0x19, 0x29]).chain(0x40..0x50).chain([0x80, 0x81, 0x82, 0x89, 0xC0, 0xC2])
+    {
         let (start, ack, done): (&[u8], &[u8], &[u8]) = (&[0x20], &[0], &[0, ESTABLISHES]);
         seeds.push(conversation(setup, &[start, done]));
         seeds.push(conversation(setup, &[start, &[0, ESTABLISHES | ANSWERS], ack, &[0, 0, 0]]));

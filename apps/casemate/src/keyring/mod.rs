@@ -34,9 +34,9 @@ pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::SharedKeys;
+use status::StatusCheck;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
-use status::StatusCheck;
 use verifier::{PeerVerifier, Refusals};
 
 /// The keys and certificates of a configuration.

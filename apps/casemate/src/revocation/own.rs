@@ -57,7 +57,11 @@ pub(super) struct KeepOrder {
 
 impl KeepOrder {
     /// Leaves out the certificates without a responder.
-    pub(super) fn new(certs: &[IssuedCert<'_>], authorities: &Authorities, providers: &Providers<'_>) -> Self {
+    pub(super) fn new(
+        certs: &[IssuedCert<'_>],
+        authorities: &Authorities,
+        providers: &Providers<'_>,
+    ) -> Self {
         let wanted = |issued: &IssuedCert<'_>| {
             let (ocsp, _) = authorities.sources(*issued);
             let key = CertKey::of(*issued, providers).filter(|_| !ocsp.is_empty())?;

@@ -17,8 +17,8 @@ use casemate_datapath::pmtu;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
-    SendCert, Shunt, StartAction, Unique,
+    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod,
+    SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_sa::{AddrRange, SpdPair};
 use std::path::Path;

@@ -177,5 +177,7 @@ fn the_server_of_eap_tls_asks_for_the_status_of_charon() {
     server.answer_with(Answer::ocsp("revoked"));
     let right = start_right(&net.right, &ca, &server, SERVER, STRICT);
     assert!(!initiate(), "{}", right.log());
-    eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by OCSP http://"));
+    eventually("the refusal", || {
+        right.log().contains("the certificate is revoked: CN=left, by OCSP http://")
+    });
 }

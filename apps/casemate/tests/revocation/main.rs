@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod ca;
-mod eap;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
+mod eap;
 mod server;
 mod stapling;
 #[allow(dead_code, reason = "other tests use the rest")]

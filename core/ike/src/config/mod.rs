@@ -14,12 +14,12 @@ mod rounds;
 
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
+#[cfg(feature = "revocation")]
+pub use connection::OcspInIke;
 pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
     Unique,
 };
-#[cfg(feature = "revocation")]
-pub use connection::OcspInIke;
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};

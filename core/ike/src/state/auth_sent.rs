@@ -83,12 +83,8 @@ impl AuthSent {
     ) -> Result<Self, StateFault> {
         let credentials = step.context.credentials;
         let connection = common.connection.clone();
-        let own = LocalAuthenticator::new(
-            &connection,
-            &init.peer.requests,
-            common.path.local.ip(),
-            credentials,
-        )?;
+        let own =
+            LocalAuthenticator::new(&connection, &init.peer.requests, common.path.local.ip(), credentials)?;
         let own_body = own.id_body();
         let octets = SignedOctets {
             message: &init.request,

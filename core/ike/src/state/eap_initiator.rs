@@ -85,7 +85,8 @@ impl AuthSent {
         let responder = self.rounds.responder.as_ref().map(|responder| &responder.id);
         let connection = common.connection.clone();
         let in_round = self.rounds.connection(&connection)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, common.id, &in_round, responder);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &in_round, responder);
         let next = match eap.peer.is_pending() {
             // The same packet, after the wait.
             true => eap.peer.poll(),

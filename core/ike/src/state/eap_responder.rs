@@ -104,7 +104,8 @@ impl HalfOpen {
             return self.finish_eap(common, rounds, Finished { eap: &eap, done, request }, leased, step);
         }
         let packet = required(request.content.eap)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -133,7 +134,8 @@ impl HalfOpen {
         let mut eap = rounds.eap.take().ok_or(StateFault::EapFailed)?;
         let configured = common.connection.clone();
         let connection = rounds.connection(&configured)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.poll(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }

@@ -65,7 +65,11 @@ impl StatusVerifier<'_> {
     ///
     /// CertID has SHA-1 hashes, which every responder supports (RFC 5019 section 2.1.1) and which protect
     /// nothing: the response is signed and names the certificate again.
-    pub fn ocsp_request(&self, issued: IssuedCert<'_>, nonce: Option<&OcspNonce>) -> Result<Vec<u8>, StatusFault> {
+    pub fn ocsp_request(
+        &self,
+        issued: IssuedCert<'_>,
+        nonce: Option<&OcspNonce>,
+    ) -> Result<Vec<u8>, StatusFault> {
         let Parsed { cert, issuer } = Parsed::new(issued)?;
         let hashed = |alg| {
             let name = self.providers.hash(alg, &[issuer.subject])?;
