@@ -1,5 +1,6 @@
 //! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
+mod cert_requests;
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
 pub(crate) use credentials::EapSession;
@@ -13,7 +14,6 @@ use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
 use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
-use crate::state::CertRequests;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
 use crate::{Context, Credentials, OwnKey, StateFault};
@@ -23,6 +23,7 @@ use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, W
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use cert_requests::CertRequests;
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this

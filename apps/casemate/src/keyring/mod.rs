@@ -11,7 +11,6 @@ mod load;
 mod own;
 mod raw_keys;
 mod shared_keys;
-mod status;
 mod tls;
 mod tls_peer;
 mod unusable;
@@ -34,10 +33,9 @@ pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::SharedKeys;
-use status::StatusCheck;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
-use verifier::{PeerVerifier, Refusals};
+use verifier::{PeerVerifier, Refusals, StatusCheck};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {

@@ -1,8 +1,7 @@
 //! The other side of a TLS session of EAP, as a peer of its connection.
 
 use super::pattern_matches;
-use super::status::StatusCheck;
-use super::verifier::{PeerVerifier, Refusals, RefusedPeer};
+use super::verifier::{PeerVerifier, Refusals, RefusedPeer, StatusCheck};
 use crate::revocation::{Authorities, RevocationLink};
 use casemate_crypto::{Provider, Providers};
 use casemate_eap::CertificateStatus;

@@ -3,7 +3,6 @@
 use super::auth_finished::take_first_child;
 #[cfg(feature = "revocation")]
 use super::awaited_status::AwaitedStatus;
-use super::cert_requests::CertRequests;
 use super::config_payload;
 use super::delete::send_final_notify;
 #[cfg(feature = "eap")]
@@ -12,7 +11,7 @@ use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;

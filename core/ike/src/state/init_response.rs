@@ -2,9 +2,8 @@
 //!
 //! No state is kept before a request is accepted.
 
-use super::cert_requests::CertRequests;
 use super::select_connection::{AnnouncedFeatures, by_address};
-use crate::auth::announced_hashes;
+use crate::auth::{CertRequests, announced_hashes};
 use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::cookie::CookieRequest;

@@ -5,12 +5,11 @@
 //! requests; a round by EAP takes several requests. When both sides have passed all their rounds, the last
 //! response contains the first Child SA.
 
-use super::cert_requests::CertRequests;
 use super::eap_initiator::{EapInitiator, allows_eap_only};
 use super::init_response::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
 use crate::engine::peer_index::PeerPair;

@@ -17,7 +17,6 @@ mod auth_finished;
 mod auth_sent;
 #[cfg(feature = "revocation")]
 mod awaited_status;
-mod cert_requests;
 mod config_payload;
 mod create_child;
 mod create_child_response;
@@ -60,7 +59,6 @@ use core::net::IpAddr;
 
 pub(crate) use auth_sent::AuthSent;
 #[cfg(feature = "mobike")]
-pub(crate) use cert_requests::CertRequests;
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;

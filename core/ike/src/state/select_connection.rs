@@ -5,7 +5,7 @@
 //! are announced for all candidates. In IKE_AUTH the identities select among the candidates, and then the
 //! peer's proof: a connection that does not accept the proof is skipped.
 
-use super::cert_requests::CertRequests;
+use crate::auth::CertRequests;
 use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
