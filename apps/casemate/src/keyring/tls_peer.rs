@@ -95,10 +95,10 @@ impl CertificateVerifier for TlsPeerVerifier {
     }
 
     fn status(&self) -> CertificateStatus {
-        let shown = self.shown().clone();
-        if let Some(decided) = shown.decided {
+        if let Some(decided) = self.shown().decided {
             return decided;
         }
+        let shown = self.shown().clone();
         let status = self.ask(&shown);
         let mut shown = self.shown();
         shown.is_asked = true;

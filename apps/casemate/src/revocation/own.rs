@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of certificates.
 const MAX_CERTS: usize = 64;
+/// Maximum length in bytes of a response that is sent: IKE_AUTH has to carry it.
+const MAX_SENT: usize = 1 << 14;
 /// Longest time for the responders of a certificate.
 const TIMEOUT: Duration = Duration::from_secs(12);
 /// Shortest and longest time in seconds between two requests for a certificate.
@@ -93,6 +95,15 @@ struct Kept {
     failures: u32,
 }
 
+impl Kept {
+    /// Asks at once, unless the same responders have answered before a reload.
+    fn new(wanted: Wanted, former: &[Self]) -> Self {
+        let is_same = |one: &&Self| one.wanted.cert == wanted.cert && one.wanted.ocsp == wanted.ocsp;
+        let answered = former.iter().find(|one| is_same(one) && one.failures == 0);
+        Self { due: answered.map_or(0, |one| one.due), failures: 0, wanted }
+    }
+}
+
 impl Keeper {
     pub(super) fn start(self) -> Result<Sender<KeepOrder>, String> {
         let (orders, received) = channel();
@@ -121,8 +132,7 @@ impl Keeper {
                     trusted = order.trusted;
                     let is_kept = |cert: &[u8]| order.certs.iter().any(|wanted| wanted.cert == cert);
                     self.responses.lock().retain(|cert, _| is_kept(cert));
-                    let keep = |wanted| Kept { wanted, due: 0, failures: 0 };
-                    kept = order.certs.into_iter().map(keep).collect();
+                    kept = order.certs.into_iter().map(|wanted| Kept::new(wanted, &kept)).collect();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -131,40 +141,52 @@ impl Keeper {
     }
 
     fn renew(&self, kept: &mut Kept, trusted: &[Vec<u8>]) {
+        let fetched = self.fetch(kept, trusted);
+        let now = unix_time();
+        match fetched {
+            Ok(until) => {
+                kept.due = now.saturating_add((until.saturating_sub(now) / 2).clamp(MIN_AGE, MAX_AGE));
+                kept.failures = 0;
+            }
+            Err((why, retry)) => {
+                // A response that is still valid is sent further on.
+                kept.due = now.saturating_add(retry.min(MAX_RETRY));
+                kept.failures = kept.failures.saturating_add(1);
+                if kept.failures == 1 {
+                    let _ = self.reports.send(RevocationReport::Problem(why));
+                    signal(&self.waker.0);
+                }
+            }
+        }
+    }
+
+    /// Returns the time until which the new response may be used, or why there is none and the time in
+    /// seconds until the next attempt.
+    fn fetch(&self, kept: &Kept, trusted: &[Vec<u8>]) -> Result<u64, (String, u64)> {
         let trusted: Vec<&[u8]> = trusted.iter().map(Vec::as_slice).collect();
-        let (options, providers, crls) =
-            (VerifyOptions::default(), Providers(&self.providers), CrlStore::default());
+        let (options, crls) = (VerifyOptions::default(), CrlStore::default());
+        let providers = Providers(&self.providers);
         let look_up = LookUp {
             verifier: StatusVerifier { now: unix_time(), options: &options, providers: &providers },
             trusted: &trusted,
             crls: &crls,
             deadline: Instant::now() + TIMEOUT,
         };
-        let asked = look_up.ask_responders(&kept.wanted);
-        let (name, now) = (&kept.wanted.name, unix_time());
-        let (failure, retry) = match asked {
-            Ok((answer, der)) if answer.status == CertStatus::Good => {
-                let until = answer.valid_until;
-                self.responses.lock().insert(kept.wanted.cert.clone(), OwnResponse { der, until });
-                kept.due = now.saturating_add((until.saturating_sub(now) / 2).clamp(MIN_AGE, MAX_AGE));
-                kept.failures = 0;
-                return;
-            }
-            Ok(_) => {
-                self.responses.lock().remove(&kept.wanted.cert);
-                (format!("the certificate of this host is revoked: {name}"), MAX_RETRY)
-            }
-            Err(why) => {
-                let text = format!("no OCSP response for {name} can be sent: {}", why.join("; "));
-                (text, MIN_AGE << kept.failures.min(6))
-            }
-        };
-        // A response that is still valid is sent further on.
-        kept.due = now.saturating_add(retry.min(MAX_RETRY));
-        kept.failures = kept.failures.saturating_add(1);
-        if kept.failures == 1 {
-            let _ = self.reports.send(RevocationReport::Problem(failure));
-            signal(&self.waker.0);
+        let name = &kept.wanted.name;
+        let none = |why: String| format!("no OCSP response for {name} can be sent: {why}");
+        let (answer, der) = look_up
+            .ask_responders(&kept.wanted)
+            .map_err(|why| (none(why.join("; ")), MIN_AGE << kept.failures.min(6)))?;
+        if answer.status == CertStatus::Revoked {
+            self.responses.lock().remove(&kept.wanted.cert);
+            return Err((format!("the certificate of this host is revoked: {name}"), MAX_RETRY));
         }
+        if der.len() > MAX_SENT {
+            let why = format!("the responder's has {} bytes, at most {MAX_SENT} are sent", der.len());
+            return Err((none(why), MAX_RETRY));
+        }
+        let until = answer.valid_until;
+        self.responses.lock().insert(kept.wanted.cert.clone(), OwnResponse { der, until });
+        Ok(until)
     }
 }

@@ -4,7 +4,7 @@ use crate::ca::Ca;
 use crate::charon::Charon;
 use crate::server::{Answer, Server};
 use crate::testnet::{Host, Running, Side, TestNet, eventually};
-use crate::{LOOPBACK, OCSP, STRICT, authority, for_charon, run};
+use crate::{LOOPBACK, OCSP, STRICT, authority, connects, for_charon, run};
 use std::fs;
 
 /// The configuration of a host: the keys of both sides of its connection, and more sections.
@@ -65,15 +65,6 @@ fn start_right(host: &Host, ca: &Ca, server: &Server, right: [&str; 2], policy: 
     let uris = authority(&OCSP.replace("SERVER", &server.addr.to_string()));
     let remote = format!("{}\n {policy}", right[1]);
     run(host, ca, "right", &conf(Side::Right, right[0], &remote, &uris))
-}
-
-fn connects(from: &Host, to: &Host) -> bool {
-    let output = from.casemate(&["initiate", "c"]);
-    if output.status.success() {
-        assert!(from.casemate(&["terminate", "t"]).status.success());
-        to.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-    }
-    output.status.success()
 }
 
 #[test]

@@ -72,14 +72,8 @@ impl<'n> Setup<'n> {
         Some(Self { net, ca, server, left, right })
     }
 
-    /// Sets the connection up. Returns whether that works; then it is closed again.
     fn connects(&self) -> bool {
-        let output = self.net.left.casemate(&["initiate", "c"]);
-        if output.status.success() {
-            assert!(self.net.left.casemate(&["terminate", "t"]).status.success());
-            self.net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-        }
-        output.status.success()
+        connects(&self.net.left, &self.net.right)
     }
 
     fn expect_connection(&self) {
@@ -99,6 +93,16 @@ impl<'n> Setup<'n> {
 
 fn run(host: &Host, ca: &Ca, name: &str, conf: &str) -> Running {
     host.run_config_file(&ca.install(name, &host.file("etc"), conf))
+}
+
+/// Sets the connection up. Returns whether that works; then it is closed again.
+fn connects(from: &Host, to: &Host) -> bool {
+    let output = from.casemate(&["initiate", "c"]);
+    if output.status.success() {
+        assert!(from.casemate(&["terminate", "t"]).status.success());
+        to.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    }
+    output.status.success()
 }
 
 const STRICT: &str = "revocation = strict";

@@ -4,7 +4,7 @@ use crate::ca::Ca;
 use crate::charon::Charon;
 use crate::server::{Answer, Server};
 use crate::testnet::{Host, Running, Side, TestNet, eventually};
-use crate::{LOOPBACK, OCSP, STRICT, authority, conf, for_charon, run};
+use crate::{LOOPBACK, OCSP, STRICT, authority, conf, connects, for_charon, run};
 
 /// The configuration of a host with `ocsp`.
 fn with_ocsp(conf: &str, ocsp: &str) -> String {
@@ -17,15 +17,6 @@ fn start_left(host: &Host, ca: &Ca, server: &Server, ocsp: &str) -> Running {
     run(host, ca, "left", &with_ocsp(&conf(Side::Left, "", &uris), ocsp))
 }
 
-fn connects(from: &Host, to: &Host) -> bool {
-    let output = from.casemate(&["initiate", "c"]);
-    if output.status.success() {
-        assert!(from.casemate(&["terminate", "t"]).status.success());
-        to.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-    }
-    output.status.success()
-}
-
 /// The right host has no responder of its own, so that only the peer's response helps.
 #[test]
 fn responses_are_fetched_in_advance_and_sent_if_requested() {
@@ -34,6 +25,7 @@ fn responses_are_fetched_in_advance_and_sent_if_requested() {
     let server = Server::start(&net.left, LOOPBACK, &ca, Answer::ocsp("good"));
     let left = start_left(&net.left, &ca, &server, "reply");
     eventually("the request in advance", || server.take_requests() == ["POST / HTTP/1.1"]);
+    assert!(net.left.casemate(&["reload"]).status.success());
     let request = with_ocsp(&conf(Side::Right, STRICT, ""), "request");
     let right = run(&net.right, &ca, "right", &request);
     // In both roles.
