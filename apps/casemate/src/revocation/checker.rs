@@ -326,7 +326,7 @@ mod tests {
             sources.into_iter().map(|source| (source.uri.to_string(), source.origin)).collect()
         };
         let (ocsp, crls) = Case::new(Revocation::Relaxed).check(|check, path| {
-            let (ocsp, crls) = check.sources(path.issued().next().unwrap());
+            let (ocsp, crls) = check.authorities.sources(path.issued().next().unwrap());
             (texts(ocsp), texts(crls))
         });
         let own = |uri: &str| (uri.to_owned(), Origin::Certificate);

@@ -5,6 +5,7 @@ use crate::charon::Charon;
 use crate::server::{Answer, Server};
 use crate::testnet::{Host, Running, Side, TestNet, eventually};
 use crate::{LOOPBACK, OCSP, STRICT, authority, conf, connects, for_charon, run};
+use std::path::{Path, PathBuf};
 
 /// The configuration of a host with `ocsp`.
 fn with_ocsp(conf: &str, ocsp: &str) -> String {
@@ -76,4 +77,53 @@ fn charon_ignores_a_request_for_responses() {
     let initiate = || charon.swanctl.run(&["--initiate", "--child", "c", "--timeout", "20"]).status.success();
     assert!(initiate(), "{}\n---\n{}", charon.log(), right.log());
     assert!(net.left.pings(Side::Right.inner(true), 8), "{}", right.log());
+}
+
+/// The root directory with strongSwan 6, which `cargo xtask scenarios --debian trixie` makes.
+fn strongswan_6() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_BIN_EXE_casemate")).ancestors().nth(2)?;
+    let root = target.join("interop/debian/trixie/root");
+    if !root.join("usr/sbin/charon-systemd").is_file() {
+        casemate_test_support::skip("strongSwan 6 (`cargo xtask scenarios --debian trixie` unpacks it)");
+        return None;
+    }
+    Some(root)
+}
+
+/// Plugins of strongSwan 6, whose plugin `openssl` has the algorithms.
+const PLUGINS_6: &str = "random nonce pem pkcs1 pkcs8 x509 revocation pubkey constraints openssl curl \
+                         kernel-libipsec kernel-netlink socket-default vici";
+
+/// Both directions: charon requires a response, and sends one.
+#[test]
+fn strongswan_6_takes_and_sends_responses() {
+    let Some(root) = strongswan_6() else { return };
+    let Some(net) = TestNet::build("revocation_stapled_6") else { return };
+    let Some(ca) = Ca::new(net.right.file("ca"), "") else { return };
+    for is_sender in [false, true] {
+        let (ours, theirs) = if is_sender { (&net.right, &net.left) } else { (&net.left, &net.right) };
+        let sender = if is_sender { theirs } else { ours };
+        let server = Server::start(sender, LOOPBACK, &ca, Answer::ocsp("good"));
+        let uris = authority(&OCSP.replace("SERVER", &server.addr.to_string()));
+        let reply = with_ocsp(&conf(Side::Left, "", &uris), "reply");
+        let request = with_ocsp(&conf(Side::Right, STRICT, ""), "request");
+        let (own, peer, own_conf, peer_conf) = match is_sender {
+            false => ("left", "right", &reply, &request),
+            true => ("right", "left", &request, &reply),
+        };
+        let instance = run(ours, &ca, own, own_conf);
+        if !is_sender {
+            eventually("the request in advance", || !server.take_requests().is_empty());
+        }
+        let Some(charon) = Charon::start_in(theirs, &root, PLUGINS_6) else { return };
+        ca.install(peer, &charon.swanctl.directory, peer_conf);
+        charon.swanctl.output(&["--load-all", "--noprompt"]);
+        let logs = || format!("{}\n---\n{}", charon.log(), instance.log());
+        eventually("a connection", || ours.casemate(&["initiate", "c"]).status.success());
+        assert!(ours.pings(theirs.side.inner(true), 8), "{}", logs());
+        if !is_sender {
+            assert!(charon.log().contains("received OCSP response"), "{}", logs());
+        }
+        instance.stop();
+    }
 }
