@@ -41,6 +41,7 @@ impl<'h> Charon<'h> {
 
     /// Like [`start`](Self::start), with the daemon of another Debian release that is unpacked in a root
     /// directory, and these plugins.
+    #[allow(dead_code, reason = "only the tests of strongSwan 6 need it")]
     pub(crate) fn start_in(host: &'h Host, root: &Path, plugins: &str) -> Option<Self> {
         let swanctl = Swanctl::new(host, "")?;
         let script =
