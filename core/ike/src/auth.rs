@@ -1,5 +1,6 @@
 //! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
+mod cert_requests;
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
 pub(crate) use credentials::EapSession;
@@ -15,13 +16,14 @@ use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
-use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
+use crate::{Context, Credentials, OwnKey, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use cert_requests::CertRequests;
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
@@ -210,13 +212,16 @@ pub(crate) struct LocalAuthenticator<'c> {
     key: Option<OwnKey<'c>>,
     /// Whether our certificates are sent.
     sends_certs: bool,
+    /// The OCSP response that is sent with them (RFC 4806).
+    #[cfg(feature = "revocation")]
+    ocsp_response: Option<Vec<u8>>,
 }
 
 impl<'c> LocalAuthenticator<'c> {
-    /// `wanted` are the authorities that the peer named.
+    /// `wanted` is what the peer has requested.
     pub(crate) fn new(
         connection: &Connection,
-        wanted: &[AuthorityHash],
+        wanted: &CertRequests,
         addr: IpAddr,
         credentials: &'c dyn Credentials,
     ) -> Result<Self, StateFault> {
@@ -225,7 +230,7 @@ impl<'c> LocalAuthenticator<'c> {
             #[cfg(feature = "eap")]
             LocalMethod::Eap(_) => None,
             LocalMethod::Certificate(_) => {
-                Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
+                Some(credentials.own_key(connection, &wanted.authorities).ok_or(StateFault::NoSharedKey)?)
             }
         };
         let subject = key.as_ref().and_then(|key| key.subject.clone());
@@ -238,10 +243,23 @@ impl<'c> LocalAuthenticator<'c> {
         };
         let shows = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => !wanted.is_empty(),
+            SendCert::IfAsked => !wanted.authorities.is_empty(),
             SendCert::Never => false,
         };
-        Ok(Self { id, key, sends_certs: shows })
+        #[cfg(feature = "revocation")]
+        let ocsp_response = match &key {
+            Some(key) if shows && wanted.ocsp && connection.ocsp.replies() => {
+                key.chain.first().and_then(|cert| credentials.own_ocsp_response(cert))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id,
+            key,
+            sends_certs: shows,
+            #[cfg(feature = "revocation")]
+            ocsp_response,
+        })
     }
 
     /// Body of our ID payload, which AUTH covers.
@@ -283,6 +301,13 @@ impl<'c> LocalAuthenticator<'c> {
         let (kind, data) = self.id.to_payload();
         write_id(out, &Id { kind, data: &data })?;
         let chain = self.key.iter().filter(|_| self.sends_certs).flat_map(|key| key.chain.iter());
-        chain.copied().try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))
+        chain
+            .copied()
+            .try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))?;
+        #[cfg(feature = "revocation")]
+        if let Some(data) = &self.ocsp_response {
+            out.cert(&Cert { encoding: CertEncoding::OCSP, data })?;
+        }
+        Ok(())
     }
 }

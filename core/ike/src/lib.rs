@@ -42,9 +42,9 @@ mod status;
 mod traffic_selector;
 mod transport;
 
-#[cfg(feature = "eap")]
-pub use auth::credentials::EapSession;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
+#[cfg(feature = "eap")]
+pub use auth::credentials::{EapSession, EapTls};
 #[cfg(feature = "revocation")]
 pub use auth::credentials::{PeerStatus, StatusQuery};
 pub use child_sa::AgreedRohc;

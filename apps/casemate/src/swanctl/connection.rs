@@ -17,8 +17,8 @@ use casemate_datapath::pmtu;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
-    SendCert, Shunt, StartAction, Unique,
+    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod,
+    SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_sa::{AddrRange, SpdRules};
 use std::path::Path;
@@ -55,10 +55,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("childless", Rule::Read),
         ("send_certreq", Rule::Read),
         ("send_cert", Rule::Read),
-        (
-            "ocsp",
-            Rule::Only(&["never"], "OCSP responses are accepted from a peer, but neither requested nor sent"),
-        ),
+        ("ocsp", Rule::Read),
         ("ppk_id", Rule::Refused(NO_PPK)),
         ("ppk_required", Rule::OnlyNo(NO_PPK)),
         ("keyingtries", Rule::Read),
@@ -155,6 +152,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         reauth,
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
+        ocsp: keys.get("ocsp", choice(&OCSP)).unwrap_or(OcspInIke::Reply),
         packet_limits,
     };
     warn_of_unproven_identities(&connection, &keys);
@@ -238,6 +236,13 @@ const UNIQUE: [(&str, Unique); 4] =
 
 const SEND_CERT: [(&str, SendCert); 3] =
     [("ifasked", SendCert::IfAsked), ("always", SendCert::Always), ("never", SendCert::Never)];
+
+const OCSP: [(&str, OcspInIke); 4] = [
+    ("reply", OcspInIke::Reply),
+    ("request", OcspInIke::Request),
+    ("both", OcspInIke::Both),
+    ("never", OcspInIke::Never),
+];
 
 /// Reads `fragmentation`. `force` concerns the first message of IKEv1, so it is the same as `yes` here.
 fn fragmentation(text: &str) -> Result<Fragmentation, String> {

@@ -90,6 +90,9 @@ pub struct Connection {
     pub send_cert: SendCert,
     /// Whether the peer's certificates are requested.
     pub send_certreq: bool,
+    /// Whether OCSP responses are requested and sent (RFC 4806).
+    #[cfg(feature = "revocation")]
+    pub ocsp: OcspInIke,
     /// Limits for the packets of its Child SAs.
     pub packet_limits: PacketLimits,
 }
@@ -148,6 +151,8 @@ impl Connection {
             reauth: None,
             send_cert: SendCert::IfAsked,
             send_certreq: true,
+            #[cfg(feature = "revocation")]
+            ocsp: OcspInIke::Reply,
             packet_limits: PacketLimits::default(),
         }
     }
@@ -315,6 +320,34 @@ pub enum SendCert {
     IfAsked,
     /// Never.
     Never,
+}
+
+/// Whether OCSP responses for the certificates of IKE are exchanged in IKE itself (RFC 4806). A response of a
+/// peer is used in each case.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OcspInIke {
+    /// The response for our certificate is sent to a peer that requests it.
+    Reply,
+    /// The peer's response is requested, and ours is not sent.
+    Request,
+    /// Both.
+    Both,
+    /// Neither.
+    Never,
+}
+
+#[cfg(feature = "revocation")]
+impl OcspInIke {
+    /// Whether the peer's response is requested.
+    pub const fn requests(self) -> bool {
+        matches!(self, Self::Request | Self::Both)
+    }
+
+    /// Whether our response is sent to a peer that requests it.
+    pub const fn replies(self) -> bool {
+        matches!(self, Self::Reply | Self::Both)
+    }
 }
 
 /// A pool of virtual addresses.

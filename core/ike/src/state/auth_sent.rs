@@ -7,11 +7,11 @@ use super::config_payload;
 use super::delete::send_final_notify;
 #[cfg(feature = "eap")]
 use super::eap_initiator::allows_eap_only;
-use super::init_response::{InitExchange, wanted_authorities, write_certreq};
+use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
@@ -82,12 +82,8 @@ impl AuthSent {
     ) -> Result<Self, StateFault> {
         let credentials = step.context.credentials;
         let connection = common.connection.clone();
-        let own = LocalAuthenticator::new(
-            &connection,
-            &init.peer.authorities,
-            common.path.local.ip(),
-            credentials,
-        )?;
+        let own =
+            LocalAuthenticator::new(&connection, &init.peer.requests, common.path.local.ip(), credentials)?;
         let own_body = own.id_body();
         let octets = SignedOctets {
             message: &init.request,
@@ -108,13 +104,13 @@ impl AuthSent {
         };
         #[cfg(not(feature = "eap"))]
         let proof = Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?);
-        let authorities = wanted_authorities(&connection, step);
+        let requests = CertRequests::ours(&connection, step);
         let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
         let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
         #[cfg(feature = "eap")]
-        let pair = initiator_rounds::last_pair(pair, common, &init.peer.authorities, credentials)?;
+        let pair = initiator_rounds::last_pair(pair, common, &init.peer.requests, credentials)?;
         let is_first_contact = connection.unique != Unique::Never
             && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
         let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
@@ -127,7 +123,7 @@ impl AuthSent {
             if is_first_contact {
                 out.notify(&Notify::new(NotifyType::INITIAL_CONTACT, &[]))?;
             }
-            write_certreq(&authorities, out)?;
+            requests.write(out)?;
             if let Some(peer) = &expected {
                 let (kind, data) = peer.to_payload();
                 out.id_r(&Id { kind, data: &data })?;

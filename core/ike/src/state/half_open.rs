@@ -4,7 +4,7 @@ use super::auth_accepted::{Accepted, Authentic};
 #[cfg(feature = "revocation")]
 use super::awaited_status::AwaitedStatus;
 use super::config_payload::LeasedConfig;
-use super::init_response::{InitExchange, authorities};
+use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::responder_rounds::ResponderRounds;
 #[cfg(feature = "eap")]
@@ -267,7 +267,7 @@ impl HalfOpen {
         #[cfg(feature = "eap")]
         check_first_round(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
-        let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
+        let wanted = init.peer.requests.joined(content);
         let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };

@@ -3,8 +3,8 @@
 //! No state is kept before a request is accepted.
 
 use super::select_connection::{AnnouncedFeatures, by_address};
-use crate::auth::announced_hashes;
-use crate::config::{Connection, Encapsulation, RemoteMethod};
+use crate::auth::{CertRequests, announced_hashes};
+use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::cookie::CookieRequest;
 use crate::keymat::{Nonces, SaKeys};
@@ -14,16 +14,14 @@ use crate::state::{HalfOpen, IkeSa, SaCommon, State};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
 };
-use crate::{AuthorityHash, IkeSpis, Path, PeerFault, Role, StateFault};
+use crate::{IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
-#[cfg(feature = "eap")]
-use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_wire::ike::{
-    CertEncoding, CertReq, ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce,
-    Notify, NotifyType, WriteError, Writer,
+    ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce, Notify, NotifyType,
+    WriteError, Writer,
 };
 
 /// Results of IKE_SA_INIT that IKE_AUTH needs.
@@ -53,8 +51,8 @@ pub(crate) struct PeerFeatures {
     /// Whether the peer detects NATs.
     #[cfg(feature = "mobike")]
     pub(crate) nat_traversal: bool,
-    /// Certification authorities that the peer trusts.
-    pub(crate) authorities: Vec<AuthorityHash>,
+    /// What it requests of our certificates.
+    pub(crate) requests: CertRequests,
 }
 
 impl PeerFeatures {
@@ -68,18 +66,9 @@ impl PeerFeatures {
             #[cfg(feature = "mobike")]
             nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
                 && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
-            authorities: authorities(content),
+            requests: CertRequests::of(content),
         }
     }
-}
-
-/// Maximum number of authorities of a peer that are read.
-const MAX_AUTHORITIES: usize = 64;
-
-/// Certification authorities that a message names.
-pub(crate) fn authorities(content: &Content<'_>) -> Vec<AuthorityHash> {
-    let hashes = content.certreqs.iter().flat_map(|request| request.hashes());
-    hashes.copied().take(MAX_AUTHORITIES).collect()
 }
 
 /// Rejection of a first request.
@@ -333,38 +322,10 @@ fn build_response(
         out.ke(&Ke { method: KeMethod(kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
         detection.write(out)?;
-        write_certreq(&announced.authorities, out)?;
+        announced.requests.write(out)?;
         write_features(announced, out)
     });
     built.map_err(|_| StateFault::Provider)
-}
-
-/// Certification authorities to announce, if the peer has to send a certificate.
-pub(crate) fn wanted_authorities(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
-    #[cfg(feature = "eap")]
-    if connection.has_further_rounds() {
-        let rounds = connection.in_remote_rounds();
-        let wanted: BTreeSet<_> = rounds.flat_map(|round| authorities_of_round(&round, step)).collect();
-        return wanted.into_iter().collect();
-    }
-    authorities_of_round(connection, step)
-}
-
-fn authorities_of_round(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
-    match connection.remote.method {
-        RemoteMethod::Certificate(_) | RemoteMethod::Any(_) if connection.send_certreq => {
-            step.context.credentials.authorities(connection)
-        }
-        _ => Vec::new(),
-    }
-}
-
-pub(crate) fn write_certreq(authorities: &[AuthorityHash], out: &mut Writer<'_>) -> Result<(), WriteError> {
-    if authorities.is_empty() {
-        return Ok(());
-    }
-    let authorities = authorities.as_flattened();
-    out.certreq(&CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities })
 }
 
 /// Writes the notifications of supported extensions.

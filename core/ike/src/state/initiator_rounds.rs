@@ -9,13 +9,13 @@ use super::eap_initiator::{EapInitiator, allows_eap_only};
 use super::init_response::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
 use crate::engine::peer_index::PeerPair;
 use crate::state::{AuthSent, SaCommon};
 use crate::transport::Content;
-use crate::{AuthorityHash, Credentials, StateFault};
+use crate::{Credentials, StateFault};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -84,7 +84,7 @@ impl InitiatorRounds {
 pub(super) fn last_pair(
     first: Option<PeerPair>,
     common: &SaCommon,
-    wanted: &[AuthorityHash],
+    wanted: &CertRequests,
     credentials: &dyn Credentials,
 ) -> Result<Option<PeerPair>, StateFault> {
     let (configured, path) = (&common.connection, common.path);
@@ -115,9 +115,9 @@ impl AuthSent {
             None => {
                 self.on_responder_round(common, content, step)?;
                 if let Some(mut eap) = self.rounds.eap.take() {
-                    self.on_eap_packet(&mut eap, common, content, step)?;
+                    let continued = self.on_eap_packet(&mut eap, common, content, step);
                     self.rounds.eap = Some(eap);
-                    return Ok(None);
+                    return continued.map(|()| None);
                 }
             }
         }
@@ -177,7 +177,7 @@ impl AuthSent {
         let connection = self.rounds.connection(configured)?;
         let (init, suite) = (&self.init, self.channel.suite);
         let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
-        let own = LocalAuthenticator::new(&connection, &init.peer.authorities, addr, credentials)?;
+        let own = LocalAuthenticator::new(&connection, &init.peer.requests, addr, credentials)?;
         self.rounds.eap = EapInitiator::new(&connection, &own.id);
         let own_body = own.id_body();
         let (message, nonce) = (&*init.request, &*init.nonce_r);

@@ -8,7 +8,7 @@ use super::auth_accepted::Authentic;
 use super::config_payload::LeasedConfig;
 use super::eap_responder::EapResponder;
 use super::half_open::{Authenticated, Progress};
-use super::init_response::authorities;
+
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
@@ -247,7 +247,7 @@ impl HalfOpen {
         first: &Content<'_>,
         step: &Step<'_, 'c>,
     ) -> Result<LocalAuthenticator<'c>, StateFault> {
-        let wanted = [&*self.init.peer.authorities, &*authorities(first)].concat();
+        let wanted = self.init.peer.requests.joined(first);
         LocalAuthenticator::new(connection, &wanted, common.path.local.ip(), step.context.credentials)
     }
 
