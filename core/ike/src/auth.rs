@@ -204,6 +204,15 @@ pub(crate) fn verify(
     })
 }
 
+/// What the peer wants of this host.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Authorities that the peer named.
+    pub(crate) authorities: &'a [AuthorityHash],
+    /// Identity that an initiator asks for.
+    pub(crate) id: Option<&'a Identity>,
+}
+
 /// Our identity and key for a peer.
 pub(crate) struct LocalAuthenticator<'c> {
     pub(crate) id: Identity,
@@ -213,23 +222,30 @@ pub(crate) struct LocalAuthenticator<'c> {
 }
 
 impl<'c> LocalAuthenticator<'c> {
-    /// `wanted` are the authorities that the peer named.
+    /// Without a configured identity, ours is the one that the peer asks for if our certificate contains it,
+    /// otherwise the subject of the certificate or our address.
     pub(crate) fn new(
         connection: &Connection,
-        wanted: &[AuthorityHash],
+        wanted: Wanted<'_>,
         addr: IpAddr,
         credentials: &'c dyn Credentials,
     ) -> Result<Self, StateFault> {
-        let key = match &connection.local.method {
-            LocalMethod::SharedKey => None,
+        let configured = connection.local.id.clone();
+        let asked = wanted.id.filter(|_| configured.is_none());
+        let as_asked = asked.and_then(|id| credentials.own_key_as(connection, id, wanted.authorities));
+        let asked = asked.filter(|_| as_asked.is_some()).cloned();
+        let (key, subject) = match &connection.local.method {
+            LocalMethod::SharedKey => (None, None),
             #[cfg(feature = "eap")]
-            LocalMethod::Eap(_) => None,
+            LocalMethod::Eap(_) => (None, credentials.eap_subject(connection)),
             LocalMethod::Certificate(_) => {
-                Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
+                let key = as_asked.or_else(|| credentials.own_key(connection, wanted.authorities));
+                let key = key.ok_or(StateFault::NoSharedKey)?;
+                let subject = key.subject.clone();
+                (Some(key), subject)
             }
         };
-        let subject = key.as_ref().and_then(|key| key.subject.clone());
-        let id = match (connection.local.id.clone(), subject) {
+        let id = match (configured.or(asked), subject) {
             // RFC 4945 section 3.1.5: the identity equals the subject of the certificate byte for byte,
             // because a peer may compare only bytes.
             (Some(id), Some(subject)) if id.is_same_peer(&subject) => subject,
@@ -238,7 +254,7 @@ impl<'c> LocalAuthenticator<'c> {
         };
         let shows = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => !wanted.is_empty(),
+            SendCert::IfAsked => !wanted.authorities.is_empty(),
             SendCert::Never => false,
         };
         Ok(Self { id, key, sends_certs: shows })

@@ -100,7 +100,8 @@ impl Credentials for Passwords {
 /// The left host uses EAP, the right one a shared key.
 fn use_eap(left: &mut Connection, right: &mut Connection, asked: EapIdentity) {
     left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
-    right.remote.method = RemoteMethod::Eap(RemoteEap { identity: asked, methods: vec![Method::Gtc] });
+    right.remote.method =
+        RemoteMethod::Eap(RemoteEap { identity: asked, methods: vec![Method::Gtc], groups: Vec::new() });
 }
 
 fn pair(asked: EapIdentity, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
@@ -235,8 +236,11 @@ fn nothing_of_eap_leaves_before_the_responder_has_proved_itself() {
 #[test]
 fn eap_alone_authenticates_a_responder_only_by_a_mutual_method() {
     let pair = run(pair(EapIdentity::Ike, |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc] });
+        left.remote.method = RemoteMethod::Eap(RemoteEap {
+            identity: EapIdentity::Ike,
+            methods: vec![Method::Gtc],
+            groups: Vec::new(),
+        });
         right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
@@ -362,7 +366,8 @@ impl Authenticator for RelayedPeer {
 fn relayed(relay: Relay, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: Vec::new() });
+        right.remote.method =
+            RemoteMethod::Eap(RemoteEap { identity, methods: Vec::new(), groups: Vec::new() });
         change(left, right);
     });
     let mut keys = Passwords::new(&[("left", "open")]);
@@ -444,8 +449,11 @@ fn without_a_server_the_peer_is_refused() {
 #[test]
 fn a_relayed_method_does_not_authenticate_this_host() {
     let pair = run(relayed(Relay::default(), |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::MsChapV2] });
+        left.remote.method = RemoteMethod::Eap(RemoteEap {
+            identity: EapIdentity::Ike,
+            methods: vec![Method::MsChapV2],
+            groups: Vec::new(),
+        });
         right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
@@ -477,7 +485,8 @@ fn a_wrong_password_is_reported_before_the_peer_acknowledges_it() {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: vec![Method::MsChapV2] });
+        right.remote.method =
+            RemoteMethod::Eap(RemoteEap { identity, methods: vec![Method::MsChapV2], groups: Vec::new() });
     });
     pair.left.keys = Passwords::new(&[("left", "a guess")]);
     pair.left.initiate(pair.now);

@@ -8,7 +8,6 @@ use casemate_ike::PeerCertificates;
 use casemate_ike::config::{Connection, Identity};
 use casemate_pki::is_der_sequence;
 use casemate_rustls::{CertificateVerifier, NotAccepted, OwnCertificate};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 impl Keyring {
@@ -20,28 +19,29 @@ impl Keyring {
         responder: Option<&Identity>,
         role: TlsRole<'_>,
     ) -> Result<Box<dyn TlsSession>, EapFault> {
-        let rules = self.own_rules(connection);
-        let certs = rules.map_or(&[][..], |rules| &rules.certs);
         match role {
             TlsRole::Client { has_certificate } => {
+                let rules = self.own_rules(connection);
                 let expected = rules.and_then(|rules| rules.aaa_id.as_ref()).or(responder);
                 let expected = expected.ok_or(EapFault::Tls)?.clone();
-                let own = has_certificate.then(|| self.tls_certificate(connection, certs)).transpose()?;
+                let own = has_certificate.then(|| self.tls_certificate(connection)).transpose()?;
                 casemate_rustls::client(self.tls_verifier(connection, expected)?, own)
             }
             TlsRole::Server { client } => {
                 let clients = client.map(|id| self.tls_verifier(connection, to_identity(id)?)).transpose()?;
-                casemate_rustls::server(self.tls_certificate(connection, certs)?, clients)
+                casemate_rustls::server(self.tls_certificate(connection)?, clients)
             }
         }
     }
 
-    fn tls_certificate(
-        &self,
-        connection: &Connection,
-        certs: &[PathBuf],
-    ) -> Result<OwnCertificate, EapFault> {
-        let own = self.own.select(certs, connection.local.id.as_ref(), &[]).ok_or(EapFault::NoCertificate)?;
+    /// The certificate of this host in TLS.
+    pub(super) fn eap_cert(&self, connection: &Connection) -> Option<&Arc<OwnCert>> {
+        let certs = self.own_rules(connection).map_or(&[][..], |rules| &rules.certs);
+        self.own.select(certs, connection.local.id.as_ref(), &[])
+    }
+
+    fn tls_certificate(&self, connection: &Connection) -> Result<OwnCertificate, EapFault> {
+        let own = self.eap_cert(connection).ok_or(EapFault::NoCertificate)?;
         let chain = own.cert.chain().map(<[u8]>::to_vec).collect();
         Ok(OwnCertificate { chain, key: Arc::new(SharedSigningKey(Arc::clone(own))) })
     }

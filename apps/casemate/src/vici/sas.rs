@@ -5,6 +5,7 @@
 use super::algorithms;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
+use crate::log::wording;
 use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
 use casemate_ike::config::{Identity, Round};
@@ -89,7 +90,7 @@ impl SaView {
         if let Some(identity) = &status.eap_identity
             && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != *identity)
         {
-            message.value("remote-eap-id", identity);
+            message.value("remote-eap-id", wording::eap_identity_text(identity));
         }
         message.flag("initiator", status.initiator);
         message.display("initiator-spi", status.spis.initiator);

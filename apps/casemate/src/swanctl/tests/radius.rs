@@ -61,7 +61,7 @@ fn accounting_and_requests_of_servers() {
 #[test]
 fn a_peer_may_be_authenticated_by_a_server() {
     let config = ok("connections { t {\n pools = radius\n remote { auth = eap-radius\n eap_id = %any } } }");
-    let RemoteMethod::Eap(RemoteEap { identity, methods }) = &config.connections[0].remote.method else {
+    let RemoteMethod::Eap(RemoteEap { identity, methods, .. }) = &config.connections[0].remote.method else {
         panic!()
     };
     assert_eq!((identity, methods.len()), (&EapIdentity::Asked, 0));

@@ -116,7 +116,9 @@ fn read_one(
     context: Context<'_, '_, '_>,
 ) -> Result<(Config, Objects), String> {
     let pools: Vec<String> = server.pool_names();
-    let known = Known { pools: &pools, has_scheduler: server.base.config().scheduling.is_some() };
+    let base = server.base.config();
+    let (has_scheduler, has_groups) = (base.scheduling.is_some(), base.names_groups());
+    let known = Known { pools: &pools, has_scheduler, has_groups };
     let mut config = converted.sections.read(&known).map_err(|errors| errors.join("\n"))?;
     for warning in std::mem::take(&mut config.warnings) {
         context.log.program(Level::Warning, &format!("vici: {}", warning.text));
