@@ -31,6 +31,9 @@ pub(crate) struct PeerAuthenticated {
     id: Identity,
     pair: PeerPair,
     scope: AuthScope,
+    /// Our identity when the peer was authenticated.
+    #[cfg(feature = "eap")]
+    own_id: Identity,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -195,6 +198,8 @@ pub(crate) fn verify(
         id: claim.id.clone(),
         pair,
         scope,
+        #[cfg(feature = "eap")]
+        own_id: own_id.clone(),
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]

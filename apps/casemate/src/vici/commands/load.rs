@@ -16,7 +16,7 @@ use crate::vici::message::{Bytes, Element, MessageWriter, Section};
 use crate::vici::server::ViciServer;
 use casemate_crypto::der::{Reader, SEQUENCE};
 use casemate_crypto::{HashAlg, Providers, PublicKey};
-use casemate_pki::{StoreLimits, TrustStore, subject};
+use casemate_pki::{StoreLimits, TrustStore, is_authority, is_self_issued, subject};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -260,6 +260,7 @@ fn load_certificate(
     let flag = message.text("flag").unwrap_or("NONE").to_ascii_uppercase();
     let data = message.value("data").ok_or("data: a value was expected")?;
     let purpose = match (kind.as_str(), flag.as_str()) {
+        ("X509", "NONE") if is_root(data) => CertificateUse::Root,
         ("X509", "NONE") => CertificateUse::EndEntity,
         ("X509", "CA") => CertificateUse::Authority,
         ("X509", "AA" | "OCSP") | ("X509_AC", _) => {
@@ -271,12 +272,18 @@ fn load_certificate(
     };
     match purpose {
         CertificateUse::EndEntity => check_certificate(data)?,
-        CertificateUse::Authority => check_authority(data)?,
+        CertificateUse::Root | CertificateUse::Authority => check_authority(data)?,
         CertificateUse::Crl => check_crl(data)?,
     }
     let path = object_path(&object_id(data, &Providers(&server.providers)));
     server.loaded.certificates.insert(path, (purpose, Arc::new(data.clone())));
     Ok(success())
+}
+
+/// Whether the first certificate is that of a root CA.
+fn is_root(bytes: &Bytes) -> bool {
+    let certs = keyring::certificates_of(bytes).unwrap_or_default();
+    certs.first().is_some_and(|der| is_authority(der) && is_self_issued(der))
 }
 
 fn check_certificate(bytes: &Bytes) -> Result<(), String> {
