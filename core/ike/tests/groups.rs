@@ -3,7 +3,7 @@
 
 mod pair;
 
-use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{
     Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
 };
@@ -35,6 +35,10 @@ impl Server {
 }
 
 impl EapCredentials for Server {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        None
+    }
+
     fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
         (identity == b"left").then_some(&self.password)
     }

@@ -141,3 +141,17 @@ pub fn child_proposals(child: &ChildConfig, with_kex: bool) -> Vec<Proposal> {
 pub fn proposals(list: &[Proposal]) -> String {
     if list.is_empty() { "nothing".into() } else { notation::proposals(list) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eap_identities_are_text() {
+        let name =
+            casemate_strongswan::parse_identity("C=CH, O=strongSwan Project, CN=carol").unwrap().unwrap();
+        assert_eq!(eap_identity(&name.to_eap()), "`C=CH, O=strongSwan Project, CN=carol`");
+        assert_eq!(eap_identity(b"carol\x1b[2J"), "`carol\\u{1b}[2J`");
+        assert_eq!(eap_identity_text(b"DOMAIN\\carol"), "DOMAIN\\carol");
+    }
+}
