@@ -277,7 +277,7 @@ impl<'a> PathSearch<'a> {
             if crl.lists(cert.serial) {
                 return Err(CertFault::Revoked);
             }
-            is_known |= crl.next_update.is_some_and(|next| self.now <= next);
+            is_known |= !crl.is_delta() && crl.next_update.is_some_and(|next| self.now <= next);
         }
         let is_needed = match self.options.revocation {
             Revocation::Relaxed => false,
