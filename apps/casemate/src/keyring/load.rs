@@ -184,8 +184,8 @@ impl KeyFileReader<'_> {
             .iter()
             .flat_map(|path| self.certificates(path).into_iter().map(move |der| DerOfFile { path, der }))
             .collect();
-        // A connection that names CAs accepts only certificates below them. The path goes on to a CA above, so
-        // that its constraints and CRLs apply.
+        // A connection that names CAs accepts only certificates below them. The path goes on to a CA above,
+        // so that its constraints and CRLs apply.
         for DerOfFile { path, der } in &named {
             store.add_required_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }

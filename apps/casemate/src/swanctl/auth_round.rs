@@ -77,10 +77,10 @@ pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certifica
 
 const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
 const AAA_ID_WITHOUT_TLS: &str = "it applies to EAP with TLS only: auth = eap-tls was expected beside it";
-const ONLY_SERVERS_KNOW_GROUPS: &str = "attribute certificates are not implemented, so only a RADIUS server names groups of the peer: auth = \
-     eap-radius was expected beside it";
-const NO_SOURCE_OF_GROUPS: &str = "no attribute of the RADIUS server names groups, so no peer would be accepted: class_group = yes, or \
-     filter_id = yes, was expected in charon.plugins.eap-radius";
+const ONLY_SERVERS_KNOW_GROUPS: &str = "only a RADIUS server names groups of the peer, because attribute \
+     certificates are not implemented: auth = eap-radius was expected beside it";
+const NO_SOURCE_OF_GROUPS: &str = "no peer would be accepted, because no attribute of the RADIUS server \
+     names groups: class_group = yes, or filter_id = yes, was expected in charon.plugins.eap-radius";
 const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
@@ -255,9 +255,7 @@ pub(super) fn remote(
     if keys.has("eap_id") && eap_methods.is_none() {
         eap_id_without_eap(&keys, auth.is_none());
     }
-    if keys.has("groups") && eap_methods.is_none() {
-        keys.error("groups", ONLY_SERVERS_KNOW_GROUPS);
-    }
+    let groups = groups(&keys, matches!(auth, Some(Auth::EapRadius)), has_groups);
     let method = match auth {
         Some(Auth::Eap(_) | Auth::EapRadius) => {
             let methods = eap_methods.unwrap_or_default();
@@ -273,7 +271,6 @@ pub(super) fn remote(
                 Some(None) => EapIdentity::Asked,
                 Some(Some(identity)) => EapIdentity::Fixed(identity),
             };
-            let groups = groups(&keys, methods.is_empty(), has_groups);
             RemoteMethod::Eap(RemoteEap { identity, methods, groups })
         }
         Some(Auth::SharedKey) => {
@@ -305,10 +302,12 @@ fn groups(keys: &Keys<'_>, is_relayed: bool, has_groups: bool) -> Vec<String> {
         true => Err("names of groups were expected, without patterns".into()),
         false => Ok(name.to_owned()),
     });
-    match (keys.has("groups"), is_relayed, has_groups) {
-        (true, false, _) => keys.error("groups", ONLY_SERVERS_KNOW_GROUPS),
-        (true, true, false) => keys.error("groups", NO_SOURCE_OF_GROUPS),
-        _ => {}
+    match (is_relayed, has_groups) {
+        _ if !keys.has("groups") => {}
+        (false, _) => keys.error("groups", ONLY_SERVERS_KNOW_GROUPS),
+        (true, false) => keys.error("groups", NO_SOURCE_OF_GROUPS),
+        (true, true) if groups.is_empty() => keys.error("groups", "the name of a group was expected"),
+        (true, true) => {}
     }
     groups
 }

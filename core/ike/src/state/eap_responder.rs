@@ -1,5 +1,7 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
+mod groups;
+
 use super::config_payload::LeasedConfig;
 use super::half_open::Progress;
 use super::responder_rounds::{OwnRound, ResponderRounds, check_first_round};
@@ -306,7 +308,7 @@ fn authenticator(
 }
 
 /// Explains the failure of EAP. `identity` is the EAP identity, `peer_id` that of the ID payload.
-pub(super) fn explain(fault: EapFault, identity: Option<&[u8]>, peer_id: &Identity, step: &mut Step<'_, '_>) {
+fn explain(fault: EapFault, identity: Option<&[u8]>, peer_id: &Identity, step: &mut Step<'_, '_>) {
     step.explain(StateFault::EapFailed, false, |_, _| {
         let identity = identity.map(Vec::from);
         Some(Explanation::Eap { fault, identity, peer: peer_id.clone() }.into())

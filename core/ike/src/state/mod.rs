@@ -35,8 +35,6 @@ mod init_sent;
 mod initiator_rounds;
 mod path_probe;
 mod peer_address;
-#[cfg(feature = "eap")]
-mod peer_groups;
 mod queries;
 mod rekey;
 mod responder_proof;

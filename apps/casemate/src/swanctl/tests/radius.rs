@@ -95,7 +95,8 @@ fn groups_without_a_source_are_refused() {
         ("auth = pubkey\n groups = a", "class_group = yes", "only a RADIUS server names groups"),
         ("auth = psk\n groups = a", "class_group = yes", "only a RADIUS server names groups"),
         ("auth = eap-radius\n groups = a, %any", "class_group = yes", "names of groups were expected"),
-        ("auth = eap-radius\n groups = *.a", "class_group = yes", "names of groups were expected"),
+        ("auth = eap-radius\n groups = a, *.a", "class_group = yes", "names of groups were expected"),
+        ("auth = eap-radius\n groups = \",\"", "class_group = yes", "the name of a group was expected"),
     ] {
         let problem = only(&with_groups(remote, attributes));
         assert!(problem.contains("remote.groups") && problem.contains(expected), "{problem}");

@@ -2,11 +2,11 @@
 //! whose authentication is otherwise the same. As in strongSwan, the first connection that accepts one of the
 //! groups is used.
 
-use super::eap_responder::explain;
-use super::responder_rounds::ResponderRounds;
-use super::select_connection::{by_identity, check_childless};
+use super::explain;
 use crate::config::{Connection, IdPattern, Identity, RemoteAuth, RemoteMethod, Round};
 use crate::context::Step;
+use crate::state::responder_rounds::ResponderRounds;
+use crate::state::select_connection::{by_identity, check_childless};
 use crate::state::{HalfOpen, SaCommon};
 use crate::transport::required;
 use crate::{PeerFault, StateFault};
