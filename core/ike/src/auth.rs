@@ -33,6 +33,9 @@ pub(crate) struct PeerAuthenticated {
     id: Identity,
     pair: PeerPair,
     scope: AuthScope,
+    /// Our identity when the peer was authenticated.
+    #[cfg(feature = "eap")]
+    own_id: Identity,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -198,12 +201,23 @@ pub(crate) fn verify(
         pair,
         scope,
         #[cfg(feature = "eap")]
+        own_id: own_id.clone(),
+        #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]
         assigned_addrs: Vec::new(),
         #[cfg(feature = "eap")]
         earlier_rounds: Vec::new(),
     })
+}
+
+/// What the peer wants of this host.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What it has requested of our certificates.
+    pub(crate) requests: &'a CertRequests,
+    /// Identity that an initiator asks for.
+    pub(crate) id: Option<&'a Identity>,
 }
 
 /// Our identity and key for a peer.
@@ -218,23 +232,31 @@ pub(crate) struct LocalAuthenticator<'c> {
 }
 
 impl<'c> LocalAuthenticator<'c> {
-    /// `wanted` is what the peer has requested.
+    /// Without a configured identity, ours is the one that the peer asks for if our certificate contains it,
+    /// otherwise the subject of the certificate or our address.
     pub(crate) fn new(
         connection: &Connection,
-        wanted: &CertRequests,
+        wanted: Wanted<'_>,
         addr: IpAddr,
         credentials: &'c dyn Credentials,
     ) -> Result<Self, StateFault> {
-        let key = match &connection.local.method {
-            LocalMethod::SharedKey => None,
+        let configured = connection.local.id.clone();
+        let asked = wanted.id.filter(|_| configured.is_none());
+        let Wanted { requests, .. } = wanted;
+        let as_asked = asked.and_then(|id| credentials.own_key_as(connection, id, &requests.authorities));
+        let asked = asked.filter(|_| as_asked.is_some()).cloned();
+        let (key, subject) = match &connection.local.method {
+            LocalMethod::SharedKey => (None, None),
             #[cfg(feature = "eap")]
-            LocalMethod::Eap(_) => None,
+            LocalMethod::Eap(_) => (None, credentials.eap_subject(connection)),
             LocalMethod::Certificate(_) => {
-                Some(credentials.own_key(connection, &wanted.authorities).ok_or(StateFault::NoSharedKey)?)
+                let key = as_asked.or_else(|| credentials.own_key(connection, &requests.authorities));
+                let key = key.ok_or(StateFault::NoSharedKey)?;
+                let subject = key.subject.clone();
+                (Some(key), subject)
             }
         };
-        let subject = key.as_ref().and_then(|key| key.subject.clone());
-        let id = match (connection.local.id.clone(), subject) {
+        let id = match (configured.or(asked), subject) {
             // RFC 4945 section 3.1.5: the identity equals the subject of the certificate byte for byte,
             // because a peer may compare only bytes.
             (Some(id), Some(subject)) if id.is_same_peer(&subject) => subject,
@@ -243,12 +265,12 @@ impl<'c> LocalAuthenticator<'c> {
         };
         let shows = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => !wanted.authorities.is_empty(),
+            SendCert::IfAsked => !requests.authorities.is_empty(),
             SendCert::Never => false,
         };
         #[cfg(feature = "revocation")]
         let ocsp_response = match &key {
-            Some(key) if shows && wanted.ocsp && connection.ocsp.replies() => {
+            Some(key) if shows && requests.ocsp && connection.ocsp.replies() => {
                 key.chain.first().and_then(|cert| credentials.own_ocsp_response(cert))
             }
             _ => None,

@@ -230,6 +230,9 @@ pub struct IkeStatus {
     pub path: Path,
     /// The peer's identity, once it is authenticated.
     pub peer: Option<Identity>,
+    /// Our identity, once the peer is authenticated. In several rounds, one of the earlier ones may be shown.
+    #[cfg(feature = "eap")]
+    pub own_id: Option<Identity>,
     /// EAP identity that the peer has proved, if it used EAP.
     #[cfg(feature = "eap")]
     pub eap_identity: Option<Vec<u8>>,

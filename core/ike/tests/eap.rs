@@ -97,10 +97,14 @@ impl Credentials for Passwords {
     }
 }
 
+fn by_eap(identity: EapIdentity, methods: Vec<Method>) -> RemoteMethod {
+    RemoteMethod::Eap(RemoteEap { identity, methods, groups: Vec::new() })
+}
+
 /// The left host uses EAP, the right one a shared key.
 fn use_eap(left: &mut Connection, right: &mut Connection, asked: EapIdentity) {
     left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
-    right.remote.method = RemoteMethod::Eap(RemoteEap { identity: asked, methods: vec![Method::Gtc] });
+    right.remote.method = by_eap(asked, vec![Method::Gtc]);
 }
 
 fn pair(asked: EapIdentity, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
@@ -231,16 +235,49 @@ fn nothing_of_eap_leaves_before_the_responder_has_proved_itself() {
     assert_eq!(proven(&pair), None);
 }
 
+/// An initiator that offers EAP alone (RFC 5998).
+fn offer_eap_only(left: &mut Connection) {
+    let methods = vec![Method::MsChapV2, Method::Gtc, Method::Ttls];
+    left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
+    left.remote.method = by_eap(EapIdentity::Ike, methods);
+}
+
 /// GTC does not authenticate the responder (RFC 5998 section 4).
 #[test]
 fn eap_alone_authenticates_a_responder_only_by_a_mutual_method() {
     let pair = run(pair(EapIdentity::Ike, |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc] });
+        offer_eap_only(left);
         right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
     assert_eq!(pair.left.children().len(), 0);
+}
+
+/// Both sides accept more methods. Only the one that both have, and that is mutual, is used; the test has no
+/// TLS.
+#[test]
+fn eap_alone_uses_the_mutual_methods() {
+    let pair = run(pair(EapIdentity::Ike, |left, right| {
+        offer_eap_only(left);
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Ttls] });
+        right.remote.method = by_eap(EapIdentity::Ike, vec![Method::MsChapV2, Method::Ttls]);
+    }));
+    let faults = [eap_fault(&pair.left.events), eap_fault(&pair.right.events)];
+    assert!(faults.contains(&Some(EapFault::Unsupported)), "{faults:?}");
+}
+
+#[test]
+fn without_a_mutual_method_only_the_peer_can_start() {
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    use_eap(&mut left, &mut right, EapIdentity::Ike);
+    for (methods, is_started_by_peer) in
+        [(vec![Method::Gtc], true), (vec![Method::Ttls], true), (vec![Method::Gtc, Method::Tls], false)]
+    {
+        left.local.method =
+            LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc, Method::Tls] });
+        left.remote.method = by_eap(EapIdentity::Ike, methods.clone());
+        assert_eq!(left.is_started_by_peer(), is_started_by_peer, "{methods:?}");
+    }
 }
 
 #[test]
@@ -362,7 +399,7 @@ impl Authenticator for RelayedPeer {
 fn relayed(relay: Relay, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: Vec::new() });
+        right.remote.method = by_eap(identity, Vec::new());
         change(left, right);
     });
     let mut keys = Passwords::new(&[("left", "open")]);
@@ -444,9 +481,8 @@ fn without_a_server_the_peer_is_refused() {
 #[test]
 fn a_relayed_method_does_not_authenticate_this_host() {
     let pair = run(relayed(Relay::default(), |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::MsChapV2] });
-        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
+        offer_eap_only(left);
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Ttls] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
 }
@@ -477,7 +513,7 @@ fn a_wrong_password_is_reported_before_the_peer_acknowledges_it() {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: vec![Method::MsChapV2] });
+        right.remote.method = by_eap(identity, vec![Method::MsChapV2]);
     });
     pair.left.keys = Passwords::new(&[("left", "a guess")]);
     pair.left.initiate(pair.now);

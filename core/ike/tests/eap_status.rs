@@ -153,7 +153,8 @@ fn waiting_pair(waits_left: bool) -> (Pair, Status) {
     let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
     let methods = vec![Method::Tls];
     left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
-    right.remote.method = RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods });
+    right.remote.method =
+        RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods, groups: Vec::new() });
     let [waiting, other] = [CertificateStatus::Pending, CertificateStatus::Accepted].map(Status::new);
     let mut pair = Pair::new(left, right);
     let keys =

@@ -23,6 +23,7 @@ impl KeyFileReader<'_> {
     pub(super) fn own(
         &self,
         config: &Config,
+        mut containers: Vec<(PathBuf, Container)>,
         cas: &[Vec<u8>],
         providers: &Providers<'_>,
     ) -> (OwnKeys, Vec<ListedFile>) {
@@ -30,7 +31,7 @@ impl KeyFileReader<'_> {
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
         paths.sort();
         paths.dedup();
-        let (mut keys, mut containers) = (self.private_keys(config, providers), self.containers(config));
+        let mut keys = self.private_keys(config, providers);
         for (path, container) in containers.iter_mut() {
             keys.extend(container.keys.drain(..).map(|key| (path.clone(), key)));
         }
@@ -135,7 +136,8 @@ impl KeyFileReader<'_> {
         config.folders.private_keys.iter().filter_map(read).collect()
     }
 
-    fn containers(&self, config: &Config) -> Vec<(PathBuf, Container)> {
+    /// The containers of the folder `pkcs12`.
+    pub(super) fn containers(&self, config: &Config) -> Vec<(PathBuf, Container)> {
         let read = |path: &PathBuf| {
             let bytes = self.read(path)?;
             let passphrase = passphrase_of(config, path).ok_or_else(|| NO_PASSPHRASE.to_owned());

@@ -22,7 +22,7 @@ use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsSession};
-use casemate_ike::config::{Connection, IdPattern, Identity};
+use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{
     AuthorityHash, Credentials, EapSession, EapTls, NotTrusted, OwnKey, PeerCertificates, PeerStatus,
     StatusQuery,
@@ -202,6 +202,27 @@ impl Credentials for Keyring {
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         self.own.find(connection, wanted)
+    }
+
+    fn own_key_as(
+        &self,
+        connection: &Connection,
+        id: &Identity,
+        wanted: &[AuthorityHash],
+    ) -> Option<OwnKey<'_>> {
+        match connection.local.method {
+            // The certificate is that of TLS, whose choice does not depend on the peer's wishes.
+            LocalMethod::Eap(_) => {
+                self.eap_cert(connection).filter(|own| own.contains_identity(id)).map(|own| own.own_key())
+            }
+            LocalMethod::Certificate(_) => self.own.find_as(connection, id, wanted),
+            LocalMethod::SharedKey => None,
+        }
+    }
+
+    fn eap_subject(&self, connection: &Connection) -> Option<Identity> {
+        let names_certs = self.own_rules(connection).is_some_and(|rules| !rules.certs.is_empty());
+        self.eap_cert(connection).filter(|_| names_certs).map(|own| own.subject())
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {

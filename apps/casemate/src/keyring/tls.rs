@@ -8,7 +8,6 @@ use casemate_ike::config::{Connection, Identity};
 use casemate_ike::{Credentials as _, EapTls, IkeSaId};
 use casemate_pki::is_der_sequence;
 use casemate_rustls::{CertificateVerifier, OwnCertificate};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 impl Keyring {
@@ -19,30 +18,31 @@ impl Keyring {
         connection: &Connection,
         session: &EapTls<'_>,
     ) -> Result<Box<dyn TlsSession>, EapFault> {
-        let rules = self.own_rules(connection);
-        let certs = rules.map_or(&[][..], |rules| &rules.certs);
         let EapTls { ike, responder, role } = *session;
         match role {
             TlsRole::Client { has_certificate } => {
+                let rules = self.own_rules(connection);
                 let expected = rules.and_then(|rules| rules.aaa_id.as_ref()).or(responder);
                 let expected = expected.ok_or(EapFault::Tls)?.clone();
-                let own = has_certificate.then(|| self.tls_certificate(connection, certs)).transpose()?;
+                let own = has_certificate.then(|| self.tls_certificate(connection)).transpose()?;
                 casemate_rustls::client(self.tls_verifier(connection, ike, expected)?, own)
             }
             TlsRole::Server { client } => {
                 let verifier = |id| self.tls_verifier(connection, ike, to_identity(id)?);
                 let clients = client.map(verifier).transpose()?;
-                casemate_rustls::server(self.tls_certificate(connection, certs)?, clients)
+                casemate_rustls::server(self.tls_certificate(connection)?, clients)
             }
         }
     }
 
-    fn tls_certificate(
-        &self,
-        connection: &Connection,
-        certs: &[PathBuf],
-    ) -> Result<OwnCertificate, EapFault> {
-        let own = self.own.select(certs, connection.local.id.as_ref(), &[]).ok_or(EapFault::NoCertificate)?;
+    /// The certificate of this host in TLS.
+    pub(super) fn eap_cert(&self, connection: &Connection) -> Option<&Arc<OwnCert>> {
+        let certs = self.own_rules(connection).map_or(&[][..], |rules| &rules.certs);
+        self.own.select(certs, connection.local.id.as_ref(), &[])
+    }
+
+    fn tls_certificate(&self, connection: &Connection) -> Result<OwnCertificate, EapFault> {
+        let own = self.eap_cert(connection).ok_or(EapFault::NoCertificate)?;
         let chain: Vec<Vec<u8>> = own.cert.chain().map(<[u8]>::to_vec).collect();
         let ocsp_response = match chain.first().filter(|_| connection.ocsp.replies()) {
             Some(cert) => self.own_ocsp_response(cert),

@@ -107,7 +107,7 @@ impl CertificateVerifier for TlsPeerVerifier {
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        let subjects = self.verifier.store.roots().filter_map(casemate_pki::subject);
+        let subjects = self.verifier.store.accepted_authorities().filter_map(casemate_pki::subject);
         subjects.map(<[u8]>::to_vec).collect()
     }
 }

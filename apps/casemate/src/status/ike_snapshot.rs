@@ -3,6 +3,7 @@
 use super::narrowing::is_narrowed;
 use super::seconds;
 use super::snapshot::code_points;
+use crate::log::wording;
 use crate::providers;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{SaId, SaStatus};
@@ -144,7 +145,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "local": sa.path.local.to_string(),
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
-        "eap_identity": sa.eap_identity.as_deref().map(String::from_utf8_lossy),
+        "eap_identity": sa.eap_identity.as_deref().map(wording::eap_identity_text),
         "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
@@ -164,7 +165,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
 fn proven_round(round: &ProvenRound) -> Value {
     json!({
         "peer": round.peer.to_string(),
-        "eap_identity": round.eap_identity.as_deref().map(String::from_utf8_lossy),
+        "eap_identity": round.eap_identity.as_deref().map(wording::eap_identity_text),
     })
 }
 

@@ -99,6 +99,8 @@ pub(super) struct Context<'c> {
     pub(super) pools: &'c [String],
     /// Whether a scheduler reorders packets, so that replay windows must be wider.
     pub(super) has_scheduler: bool,
+    /// Whether AAA servers name groups of peers.
+    pub(super) has_groups: bool,
     pub(super) problems: &'c Problems,
 }
 

@@ -152,7 +152,9 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
         set(name.into(), value);
     }
     if let Some(identity) = &status.eap_identity {
-        set("PLUTO_XAUTH_ID".into(), escape(identity));
+        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.clone()));
+        let text = text.map_or_else(|| escape(identity), |name| identity_text(&name));
+        set("PLUTO_XAUTH_ID".into(), text);
     }
     // Only one side of a connection has pools.
     let side = if new.connection.pools.is_empty() { "MY" } else { "PEER" };

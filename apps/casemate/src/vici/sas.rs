@@ -5,10 +5,11 @@
 use super::algorithms;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
+use crate::log::wording;
 use crate::swanctl::mark_of;
 use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
-use casemate_ike::config::{Identity, Round};
+use casemate_ike::config::{Identity, LocalMethod, Round};
 use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
 };
@@ -97,7 +98,7 @@ impl SaView {
         if let Some(identity) = &status.eap_identity
             && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != *identity)
         {
-            message.value("remote-eap-id", identity);
+            message.value("remote-eap-id", wording::eap_identity_text(identity));
         }
         message.flag("initiator", status.initiator);
         message.display("initiator-spi", status.spis.initiator);
@@ -223,13 +224,20 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
     }
 }
 
-/// Our identity: the configured one, or else the subject of our certificate, or else our address.
+/// Our identity: the one that the peer knows; before, the configured one, or else the subject of our
+/// certificate, or else our address.
 pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     let configured = &status.connection;
+    if let Some(own) = status.own_id.as_ref().filter(|_| configured.local_rounds() == 1) {
+        return own.clone();
+    }
     // The identity of the last round is the one that the peer knows.
     let last = Round { local: configured.local_rounds().saturating_sub(1), remote: 0 };
     let connection = configured.in_round(last).unwrap_or(Cow::Borrowed(configured));
-    let subject = || keyring.own_key(&connection, &[])?.subject;
+    let subject = || match connection.local.method {
+        LocalMethod::Eap(_) => keyring.eap_subject(&connection),
+        _ => keyring.own_key(&connection, &[])?.subject,
+    };
     let id = connection.local.id.clone().or_else(subject);
     id.unwrap_or(Identity::Address(status.path.local.ip()))
 }

@@ -112,6 +112,17 @@ pub trait Credentials {
     /// none.
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>>;
 
+    /// Our key for a connection without a configured identity, with a certificate that contains the identity
+    /// `id`, which the peer asks for. The default is for hosts whose connections have an identity.
+    fn own_key_as(
+        &self,
+        _connection: &Connection,
+        _id: &Identity,
+        _wanted: &[AuthorityHash],
+    ) -> Option<OwnKey<'_>> {
+        None
+    }
+
     /// Authorities that are trusted for the peers of a connection.
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash>;
 
@@ -152,6 +163,13 @@ pub trait Credentials {
     /// Algorithms for our signatures on a connection, in order of preference. Empty if any suitable one may
     /// be used.
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg];
+
+    /// Subject of the certificate that a connection names for its side of EAP: the identity of this host if
+    /// none is configured.
+    #[cfg(feature = "eap")]
+    fn eap_subject(&self, _connection: &Connection) -> Option<Identity> {
+        None
+    }
 
     /// Passwords for EAP.
     #[cfg(feature = "eap")]

@@ -122,6 +122,7 @@ impl PeerAuthenticated {
             id: peer.clone(),
             pair: PeerPair::new(own, peer, remote),
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
+            own_id: own.clone(),
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),
@@ -131,6 +132,11 @@ impl PeerAuthenticated {
     /// Virtual addresses that an AAA server has assigned to the peer.
     pub(crate) fn assigned_addrs(&self) -> &[IpAddr] {
         &self.assigned_addrs
+    }
+
+    /// Our identity when the peer was authenticated.
+    pub(crate) const fn own_id(&self) -> &Identity {
+        &self.own_id
     }
 
     /// EAP identity that the peer has proved, if it used EAP.

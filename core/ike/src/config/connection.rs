@@ -217,8 +217,25 @@ impl Connection {
     pub fn is_started_by_peer(&self) -> bool {
         let is_eap = |round: &RemoteAuth| matches!(round.method, RemoteMethod::Eap(_));
         let has_eap = is_eap(&self.remote) || self.further_rounds.remote.iter().any(is_eap);
-        let is_mutual = !self.has_further_rounds() && matches!(self.local.method, LocalMethod::Eap(_));
-        has_eap && !is_mutual
+        has_eap && self.mutual_eap_methods().is_empty()
+    }
+
+    /// Methods of EAP, in order of preference, that may authenticate a responder without an AUTH payload of
+    /// its own, and this host (RFC 5998 section 4). Empty if the connection demands more of the responder:
+    /// another proof, several rounds, or the word of an AAA server about its groups.
+    #[cfg(feature = "eap")]
+    pub(crate) fn mutual_eap_methods(&self) -> Vec<casemate_eap::Method> {
+        let (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) = (&self.local.method, &self.remote.method)
+        else {
+            return Vec::new();
+        };
+        if self.has_further_rounds() || !remote.groups.is_empty() {
+            return Vec::new();
+        }
+        let is_allowed = |method: &casemate_eap::Method| {
+            method.is_mutual() && (remote.is_relayed() || remote.methods.contains(method))
+        };
+        local.methods.iter().copied().filter(is_allowed).collect()
     }
 
     /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never

@@ -5,13 +5,11 @@ use super::auth_finished::take_first_child;
 use super::awaited_status::AwaitedStatus;
 use super::config_payload;
 use super::delete::send_final_notify;
-#[cfg(feature = "eap")]
-use super::eap_initiator::allows_eap_only;
 use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets, Wanted};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
@@ -82,8 +80,8 @@ impl AuthSent {
     ) -> Result<Self, StateFault> {
         let credentials = step.context.credentials;
         let connection = common.connection.clone();
-        let own =
-            LocalAuthenticator::new(&connection, &init.peer.requests, common.path.local.ip(), credentials)?;
+        let wanted = Wanted { requests: &init.peer.requests, id: None };
+        let own = LocalAuthenticator::new(&connection, wanted, common.path.local.ip(), credentials)?;
         let own_body = own.id_body();
         let octets = SignedOctets {
             message: &init.request,
@@ -132,7 +130,7 @@ impl AuthSent {
             #[cfg(feature = "eap")]
             crate::auth::rounds::write_first(&connection, proof.is_some(), out)?;
             #[cfg(feature = "eap")]
-            if allows_eap_only(&connection) {
+            if !connection.mutual_eap_methods().is_empty() {
                 out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;
             }
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;

@@ -26,20 +26,12 @@ impl EapInitiator {
     pub(super) fn new(connection: &Connection, own: &Identity) -> Option<Box<Self>> {
         let LocalMethod::Eap(local) = &connection.local.method else { return None };
         let identity = local.identity.clone().unwrap_or_else(|| own.to_eap());
-        let peer = Peer::new(identity, local.methods.clone());
+        let methods = match &connection.remote.method {
+            RemoteMethod::Eap(_) => connection.mutual_eap_methods(),
+            _ => local.methods.clone(),
+        };
+        let peer = Peer::new(identity, methods);
         Some(Box::new(Self { peer, done: None }))
-    }
-}
-
-/// Whether the responder of a connection may prove its identity by EAP alone. Every method must then
-/// authenticate both sides (RFC 5998 section 4).
-pub(super) fn allows_eap_only(connection: &Connection) -> bool {
-    match (&connection.local.method, &connection.remote.method) {
-        _ if connection.has_further_rounds() => false,
-        (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) => {
-            local.methods.iter().chain(&remote.methods).all(|method| method.is_mutual())
-        }
-        _ => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
+mod groups;
+
 use super::config_payload::LeasedConfig;
 use super::half_open::Progress;
 use super::responder_rounds::{OwnRound, ResponderRounds, check_first_round};
@@ -16,7 +18,7 @@ use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket};
+use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket, Method};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 
 /// An EAP conversation with the peer of a half-open IKE SA, in one round of authentication.
@@ -237,6 +239,7 @@ impl HalfOpen {
         let (init, suite, providers) = (&self.init, self.channel.suite, step.context.providers);
         let auth = required(request.content.auth)?;
         check_another_round(&common.connection, rounds.peer, &request.content)?;
+        self.select_by_groups(common, &rounds, &done, step)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &eap.peer_body, suite };
         let remote = common.path.remote.ip();
@@ -269,12 +272,16 @@ fn check_own_method(
     if connection.has_further_rounds() {
         return Err(StateFault::AuthMethod);
     }
-    let is_mutual = !remote.is_relayed() && remote.methods.iter().all(|method| method.is_mutual());
-    if is_mutual && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
+    if !mutual_methods(remote).is_empty() && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
         Ok(())
     } else {
         Err(StateFault::AuthMethod)
     }
+}
+
+/// The methods that authenticate both sides; none if a server chooses the method.
+fn mutual_methods(remote: &RemoteEap) -> Vec<Method> {
+    remote.methods.iter().copied().filter(|method| method.is_mutual()).collect()
 }
 
 /// An authenticator for a peer with this ID payload; `None` without a server that the connection needs.
@@ -295,7 +302,11 @@ fn authenticator(
         let session = EapSession { ike, connection, peer, identity, path };
         return step.context.credentials.eap_authenticator(&session);
     }
-    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, remote.methods.clone())))
+    let methods = match connection.local.method {
+        LocalMethod::Eap(_) => mutual_methods(remote),
+        _ => remote.methods.clone(),
+    };
+    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, methods)))
 }
 
 /// Explains the failure of EAP. `identity` is the EAP identity, `peer_id` that of the ID payload.

@@ -11,7 +11,7 @@ use super::responder_rounds::ResponderRounds;
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::{
-    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, Wanted, verify,
 };
 use crate::config::{Connection, Identity};
 use crate::context::Step;
@@ -267,8 +267,10 @@ impl HalfOpen {
         #[cfg(feature = "eap")]
         check_first_round(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
-        let wanted = init.peer.requests.joined(content);
-        let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
+        let requests = init.peer.requests.joined(content);
+        let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
+        let wanted = Wanted { requests: &requests, id: asked.as_ref() };
+        let own = LocalAuthenticator::new(connection, wanted, path.local.ip(), step.context.credentials)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
         let peer = verify(claim, &theirs, connection, &own.id, step.context)?;

@@ -190,6 +190,8 @@ impl IkeSa {
             path: common.path,
             peer: None,
             #[cfg(feature = "eap")]
+            own_id: None,
+            #[cfg(feature = "eap")]
             eap_identity: None,
             #[cfg(feature = "eap")]
             earlier_rounds: Vec::new(),
@@ -307,6 +309,7 @@ impl Established {
         status.peer = Some(peer.id().clone());
         #[cfg(feature = "eap")]
         {
+            status.own_id = Some(peer.own_id().clone());
             status.eap_identity = peer.eap_identity().map(Vec::from);
             status.earlier_rounds = peer.earlier_rounds().to_vec();
         }
