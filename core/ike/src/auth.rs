@@ -5,6 +5,8 @@ pub(crate) mod credentials;
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+#[cfg(feature = "resumption")]
+pub(crate) mod resumption;
 #[cfg(feature = "eap")]
 pub(crate) mod rounds;
 mod signature;
@@ -31,6 +33,11 @@ pub(crate) struct PeerAuthenticated {
     id: Identity,
     pair: PeerPair,
     scope: AuthScope,
+    /// Our identity.
+    #[cfg(feature = "resumption")]
+    own_id: Identity,
+    #[cfg(feature = "resumption")]
+    proof: Proof,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -195,6 +202,10 @@ pub(crate) fn verify(
         id: claim.id.clone(),
         pair,
         scope,
+        #[cfg(feature = "resumption")]
+        own_id: own_id.clone(),
+        #[cfg(feature = "resumption")]
+        proof,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]

@@ -119,6 +119,10 @@ impl PeerAuthenticated {
             id: peer.clone(),
             pair: PeerPair::new(own, peer, remote),
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
+            #[cfg(feature = "resumption")]
+            own_id: own.clone(),
+            #[cfg(feature = "resumption")]
+            proof: Proof::Eap,
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),

@@ -1,0 +1,1 @@
+//! Session resumption (RFC 5723), between complete engines.
