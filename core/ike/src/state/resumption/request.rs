@@ -1,9 +1,9 @@
 //! IKE_SESSION_RESUME as the initiator (RFC 5723 section 4.3.2), in place of IKE_SA_INIT.
 //!
-//! The ticket is presented for a whole sequence of retransmissions. A responder that has lost the support of
-//! resumption may ignore it, and a lost link looks the same. So a short sequence with IKE_SA_INIT follows, and
-//! then the ticket is presented again. If the attempt ends without a response, the session is kept for the
-//! next one.
+//! A responder that no longer supports resumption may ignore the ticket, and a lost link looks the same. So
+//! the ticket is presented for a few seconds, then IKE_SA_INIT is tried for a few seconds, then the ticket is
+//! presented again for a whole sequence of retransmissions. When the link is back, the responder nearly always
+//! gets the ticket first. If the attempt ends without a response, the session is kept for the next one.
 
 use crate::child_sa::ChildRequest;
 use crate::context::Step;
@@ -18,14 +18,25 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType};
 
-/// Number of retransmissions of IKE_SA_INIT after a ticket was presented in vain: 7 seconds.
-const FALLBACK_TRIES: u32 = 2;
+/// Number of retransmissions in a short phase, which takes 7 seconds.
+const SHORT_TRIES: u32 = 2;
 
 /// A session that an IKE SA may resume.
 pub(crate) struct Attempt {
     lost: Box<LostSession>,
-    /// Whether the outstanding request presents the ticket.
-    is_presented: bool,
+    phase: Phase,
+}
+
+/// What the outstanding request of an attempt is, in this order. The last phase ends a sequence, and the first
+/// one follows again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The ticket, for a short time.
+    ShortTicket,
+    /// IKE_SA_INIT, for a short time.
+    Full,
+    /// The ticket.
+    Ticket,
 }
 
 impl InitSent {
@@ -38,14 +49,14 @@ impl InitSent {
         step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
         let mut state = Self::unsent(lost.suite.kex, child_requests, sequences, step);
-        state.attempt = Some(Attempt { lost, is_presented: true });
+        state.attempt = Some(Attempt { lost, phase: Phase::ShortTicket });
         state.send(common, step)?;
         Ok(state)
     }
 
     /// The session whose ticket the outstanding request presents.
     pub(in crate::state) fn presented(&self) -> Option<&LostSession> {
-        self.attempt.as_ref().filter(|attempt| attempt.is_presented).map(|attempt| &*attempt.lost)
+        self.attempt.as_ref().filter(|attempt| attempt.phase != Phase::Full).map(|attempt| &*attempt.lost)
     }
 
     /// Exchange of the request.
@@ -59,38 +70,40 @@ impl InitSent {
     /// Number of retransmissions in this sequence.
     pub(in crate::state) fn max_tries(&self, step: &Step<'_, '_>) -> u32 {
         let usual = step.shared.settings.retransmission.tries;
-        match &self.attempt {
-            Some(attempt) if !attempt.is_presented => usual.min(FALLBACK_TRIES),
-            _ => usual,
+        match self.attempt.as_ref().map(|attempt| attempt.phase) {
+            Some(Phase::ShortTicket | Phase::Full) => usual.min(SHORT_TRIES),
+            Some(Phase::Ticket) | None => usual,
         }
     }
 
-    /// Continues after a sequence of an attempt without a response.
+    /// Begins the next phase of an attempt after one without a response.
     pub(in crate::state) fn resumption_unanswered(
         self: Box<Self>,
         common: &mut SaCommon,
-        Attempt { lost, is_presented }: Attempt,
+        Attempt { lost, phase }: Attempt,
         step: &mut Step<'_, '_>,
     ) -> State {
-        let (child_requests, mut sequences) = (self.child_requests, self.sequences);
-        let restarted = if is_presented {
-            let full = Self::restart(common, child_requests, sequences, step);
-            full.map(|state| Self { attempt: Some(Attempt { lost, is_presented: false }), ..state })
-        } else {
-            sequences = sequences.saturating_add(1);
-            if !common.connection.allows_another_sequence(sequences) {
-                step.shared.resumption.client.add(lost);
-                return State::Closed(DownReason::DeadPeer);
-            }
-            if lost.is_valid(step.context.now) {
-                Self::reset(common, step);
-                Self::resuming(common, lost, child_requests, sequences, step)
-            } else {
-                Self::restart(common, child_requests, sequences, step)
-            }
+        let is_end = phase == Phase::Ticket;
+        let sequences = self.sequences.saturating_add(is_end.into());
+        if is_end && !common.connection.allows_another_sequence(sequences) {
+            step.shared.resumption.client.add(lost);
+            return State::Closed(DownReason::DeadPeer);
+        }
+        let next = match phase {
+            Phase::ShortTicket => Phase::Full,
+            Phase::Full => Phase::Ticket,
+            Phase::Ticket => Phase::ShortTicket,
         };
-        match restarted {
-            Ok(state) => State::InitSent(Box::new(state)),
+        let is_valid = lost.is_valid(step.context.now);
+        let begun = if next == Phase::Full || !is_valid {
+            Self::restart(common, self.child_requests, sequences, step)
+        } else {
+            Self::reset(common, step);
+            Self::resuming(common, lost.clone(), self.child_requests, sequences, step)
+        };
+        let attempt = is_valid.then_some(Attempt { lost, phase: next });
+        match begun {
+            Ok(state) => State::InitSent(Box::new(Self { attempt, ..state })),
             Err(fault) => State::Closed(DownReason::Fault(fault.into())),
         }
     }
