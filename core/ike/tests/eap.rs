@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
+#[path = "pair/passwords.rs"]
+mod passwords;
 
 use casemate_crypto::SecretBytes;
 use casemate_eap::{EapFault, Method};
@@ -12,8 +14,8 @@ use casemate_ike::config::{
 use casemate_ike::diagnosis::Explanation;
 use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, StateFault};
 use casemate_wire::ike::NotifyType;
-use pair::passwords::{Passwords, Relay};
 use pair::{Pair, connection, with_pool};
+use passwords::{Passwords, Relay};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
+#[path = "pair/passwords.rs"]
+mod passwords;
 
 use casemate_crypto::SecretBytes;
 use casemate_eap::Method;
@@ -11,8 +13,8 @@ use casemate_ike::config::{
 };
 use casemate_ike::{DownReason, Event, IkeSaId, IkeSettings, IkeState, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, Header, Message, Notify, NotifyType, PayloadType};
-use pair::passwords::{Passwords, Relay};
 use pair::{IkePeer, LEFT, Pair, RIGHT, connection, key, with_pool};
+use passwords::{Passwords, Relay};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

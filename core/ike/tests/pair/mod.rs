@@ -8,9 +8,6 @@
     reason = "a test may fail, and not every test needs all of it"
 )]
 
-#[cfg(feature = "eap")]
-pub(crate) mod passwords;
-
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{

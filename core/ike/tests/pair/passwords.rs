@@ -1,6 +1,6 @@
 //! Credentials of hosts that use EAP: passwords, and an AAA server that the test has answer.
 
-use super::key;
+use crate::pair::key;
 use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_eap::{
     Authenticator, AuthenticatorStep, EapContext, EapCredentials, LocalAuthenticator, Method,
