@@ -4,7 +4,7 @@
 use crate::auth::PeerAuthenticated;
 use crate::config::Connection;
 use crate::context::Step;
-use crate::resumption::{Grant, HeldTicket, LostSession, Ticket, TicketRequest};
+use crate::resumption::{HeldTicket, LostSession, Ticket, TicketRequest, TicketResponse};
 use crate::state::established::Phase;
 use crate::state::tasks::Pending;
 use crate::state::timers::Timer;
@@ -125,7 +125,7 @@ impl Established {
         step.shared.resumption.client.forget(&connection.name, Some(remote));
         self.ticket.requests = requests_tickets(connection);
         if self.ticket.requests {
-            self.on_grant(Grant::of(content, step.context.now), step.context.now);
+            self.on_grant(TicketResponse::of(content, step.context.now), step.context.now);
         }
         self
     }
@@ -162,21 +162,21 @@ impl Established {
         step: &Step<'_, '_>,
     ) {
         if let Ok(content) = response {
-            self.on_grant(Grant::of(content, step.context.now), step.context.now);
+            self.on_grant(TicketResponse::of(content, step.context.now), step.context.now);
         }
     }
 
     /// Handles the answer to a request. The ticket is renewed after half its lifetime.
-    fn on_grant(&mut self, grant: Grant, now: Instant) {
+    fn on_grant(&mut self, grant: TicketResponse, now: Instant) {
         match grant {
-            Grant::Ticket(ticket) => {
+            TicketResponse::Ticket(ticket) => {
                 let half = ticket.expires_at.since(now).checked_div(2).unwrap_or_default();
                 self.timers.set(Timer::Ticket, Some(now.after(half)));
                 self.ticket.held = Some(ticket);
             }
-            Grant::Later => self.timers.set(Timer::Ticket, Some(now.after(LATER))),
+            TicketResponse::Later => self.timers.set(Timer::Ticket, Some(now.after(LATER))),
             // The peer has its reasons. A ticket that this host has stays valid.
-            Grant::Refused => self.ticket.requests = false,
+            TicketResponse::Refused => self.ticket.requests = false,
         }
     }
 
@@ -189,6 +189,10 @@ impl Established {
     ) -> TicketAnswer {
         if !content.has_notify(NotifyType::TICKET_REQUEST) || self.phase != Phase::Open {
             return TicketAnswer::None;
+        }
+        // RFC 5723 section 4.1: only the client requests tickets, and that is this host.
+        if self.ticket.requests {
+            return TicketAnswer::Refused;
         }
         let request = TicketRequest {
             ike: common.id,
