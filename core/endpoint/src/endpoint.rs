@@ -300,6 +300,8 @@ impl Endpoint {
             | Event::Fault { .. }
             | Event::Retransmitted { .. }
             | Event::Keys(_) => {}
+            #[cfg(feature = "resumption")]
+            Event::NotResumed { .. } => {}
         }
     }
 

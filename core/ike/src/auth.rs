@@ -6,6 +6,8 @@ pub(crate) mod credentials;
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+#[cfg(feature = "resumption")]
+pub(crate) mod resumption;
 #[cfg(feature = "eap")]
 pub(crate) mod rounds;
 mod signature;
@@ -34,8 +36,10 @@ pub(crate) struct PeerAuthenticated {
     pair: PeerPair,
     scope: AuthScope,
     /// Our identity when the peer was authenticated.
-    #[cfg(feature = "eap")]
+    #[cfg(any(feature = "eap", feature = "resumption"))]
     own_id: Identity,
+    #[cfg(feature = "resumption")]
+    proof: Proof,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -200,8 +204,10 @@ pub(crate) fn verify(
         id: claim.id.clone(),
         pair,
         scope,
-        #[cfg(feature = "eap")]
+        #[cfg(any(feature = "eap", feature = "resumption"))]
         own_id: own_id.clone(),
+        #[cfg(feature = "resumption")]
+        proof,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]

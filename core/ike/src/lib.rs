@@ -36,6 +36,8 @@ mod negotiate;
 mod path_mtu;
 #[cfg(feature = "redirect")]
 mod redirect;
+#[cfg(feature = "resumption")]
+mod resumption;
 mod settings;
 mod state;
 mod status;

@@ -123,6 +123,8 @@ impl PeerAuthenticated {
             pair: PeerPair::new(own, peer, remote),
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
             own_id: own.clone(),
+            #[cfg(feature = "resumption")]
+            proof: Proof::Eap,
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),

@@ -67,6 +67,10 @@ pub struct Connection {
     /// 5685 section 6).
     #[cfg(feature = "redirect")]
     pub redirect_to: Option<IpAddr>,
+    /// Whether the session of an IKE SA that was lost may be resumed with a ticket (RFC 5723). An initiator
+    /// requests tickets, a responder grants and accepts them.
+    #[cfg(feature = "resumption")]
+    pub resumption: bool,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -140,6 +144,8 @@ impl Connection {
             mobike: false,
             #[cfg(feature = "redirect")]
             redirect_to: None,
+            #[cfg(feature = "resumption")]
+            resumption: false,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,

@@ -30,6 +30,9 @@ pub(crate) struct HalfOpen {
     pub(crate) init: InitExchange,
     pub(crate) started_at: Instant,
     pub(crate) expires_at: Instant,
+    /// The session that the peer resumes.
+    #[cfg(feature = "resumption")]
+    pub(super) resumes: Option<Box<crate::resumption::Session>>,
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,
@@ -141,6 +144,10 @@ impl HalfOpen {
         }
         if request.exchange != ExchangeType::IKE_AUTH {
             return Err(StateFault::WrongExchange.into());
+        }
+        #[cfg(feature = "resumption")]
+        if let Some(session) = self.resumes.take() {
+            return self.authenticate_resumption(common, &session, request, leased, step);
         }
         #[cfg(feature = "eap")]
         if let Some(progress) = self.run_rounds(common, request, leased, step)? {

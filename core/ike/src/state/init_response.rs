@@ -111,7 +111,7 @@ pub(crate) fn respond(
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
     let keys = SaKeys::initial(suite.prf, suite.sk, &kex.shared, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
-    let common = new_common(connection, path, spis, step);
+    let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
     let contents = ResponseContents {
         chosen: &chosen,
@@ -169,14 +169,14 @@ fn select<'c>(
 }
 
 /// NAT detection as the responder.
-struct ResponderNat {
-    status: NatStatus,
+pub(super) struct ResponderNat {
+    pub(super) status: NatStatus,
     /// The hashes to send.
-    detection: NatDetection,
+    pub(super) detection: NatDetection,
 }
 
 /// Evaluates the peer's NAT detection hashes and computes ours.
-fn detect_nat(
+pub(super) fn detect_nat(
     content: &Content<'_>,
     spis: IkeSpis,
     path: Path,
@@ -200,24 +200,13 @@ fn detect_nat(
     Ok(ResponderNat { status, detection: NatDetection::new(spis, path, force_encap, providers)? })
 }
 
-/// Common fields of a new IKE SA that the peer started.
-fn new_common(connection: Arc<Connection>, path: Path, spis: IkeSpis, step: &mut Step<'_, '_>) -> SaCommon {
-    SaCommon {
-        id: step.shared.next_ike_id(),
-        connection,
-        path,
-        role: Role::Responder,
-        spi_i: spis.initiator,
-        spi_r: spis.responder,
-        attempts: 0,
-        predecessor: None,
-        #[cfg(feature = "redirect")]
-        redirect: crate::redirect::RedirectState::default(),
-    }
-}
-
 /// The IKE SA after the response: it waits for IKE_AUTH for a limited time.
-fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step: &Step<'_, '_>) -> IkeSa {
+pub(super) fn half_open(
+    common: SaCommon,
+    channel: SecureChannel,
+    init: InitExchange,
+    step: &Step<'_, '_>,
+) -> IkeSa {
     let started_at = step.context.now;
     let expires_at = started_at.after(step.shared.settings.half_open_time);
     let half_open = HalfOpen {
@@ -225,6 +214,8 @@ fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step:
         init,
         started_at,
         expires_at,
+        #[cfg(feature = "resumption")]
+        resumes: None,
         #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]
@@ -264,7 +255,7 @@ fn shows_cookie(request: &CookieRequest<'_>, content: &Content<'_>, step: &Step<
     shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, request, now, providers))
 }
 
-fn check_cookie(
+pub(super) fn check_cookie(
     request: &CookieRequest<'_>,
     content: &Content<'_>,
     step: &mut Step<'_, '_>,

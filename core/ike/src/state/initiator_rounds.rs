@@ -53,6 +53,12 @@ impl InitiatorRounds {
         Ok(Self { own: 0, peer: 0, responder: None, eap: EapInitiator::new(connection, own) })
     }
 
+    /// No round: the keys of an earlier IKE SA authenticate both sides.
+    #[cfg(feature = "resumption")]
+    pub(super) const fn none() -> Self {
+        Self { own: 0, peer: 0, responder: None, eap: None }
+    }
+
     /// Whether EAP proves our identity in the current round.
     pub(super) const fn proves_by_eap(&self) -> bool {
         self.eap.is_some()
