@@ -47,6 +47,8 @@ pub use auth::credentials::EapSession;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 #[cfg(feature = "revocation")]
 pub use auth::credentials::{PeerStatus, StatusQuery};
+#[cfg(feature = "external-keys")]
+pub use auth::credentials::{SignatureQuery, Signing};
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};

@@ -19,11 +19,13 @@ use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
-use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use crate::tokens::TokenLink;
+use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{
-    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, StatusQuery,
+    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, SignatureQuery,
+    Signing, StatusQuery,
 };
 use casemate_pki::{DnPattern, PolicyOid, dn_text_parts};
 use eap_secrets::EapSecrets;
@@ -55,6 +57,8 @@ pub struct Keyring {
     authorities: Authorities,
     /// The threads that fetch it; `None` if nothing is fetched.
     revocation: Mutex<Option<RevocationLink>>,
+    /// Where signatures of tokens are ordered; `None` if none are made.
+    tokens: Mutex<Option<TokenLink>>,
 }
 
 /// A certificate or CRL that was read.
@@ -106,6 +110,7 @@ impl Keyring {
             radius: Mutex::default(),
             authorities: Authorities::default(),
             revocation: Mutex::default(),
+            tokens: Mutex::default(),
         }
     }
 
@@ -122,6 +127,11 @@ impl Keyring {
     /// Has the status of certificates fetched.
     pub(crate) fn use_revocation(&self, link: Option<RevocationLink>) {
         *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    /// Has the private keys on tokens sign.
+    pub(crate) fn use_tokens(&self, link: Option<TokenLink>) {
+        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }
 
     /// Keeps the sequence numbers of EAP-AKA there.
@@ -274,6 +284,16 @@ impl Credentials for Keyring {
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg] {
         let rules = self.own_rules(connection);
         rules.map_or(&[], |rules| &rules.signatures.ike)
+    }
+
+    fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {
+        match self.own.on_token(query.key.public_key()) {
+            None => query.key.sign(query.alg, query.message, rng).map_or(Signing::Failed, Signing::Signed),
+            Some(opened) => {
+                let link = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                link.map_or(Signing::Failed, |link| link.sign(query, opened))
+            }
+        }
     }
 
     fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool {

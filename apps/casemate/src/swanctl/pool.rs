@@ -5,6 +5,7 @@ use super::auth_round::{absolute, file_section};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
+use super::token;
 use super::value::Parsed;
 use crate::revocation::HttpUri;
 use casemate_ike::config::{DomainName, Pool, SERVER_POOL};
@@ -83,8 +84,6 @@ enum CrlUri {
     Other,
 }
 
-const NO_TOKEN: &str = "tokens are not implemented";
-
 pub(super) const AUTHORITY: Schema = Schema {
     keys: &[
         ("cacert", Rule::Read),
@@ -92,9 +91,9 @@ pub(super) const AUTHORITY: Schema = Schema {
         ("crl_uris", Rule::Read),
         ("ocsp_uris", Rule::Read),
         ("cert_uri_base", Rule::Ignored),
-        ("handle", Rule::Refused(NO_TOKEN)),
-        ("slot", Rule::Refused(NO_TOKEN)),
-        ("module", Rule::Refused(NO_TOKEN)),
+        ("handle", Rule::Read),
+        ("slot", Rule::Read),
+        ("module", Rule::Read),
     ],
     sections: &["=cacert"],
 };
@@ -108,12 +107,16 @@ pub(super) fn authority(
     let keys = Keys::new(resolved, &AUTHORITY, problems);
     let sections = resolved.sections();
     let section = sections.iter().find(|section| section.name() == "cacert");
-    if !keys.has("cacert") && !keys.has("file") && section.is_none() {
-        keys.section_error("`cacert` was expected, the name of a file in the folder x509ca");
+    let count = ["cacert", "file", "handle"].into_iter().filter(|name| keys.has(name)).count();
+    match count.saturating_add(section.iter().count()) {
+        0 => keys.section_error("`cacert` was expected, the name of a file in the folder x509ca"),
+        1 => {}
+        _ => keys.section_error("one of `cacert`, `file` and `handle` was expected"),
     }
     let cacert = keys
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))
         .or_else(|| keys.get("file", absolute))
+        .or_else(|| token::reference(&keys).map(|reference| reference.to_path()))
         .or_else(|| file_section(section?, problems));
     let (mut crls, mut crl_uris, mut others) = (Vec::new(), Vec::new(), 0_usize);
     for uri in keys.uris("crl_uris", crl) {

@@ -239,9 +239,9 @@ fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step:
         #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]
-        awaited_status: None,
+        awaited_message: None,
         #[cfg(feature = "revocation")]
-        is_status_wait_over: false,
+        is_wait_over: false,
     };
     IkeSa { common, state: State::HalfOpen(Box::new(half_open)) }
 }

@@ -1,7 +1,11 @@
 //! IKE_SA_INIT as the initiator (RFC 7296 sections 1.2, 2.6, 2.7 and 2.23).
 
+use super::auth_sent::{FirstProof, Opening};
 use super::init_response::{InitExchange, PeerFeatures, write_features};
 use super::select_connection::AnnouncedFeatures;
+use crate::auth::AuthError;
+#[cfg(feature = "external-keys")]
+use crate::auth::AuthWait;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
 use crate::context::{Retransmitted, Step};
@@ -46,6 +50,9 @@ pub(crate) struct InitSent {
     due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
     refused: Option<DownReason>,
+    /// The response, once it was accepted, while our signature for IKE_AUTH is being made.
+    #[cfg(feature = "external-keys")]
+    accepted: Option<Box<(SecureChannel, InitExchange)>>,
 }
 
 impl SaCommon {
@@ -125,6 +132,8 @@ impl InitSent {
             sequences,
             due: step.context.now,
             refused: None,
+            #[cfg(feature = "external-keys")]
+            accepted: None,
         };
         state.send(common, step)?;
         Ok(state)
@@ -175,6 +184,10 @@ impl InitSent {
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         if step.context.now < self.due {
             return State::InitSent(self);
+        }
+        #[cfg(feature = "external-keys")]
+        if self.accepted.is_some() {
+            return self.continue_authentication(common, step);
         }
         if let Some(reason) = self.refused.take() {
             return self.pause_after_refusal(common, reason, step);
@@ -236,6 +249,11 @@ impl InitSent {
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "external-keys")]
+        if self.accepted.is_some() {
+            // A repetition or a forgery.
+            return State::InitSent(self);
+        }
         #[cfg(feature = "redirect")]
         if Redirect::is_init_response(content) {
             return self.on_redirect(common, content, step);
@@ -252,7 +270,9 @@ impl InitSent {
             None => match self.accept(common, header, bytes, path, content, step) {
                 Ok((channel, init)) => {
                     switch_to_natt_port(common, &init, step);
-                    return AuthSent::begin(common, channel, init, self.child_requests, self.sequences, step);
+                    #[cfg(feature = "external-keys")]
+                    self.begin_wait(step);
+                    return self.begin_auth(common, channel, init, step);
                 }
                 Err(fault) => Err(fault),
             },
@@ -264,6 +284,64 @@ impl InitSent {
             }
         }
         State::InitSent(self)
+    }
+
+    /// Sends the IKE_AUTH request, once our proof exists.
+    fn begin_auth(
+        #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        channel: SecureChannel,
+        init: InitExchange,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        #[cfg(feature = "external-keys")]
+        let wait = AuthWait { ike: common.id, is_over: step.context.now >= self.due };
+        #[cfg(feature = "external-keys")]
+        let first = FirstProof::new(common, &channel, &init, wait, step);
+        #[cfg(not(feature = "external-keys"))]
+        let first = FirstProof::new(common, &channel, &init, step);
+        match first {
+            Ok(first) => {
+                let Self { child_requests, sequences, .. } = *self;
+                AuthSent::begin(common, Opening { channel, init, child_requests, sequences }, first, step)
+            }
+            Err(AuthError::Fault(fault)) => {
+                step.sa_fault(fault.into(), common.path, common);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
+            #[cfg(feature = "external-keys")]
+            Err(AuthError::Pending) => {
+                self.accepted = Some(Box::new((channel, init)));
+                State::InitSent(self)
+            }
+            // Only a signature is awaited here.
+            #[cfg(all(feature = "revocation", not(feature = "external-keys")))]
+            Err(AuthError::Pending) => State::Closed(DownReason::Fault(StateFault::OwnSignature.into())),
+        }
+    }
+
+    /// Begins the wait for our signature.
+    #[cfg(feature = "external-keys")]
+    fn begin_wait(&mut self, step: &Step<'_, '_>) {
+        self.refused = None;
+        self.due = step.context.now.after(step.shared.settings.auth_wait);
+    }
+
+    /// Continues if our signature was awaited.
+    #[cfg(feature = "external-keys")]
+    pub(crate) fn continue_authentication(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        match self.accepted.take() {
+            Some(accepted) => {
+                let (channel, init) = *accepted;
+                self.begin_auth(common, channel, init, step)
+            }
+            None => State::InitSent(self),
+        }
     }
 
     fn refuse(&mut self, reason: DownReason, step: &Step<'_, '_>) {
