@@ -1,8 +1,7 @@
 //! A private key on a token.
 
 use crate::login::{Tokens, find};
-use crate::module::retried;
-use crate::{TokenError, TokenModule, TokenObject, public_key, signature};
+use crate::{TokenError, TokenModule, TokenObject, public_key, retried, signature};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;

@@ -3,9 +3,8 @@
 //! It comes from the public key object with the same CKA_ID, from the private key of RSA, or from the
 //! certificate with the same CKA_ID: many cards have no public key objects.
 
-use crate::TokenError;
 use crate::login::find;
-use crate::module::read_certificate;
+use crate::{TokenError, read_certificate};
 use casemate_crypto::der::{self, BIT_STRING, Malformed, OID, Reader, SEQUENCE};
 use casemate_crypto::{KeyLimits, PublicKey};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};

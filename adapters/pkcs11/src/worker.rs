@@ -1,5 +1,5 @@
-//! The thread of a module. PKCS #11 functions block until a token is done, and a module is initialized once in
-//! a process, so all keys of a module share one thread.
+//! The thread of a module. PKCS #11 functions block until a token is done, and a module is initialized once
+//! in a process, so all keys of a module share one thread.
 
 use crate::TokenError;
 use crate::login::Tokens;

@@ -14,7 +14,8 @@ const PROVIDERS: &[&dyn Provider] = &[&AWS_LC];
 const MODULE: &str = "TEST_PKCS11_MODULE";
 const SLOTS: &str = "TEST_PKCS11_SLOTS";
 
-/// SoftHSM reads its configuration from the environment of the process, so the test proper runs in another one.
+/// SoftHSM reads its configuration from the environment of the process, so the test proper runs in another
+/// one.
 fn in_other_process(test: &str, hsm: &SoftHsm, slots: &[u64]) {
     let slots: Vec<String> = slots.iter().map(ToString::to_string).collect();
     let output = Program::new(env::current_exe().unwrap())

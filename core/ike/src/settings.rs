@@ -43,8 +43,8 @@ pub struct IkeSettings {
     /// Lifetime of a half-open IKE SA that a peer started.
     pub half_open_time: Duration,
     /// Longest wait for the status of the certificates of an authenticated peer, if it has to be fetched, and
-    /// for a signature of this host, if another device makes it. The peer may repeat its request meanwhile, so
-    /// this is less than the time after which peers give up.
+    /// for a signature of this host, if another device makes it. The peer may repeat its request meanwhile,
+    /// so this is less than the time after which peers give up.
     pub auth_wait: Duration,
     /// Time without a packet after which a NAT keepalive is sent (RFC 3948 section 4).
     pub keepalive_interval: Duration,

@@ -1,5 +1,5 @@
-//! Signatures of keys in another device, which are awaited: between complete engines, in every message that has
-//! one.
+//! Signatures of keys in another device, which are awaited: between complete engines, in every message that
+//! has one.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
@@ -309,7 +309,7 @@ fn the_signature_before_eap_is_awaited() {
     use casemate_ike::config::{EapIdentity, LocalEap, RemoteEap};
     let (left, right) = (Device::new(false), Device::new(true));
     let mut pair = pair_with(&left, &right, |left, right| {
-        let methods = vec![Method::Mschapv2];
+        let methods = vec![Method::MsChapV2];
         left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
         right.remote.method = RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods });
     });

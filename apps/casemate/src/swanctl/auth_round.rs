@@ -361,7 +361,8 @@ pub(super) fn file_section(section: &Resolved<'_, '_>, problems: &Problems) -> O
     match (keys.has("file"), keys.has("handle")) {
         (true, true) => keys.error("handle", "either `file` or `handle` was expected"),
         (false, false) => keys.section_error(
-            "`file` was expected, the absolute path of a certificate, or `handle`, the CKA_ID of one on a token",
+            "`file` was expected, the absolute path of a certificate, or `handle`, the CKA_ID of one on a \
+             token",
         ),
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! Signatures of private keys on tokens. A signature of a smart card takes up to a second, so IKE asks for it,
-//! goes on with other peers, and asks again when the token is done.
+//! Signatures of private keys on tokens. A signature of a smart card takes up to a second, so IKE asks for
+//! it, goes on with other peers, and asks again when the token is done.
 
 use super::OpenedKey;
 use crate::control::{ControlServer, Waker, signal};

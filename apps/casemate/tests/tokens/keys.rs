@@ -58,8 +58,8 @@ impl Keys {
         self.hsm.store_certificate(self.slot, PIN, &self.file(&format!("{host}.der")), id);
     }
 
-    /// Writes `swanctl.conf` and the folders of certificates beside it. The private key stays away unless it is
-    /// wanted.
+    /// Writes `swanctl.conf` and the folders of certificates beside it. The private key stays away unless it
+    /// is wanted.
     pub(crate) fn install(&self, directory: &Path, host: &str, conf: &str, has_key: bool) -> PathBuf {
         let mut files = vec![("ca.pem".to_owned(), "x509ca"), (format!("{host}.pem"), "x509")];
         files.extend(has_key.then(|| (format!("{host}.key"), "private")));
@@ -74,7 +74,12 @@ impl Keys {
 
     /// The section of the module.
     pub(crate) fn module(&self) -> String {
-        let path = self.hsm.module().display();
-        format!("charon {{ plugins {{ pkcs11 {{ modules {{ soft {{ path = {path} }} }} }} }} }}\n")
+        module(self.hsm.module())
     }
+}
+
+/// The section of a module.
+pub(crate) fn module(path: &Path) -> String {
+    let path = path.display();
+    format!("charon {{ plugins {{ pkcs11 {{ modules {{ soft {{ path = {path} }} }} }} }} }}\n")
 }

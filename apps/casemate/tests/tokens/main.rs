@@ -1,11 +1,12 @@
-//! Private keys on PKCS #11 tokens (SoftHSM): tunnels with them in both roles, with Casemate and with charon as the
-//! peer, and what refuses to work.
+//! Private keys on PKCS #11 tokens (SoftHSM): tunnels with them in both roles, with Casemate and with charon
+//! as the peer, and what refuses to work.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
 mod keys;
+mod module;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]
 mod swanctl;
@@ -16,7 +17,10 @@ mod testnet;
 use casemate_test_support::{Program, SoftHsm, TempDir};
 use charon::Charon;
 use keys::{ECDSA, Keys, PIN, RSA};
+use module::{DELAY, SlowModule};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 use swanctl::Swanctl;
 use testnet::{Host, Running, Side, TestNet, casemate, eventually};
 
@@ -25,7 +29,8 @@ fn connection(side: Side, own: &str) -> String {
     let [this, peer] = [side, side.other()].map(|side| format!("{side:?}").to_lowercase());
     format!(
         "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n send_cert = always\n\
-         local {{ auth = pubkey\n id = {this}.test\n {own} }}\n remote {{ auth = pubkey\n id = {peer}.test }}\n\
+         local {{ auth = pubkey\n id = {this}.test\n {own} }}\n\
+         remote {{ auth = pubkey\n id = {peer}.test }}\n\
          children {{ c {{ local_ts = {}\n remote_ts = {} }} }} }} }}\n",
         side.outer(true),
         side.other().outer(true),
@@ -185,6 +190,70 @@ fn a_missing_key_is_a_fault() {
     // The key is back: nothing has to be loaded again.
     keys.hsm.import(keys.slot, PIN, &keys.file("left.key"), "a1");
     assert!(initiate(&net.left), "{}", left.log());
+}
+
+/// The left host with a key on a slow token, and the right one with a key in a file. Two connections, so that
+/// one carries traffic while the other is set up.
+fn with_slow_token(net: &TestNet) -> Option<(Keys, SlowModule, Running, Running)> {
+    let keys = Keys::new(net.left.file("keys"), ECDSA)?;
+    let slow = SlowModule::build(net.left.file("keys").as_path(), keys.hsm.module())?;
+    let both = |side: Side| {
+        let one = connection(side, &format!("{}\n", own_file(side))).replace("t {", "t { unique = never\n");
+        let other = one.replace(" t {", " u {").replace(" c {", " d {").replace("connections {", "");
+        let ports = "local_ts = 0.0.0.0/0[tcp/7]\n remote_ts = 0.0.0.0/0[tcp/7]";
+        let start = other.find("local_ts").unwrap();
+        let end = start + other[start..].find('}').unwrap();
+        let other = format!("{}{ports} {}", &other[..start], &other[end..]);
+        one.trim_end().strip_suffix('}').unwrap().to_owned() + &other
+    };
+    let left = both(Side::Left) + &with_pin("a1") + &keys::module(&slow.path);
+    let left = run(&keys, &net.left, "left", &left, false);
+    let right = run(&keys, &net.right, "right", &both(Side::Right), true);
+    Some((keys, slow, left, right))
+}
+
+/// Packets do not wait for a token, whichever host begins.
+#[test]
+fn traffic_goes_on_while_a_token_signs() {
+    let Some(net) = TestNet::build("tokens_slow") else { return };
+    let Some((_keys, _slow, left, right)) = with_slow_token(&net) else { return };
+    let logs = || format!("--- left\n{}\n--- right\n{}", left.log(), right.log());
+    assert!(initiate(&net.left), "{}", logs());
+    for host in [&net.left, &net.right] {
+        let (longest, took) = thread::scope(|scope| {
+            let start = Instant::now();
+            let initiating = scope.spawn(move || (host.casemate(&["initiate", "d"]), start.elapsed()));
+            let mut longest = Duration::ZERO;
+            while !initiating.is_finished() {
+                let sent = Instant::now();
+                assert!(net.right.pings(Side::Left.inner(true), 100), "{}", logs());
+                longest = longest.max(sent.elapsed());
+            }
+            let (output, took) = initiating.join().unwrap();
+            assert!(output.status.success(), "{}", logs());
+            (longest, took)
+        });
+        assert!(took >= DELAY && took < DELAY + Duration::from_secs(5), "{took:?}");
+        assert!(longest < DELAY / 2, "a ping took {longest:?}");
+        assert!(host.casemate(&["terminate", "u"]).status.success());
+        net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().len() == 1);
+    }
+}
+
+/// Without its token the host authenticates no peer; with the token it does so again.
+#[test]
+fn a_token_can_be_removed_and_inserted_again() {
+    let Some(net) = TestNet::build("tokens_removed") else { return };
+    let Some((_keys, slow, left, right)) = with_slow_token(&net) else { return };
+    let logs = || format!("--- left\n{}\n--- right\n{}", left.log(), right.log());
+    slow.remove_token();
+    for host in [&net.left, &net.right] {
+        assert!(!initiate(host), "{}", logs());
+    }
+    assert!(left.log().contains("pkcs11:id=%a1: the connection to the token was lost"), "{}", logs());
+    slow.insert_token();
+    assert!(initiate(&net.right), "{}", logs());
+    assert!(net.left.pings(Side::Right.inner(true), 100), "{}", logs());
 }
 
 /// `swanctl` loads the key and the certificate of the token.

@@ -1,6 +1,6 @@
 //! The wait for the status of a peer's certificates or for our own signature, in both roles. The message that
-//! needs it is kept and processed again, from the beginning, once the answer is known or the time is over. The
-//! status is looked up once the peer has proved that it has the private key.
+//! needs it is kept and processed again, from the beginning, once the answer is known or the time is over.
+//! The status is looked up once the peer has proved that it has the private key.
 
 use super::config_payload::LeasedConfig;
 use super::delete::send_final_notify;

@@ -1,24 +1,22 @@
 //! IKE_SA_INIT as the initiator (RFC 7296 sections 1.2, 2.6, 2.7 and 2.23).
 
-use super::auth_sent::{FirstProof, Opening};
-use super::init_response::{InitExchange, PeerFeatures, write_features};
-use super::select_connection::AnnouncedFeatures;
-use crate::auth::AuthError;
+use super::init_accepted::switch_to_natt_port;
 #[cfg(feature = "external-keys")]
-use crate::auth::AuthWait;
+use super::init_response::InitExchange;
+use super::init_response::write_features;
+use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
 use crate::context::{Retransmitted, Step};
-use crate::keymat::{Nonces, SaKeys};
-use crate::nat::{NatDetection, PREFERS_UDP, detect};
-use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
+use crate::nat::{NatDetection, PREFERS_UDP};
+use crate::negotiate::{Offer, with_proposals};
 #[cfg(feature = "redirect")]
 use crate::redirect::{Redirect, RedirectState};
-use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
-use crate::transport::{
-    Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
-};
-use crate::{DownReason, IkeSpis, Path, PeerFault, Role, StateFault};
+use crate::state::{IkeSa, SaCommon, State, retry_at};
+#[cfg(feature = "external-keys")]
+use crate::transport::SecureChannel;
+use crate::transport::{Content, MessageKind, header, write_plain};
+use crate::{DownReason, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -33,26 +31,26 @@ const MAX_RETRIES: u32 = 8;
 
 /// The first request is outstanding.
 pub(crate) struct InitSent {
-    offers: Vec<Offer>,
-    method: KexMethod,
+    pub(super) offers: Vec<Offer>,
+    pub(super) method: KexMethod,
     /// Consumed by the response.
-    kex: Option<Box<dyn KexSecret>>,
+    pub(super) kex: Option<Box<dyn KexSecret>>,
     pub(crate) nonce: Vec<u8>,
     cookie: Vec<u8>,
     /// Last message as sent. AUTH covers it.
-    request: Vec<u8>,
+    pub(super) request: Vec<u8>,
     /// Requested Child SAs. The first is part of IKE_AUTH.
     pub(crate) child_requests: Vec<ChildRequest>,
     retries: u32,
     tries: u32,
     /// Number of failed sequences of retransmissions.
     pub(crate) sequences: u32,
-    due: Instant,
+    pub(super) due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
-    refused: Option<DownReason>,
+    pub(super) refused: Option<DownReason>,
     /// The response, once it was accepted, while our signature for IKE_AUTH is being made.
     #[cfg(feature = "external-keys")]
-    accepted: Option<Box<(SecureChannel, InitExchange)>>,
+    pub(super) accepted: Option<Box<(SecureChannel, InitExchange)>>,
 }
 
 impl SaCommon {
@@ -144,7 +142,7 @@ impl InitSent {
     }
 
     /// Builds the request and sends it.
-    fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
+    pub(super) fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let connection = &common.connection;
         let always = connection.encapsulation == Encapsulation::Always;
         let detection = NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
@@ -286,64 +284,6 @@ impl InitSent {
         State::InitSent(self)
     }
 
-    /// Sends the IKE_AUTH request, once our proof exists.
-    fn begin_auth(
-        #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
-        mut self: Box<Self>,
-        common: &mut SaCommon,
-        channel: SecureChannel,
-        init: InitExchange,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        #[cfg(feature = "external-keys")]
-        let wait = AuthWait { ike: common.id, is_over: step.context.now >= self.due };
-        #[cfg(feature = "external-keys")]
-        let first = FirstProof::new(common, &channel, &init, wait, step);
-        #[cfg(not(feature = "external-keys"))]
-        let first = FirstProof::new(common, &channel, &init, step);
-        match first {
-            Ok(first) => {
-                let Self { child_requests, sequences, .. } = *self;
-                AuthSent::begin(common, Opening { channel, init, child_requests, sequences }, first, step)
-            }
-            Err(AuthError::Fault(fault)) => {
-                step.sa_fault(fault.into(), common.path, common);
-                State::Closed(DownReason::Fault(fault.into()))
-            }
-            #[cfg(feature = "external-keys")]
-            Err(AuthError::Pending) => {
-                self.accepted = Some(Box::new((channel, init)));
-                State::InitSent(self)
-            }
-            // Only a signature is awaited here.
-            #[cfg(all(feature = "revocation", not(feature = "external-keys")))]
-            Err(AuthError::Pending) => State::Closed(DownReason::Fault(StateFault::OwnSignature.into())),
-        }
-    }
-
-    /// Begins the wait for our signature.
-    #[cfg(feature = "external-keys")]
-    fn begin_wait(&mut self, step: &Step<'_, '_>) {
-        self.refused = None;
-        self.due = step.context.now.after(step.shared.settings.auth_wait);
-    }
-
-    /// Continues if our signature was awaited.
-    #[cfg(feature = "external-keys")]
-    pub(crate) fn continue_authentication(
-        mut self: Box<Self>,
-        common: &mut SaCommon,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        match self.accepted.take() {
-            Some(accepted) => {
-                let (channel, init) = *accepted;
-                self.begin_auth(common, channel, init, step)
-            }
-            None => State::InitSent(self),
-        }
-    }
-
     fn refuse(&mut self, reason: DownReason, step: &Step<'_, '_>) {
         if self.refused.is_none() {
             self.refused = Some(reason);
@@ -389,84 +329,14 @@ impl InitSent {
         self.send(common, step).map_err(PeerFault::from)
     }
 
-    fn new_kex(&mut self, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
+    pub(super) fn new_kex(&mut self, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let kex = step.context.providers.kex(self.method, step.context.rng);
         self.kex = Some(kex.map_err(|_| StateFault::Provider)?);
         Ok(())
     }
 
-    fn count_retry(&mut self) -> Result<(), StateFault> {
+    pub(super) fn count_retry(&mut self) -> Result<(), StateFault> {
         self.retries = self.retries.saturating_add(1);
         if self.retries > MAX_RETRIES { Err(StateFault::TooManyRetries) } else { Ok(()) }
-    }
-
-    /// Evaluates the peer's choice. Changes nothing unless the whole response is valid, except that an
-    /// invalid public value consumes our private value.
-    fn accept(
-        &mut self,
-        common: &mut SaCommon,
-        header: &Header,
-        bytes: &[u8],
-        path: Path,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(SecureChannel, InitExchange), PeerFault> {
-        if header.spi_r == IkeSpi::NONE {
-            return Err(StateFault::ZeroSpi.into());
-        }
-        let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
-        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
-            step.explain_proposals(*fault, false, &sa, &self.offers);
-        })?;
-        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
-        if suite.kex != self.method || ke.method.0 != suite.kex.id() {
-            return Err(StateFault::KeMethod.into());
-        }
-        let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
-        let mut nat = detect(content, spis, path, step.context.providers)?;
-        if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
-            nat.force_local();
-        }
-        let kex = self.kex.take().ok_or(StateFault::Provider)?;
-        let Ok(shared) = kex.agree(ke.data) else {
-            // The public value may be forged, and our private value is consumed. The attempt continues with a
-            // new one.
-            self.count_retry()?;
-            self.new_kex(step)?;
-            self.send(common, step)?;
-            return Err(StateFault::KeValue.into());
-        };
-        let nonces = Nonces { initiator: &self.nonce, responder: nonce_r.data() };
-        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
-        let keys = keys.map_err(|_| StateFault::Provider)?;
-        common.spi_r = header.spi_r;
-        let peer = PeerFeatures::of(content);
-        let ours = AnnouncedFeatures::of_connection(&common.connection).fragments;
-        let fragments = FragmentSupport { local: ours, remote: peer.fragments };
-        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, step)?;
-        let init = InitExchange {
-            request: core::mem::take(&mut self.request),
-            response: bytes.into(),
-            nonce_i: core::mem::take(&mut self.nonce),
-            nonce_r: nonce_r.data().into(),
-            sk_pi: keys.pi,
-            sk_pr: keys.pr,
-            nat: nat.unwrap_or_default(),
-            peer,
-        };
-        Ok((channel, init))
-    }
-}
-
-/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23), or if a later path may have one (RFC 4555
-/// section 3.3).
-fn switch_to_natt_port(common: &mut SaCommon, init: &InitExchange, step: &Step<'_, '_>) {
-    let port = step.shared.settings.natt_port;
-    let switches = init.nat.any();
-    #[cfg(feature = "mobike")]
-    let switches = switches || common.connection.mobike && init.peer.nat_traversal;
-    if switches && common.path.local.port() != port {
-        common.path.local.set_port(port);
-        common.path.remote.set_port(port);
     }
 }

@@ -29,6 +29,7 @@ mod established;
 mod half_open;
 mod hand_over;
 mod informational;
+mod init_accepted;
 mod init_response;
 mod init_sent;
 #[cfg(feature = "eap")]
@@ -53,9 +54,7 @@ use crate::transport::{Content, Received};
 use crate::{DownReason, IkeSaId, IkeSpis, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
-use core::net::IpAddr;
 
 pub(crate) use auth_sent::AuthSent;
 pub(crate) use config_payload::AssignedAddrs;
@@ -66,6 +65,7 @@ pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
+pub(crate) use queries::Predecessor;
 pub(crate) use retry::retry_at;
 pub(crate) use select_connection::by_address;
 pub(crate) use tasks::Task;
@@ -102,17 +102,6 @@ pub(crate) struct SaCommon {
     /// Redirection to other gateways.
     #[cfg(feature = "redirect")]
     pub(crate) redirect: crate::redirect::RedirectState,
-}
-
-/// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.
-#[derive(Debug)]
-pub(crate) struct Predecessor {
-    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
-    pub(crate) origin: IkeSaId,
-    /// Virtual addresses that the peer assigned to it.
-    pub(crate) addrs: Vec<IpAddr>,
-    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
-    pub(crate) closes_if_refused: bool,
 }
 
 impl SaCommon {

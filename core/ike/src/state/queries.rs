@@ -1,6 +1,5 @@
 //! Questions that the engine asks an IKE SA, and changes after a reload or a command.
 
-use super::Predecessor;
 use super::established::Phase;
 use super::tasks::Pending;
 use crate::child_sa::{ChildRequest, ChildSa};
@@ -14,6 +13,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::IkeSpi;
+use core::net::IpAddr;
+
+/// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(crate) origin: IkeSaId,
+    /// Virtual addresses that the peer assigned to it.
+    pub(crate) addrs: Vec<IpAddr>,
+    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
+    pub(crate) closes_if_refused: bool,
+}
 
 impl IkeSa {
     /// Whether the IKE SA is half-open and was started by the peer. A flood creates many of these.

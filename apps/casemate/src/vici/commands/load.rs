@@ -113,8 +113,8 @@ fn read_each(
     if read.is_empty() { Err(format!("{kind}: a section was expected")) } else { Ok(read) }
 }
 
-/// Reads sections and checks their certificates as those of a file are checked. Certificates on tokens are read
-/// when the change takes effect.
+/// Reads sections and checks their certificates as those of a file are checked. Certificates on tokens are
+/// read when the change takes effect.
 fn read_one(
     converted: &Converted,
     server: &ViciServer,
@@ -339,8 +339,8 @@ fn load_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) 
     }))
 }
 
-/// Loads a private key on a token. The response contains its identifier. The token is used at once, which a slow
-/// one makes the instance wait for: a wrong PIN must not become part of the configuration.
+/// Loads a private key on a token. The response contains its identifier. The token is used at once, which a
+/// slow one makes the instance wait for: a wrong PIN must not become part of the configuration.
 fn load_token(
     server: &mut ViciServer,
     message: &Section,

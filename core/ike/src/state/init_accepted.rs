@@ -1,0 +1,150 @@
+//! The accepted IKE_SA_INIT response as the initiator (RFC 7296 sections 1.2, 2.7 and 2.23), and the way from it to
+//! the first IKE_AUTH request, for which our signature may have to be awaited.
+
+use super::auth_sent::{FirstProof, Opening};
+use super::init_response::{InitExchange, PeerFeatures};
+use super::init_sent::InitSent;
+use super::select_connection::AnnouncedFeatures;
+use crate::auth::AuthError;
+#[cfg(feature = "external-keys")]
+use crate::auth::AuthWait;
+use crate::config::Encapsulation;
+use crate::context::Step;
+use crate::keymat::{Nonces, SaKeys};
+use crate::nat::detect;
+use crate::negotiate::{IkeSuite, verify_choice};
+use crate::state::{AuthSent, SaCommon, State};
+use crate::transport::{Content, FragmentSupport, SecureChannel, Window, required};
+use crate::{DownReason, IkeSpis, Path, PeerFault, StateFault};
+use alloc::boxed::Box;
+use casemate_wire::ike::{Header, IkeSpi};
+
+impl InitSent {
+    /// Evaluates the peer's choice. Changes nothing unless the whole response is valid, except that an
+    /// invalid public value consumes our private value.
+    pub(super) fn accept(
+        &mut self,
+        common: &mut SaCommon,
+        header: &Header,
+        bytes: &[u8],
+        path: Path,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(SecureChannel, InitExchange), PeerFault> {
+        if header.spi_r == IkeSpi::NONE {
+            return Err(StateFault::ZeroSpi.into());
+        }
+        let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
+        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
+            step.explain_proposals(*fault, false, &sa, &self.offers);
+        })?;
+        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
+        if suite.kex != self.method || ke.method.0 != suite.kex.id() {
+            return Err(StateFault::KeMethod.into());
+        }
+        let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
+        let mut nat = detect(content, spis, path, step.context.providers)?;
+        if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
+            nat.force_local();
+        }
+        let kex = self.kex.take().ok_or(StateFault::Provider)?;
+        let Ok(shared) = kex.agree(ke.data) else {
+            // The public value may be forged, and our private value is consumed. The attempt continues with a
+            // new one.
+            self.count_retry()?;
+            self.new_kex(step)?;
+            self.send(common, step)?;
+            return Err(StateFault::KeValue.into());
+        };
+        let nonces = Nonces { initiator: &self.nonce, responder: nonce_r.data() };
+        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
+        let keys = keys.map_err(|_| StateFault::Provider)?;
+        common.spi_r = header.spi_r;
+        let peer = PeerFeatures::of(content);
+        let ours = AnnouncedFeatures::of_connection(&common.connection).fragments;
+        let fragments = FragmentSupport { local: ours, remote: peer.fragments };
+        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, step)?;
+        let init = InitExchange {
+            request: core::mem::take(&mut self.request),
+            response: bytes.into(),
+            nonce_i: core::mem::take(&mut self.nonce),
+            nonce_r: nonce_r.data().into(),
+            sk_pi: keys.pi,
+            sk_pr: keys.pr,
+            nat: nat.unwrap_or_default(),
+            peer,
+        };
+        Ok((channel, init))
+    }
+
+    /// Sends the IKE_AUTH request, once our proof exists.
+    pub(super) fn begin_auth(
+        #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        channel: SecureChannel,
+        init: InitExchange,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        #[cfg(feature = "external-keys")]
+        let wait = AuthWait { ike: common.id, is_over: step.context.now >= self.due };
+        #[cfg(feature = "external-keys")]
+        let first = FirstProof::new(common, &channel, &init, wait, step);
+        #[cfg(not(feature = "external-keys"))]
+        let first = FirstProof::new(common, &channel, &init, step);
+        match first {
+            Ok(first) => {
+                let Self { child_requests, sequences, .. } = *self;
+                AuthSent::begin(common, Opening { channel, init, child_requests, sequences }, first, step)
+            }
+            Err(AuthError::Fault(fault)) => {
+                step.sa_fault(fault.into(), common.path, common);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
+            #[cfg(feature = "external-keys")]
+            Err(AuthError::Pending) => {
+                self.accepted = Some(Box::new((channel, init)));
+                State::InitSent(self)
+            }
+            // Only a signature is awaited here.
+            #[cfg(all(feature = "revocation", not(feature = "external-keys")))]
+            Err(AuthError::Pending) => State::Closed(DownReason::Fault(StateFault::OwnSignature.into())),
+        }
+    }
+
+    /// Begins the wait for our signature.
+    #[cfg(feature = "external-keys")]
+    pub(super) fn begin_wait(&mut self, step: &Step<'_, '_>) {
+        self.refused = None;
+        self.due = step.context.now.after(step.shared.settings.auth_wait);
+    }
+
+    /// Continues if our signature was awaited.
+    #[cfg(feature = "external-keys")]
+    pub(crate) fn continue_authentication(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        match self.accepted.take() {
+            Some(accepted) => {
+                let (channel, init) = *accepted;
+                self.begin_auth(common, channel, init, step)
+            }
+            None => State::InitSent(self),
+        }
+    }
+}
+
+/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23), or if a later path may have one (RFC 4555
+/// section 3.3).
+pub(super) fn switch_to_natt_port(common: &mut SaCommon, init: &InitExchange, step: &Step<'_, '_>) {
+    let port = step.shared.settings.natt_port;
+    let switches = init.nat.any();
+    #[cfg(feature = "mobike")]
+    let switches = switches || common.connection.mobike && init.peer.nat_traversal;
+    if switches && common.path.local.port() != port {
+        common.path.local.set_port(port);
+        common.path.remote.set_port(port);
+    }
+}
