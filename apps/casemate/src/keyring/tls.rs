@@ -76,8 +76,8 @@ pub(super) fn refuse_tokens(reader: &KeyFileReader<'_>, config: &Config, keys: &
             let selected = keys.select(certs, in_round.local.id.as_ref(), &[]);
             let on_token = |own: &&Arc<OwnCert>| keys.on_token(own.cert.key().public_key()).is_some();
             if let Some(own) = selected.filter(on_token) {
-                let why = "its private key is on a token, which cannot sign for EAP with TLS: a private key in \
-                           a file was expected";
+                let why = "its private key is on a token, which cannot sign for EAP with TLS: a private \
+                           key in a file was expected";
                 reader.wrong(&own.path, format!("connection {}: {why}", connection.name));
             }
         }

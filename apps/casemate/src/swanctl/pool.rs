@@ -107,11 +107,12 @@ pub(super) fn authority(
     let keys = Keys::new(resolved, &AUTHORITY, problems);
     let sections = resolved.sections();
     let section = sections.iter().find(|section| section.name() == "cacert");
-    let count = ["cacert", "file", "handle"].into_iter().filter(|name| keys.has(name)).count();
-    match count.saturating_add(section.iter().count()) {
-        0 => keys.section_error("`cacert` was expected, the name of a file in the folder x509ca"),
-        1 => {}
-        _ => keys.section_error("one of `cacert`, `file` and `handle` was expected"),
+    match (keys.has("cacert") || keys.has("file") || section.is_some(), keys.has("handle")) {
+        (false, false) => {
+            keys.section_error("`cacert` was expected, the name of a file in the folder x509ca")
+        }
+        (true, true) => keys.error("handle", "either `handle` or a file was expected"),
+        _ => {}
     }
     let cacert = keys
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))

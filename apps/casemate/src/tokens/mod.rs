@@ -1,5 +1,5 @@
-//! Tokens (PKCS #11): the certificates and private keys on them that a configuration names, and the signatures
-//! of those keys.
+//! Tokens (PKCS #11): the certificates and private keys on them that a configuration names, and the
+//! signatures of those keys.
 //!
 //! `signatures` has messages signed: IKE waits for the result, while the event loop goes on.
 
