@@ -10,7 +10,7 @@ pub(crate) use signatures::{TokenLink, TokenState};
 use crate::swanctl::{Environment, ModuleConfig, TokenModules, TokenReference, TokenSecret};
 use casemate_crypto::{Provider, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
 use casemate_linux::sandbox;
-use casemate_pkcs11::{TokenKey, TokenModule, TokenObject};
+use casemate_pkcs11::{TokenError, TokenKey, TokenModule, TokenObject};
 use std::io;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -45,7 +45,10 @@ pub(crate) fn open_key(
     let (module, config) = module_of(&secret.key, modules)?;
     let object = object_of(&secret.key);
     let key = module.open_key(&object, secret.pin.as_ref(), providers).map_err(|why| why.to_string())?;
-    let certificate = config.loads_certificates.then(|| module.certificate(&object).ok()).flatten();
+    let certificate = match config.loads_certificates.then(|| module.certificate(&object)) {
+        None | Some(Err(TokenError::NoCertificate)) => None,
+        Some(read) => Some(read.map_err(|why| why.to_string())?),
+    };
     Ok(OpenedKey { path: secret.key.to_path(), key, certificate })
 }
 
