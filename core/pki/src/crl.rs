@@ -1,5 +1,4 @@
-//! Certificate revocation lists (RFC 5280 section 5): complete, direct CRLs. Delta CRLs and indirect CRLs are
-//! not used.
+//! Certificate revocation lists (RFC 5280 section 5): complete and delta CRLs. Indirect CRLs are not used.
 
 use crate::certificate::{Cert, read_value};
 use crate::extension::{Extension, parse_boolean};
@@ -19,7 +18,20 @@ pub(crate) struct Crl<'a> {
     pub(crate) algorithm: &'a [u8],
     pub(crate) signature: &'a [u8],
     entries: &'a [u8],
+    extensions: CrlExtensions<'a>,
+}
+
+/// crlExtensions (RFC 5280 section 5.2).
+#[derive(Debug, Clone, Copy, Default)]
+struct CrlExtensions<'a> {
     scope: Scope<'a>,
+    /// Whether the CRL has only changes since a complete one (deltaCRLIndicator).
+    is_delta: bool,
+    /// freshestCRL: the contents of its list of distribution points.
+    #[cfg(feature = "status")]
+    freshest: Option<&'a [u8]>,
+    /// Whether there is an unknown critical extension.
+    unknown_critical: bool,
 }
 
 /// issuingDistributionPoint (RFC 5280 section 5.2.5): the certificates that the CRL covers.
@@ -29,8 +41,7 @@ struct Scope<'a> {
     point: Option<&'a [u8]>,
     users_only: bool,
     cas_only: bool,
-    /// Whether there is an unknown critical extension, or the CRL is a delta, indirect, limited to some
-    /// reasons, or for attribute certificates.
+    /// Whether the CRL is indirect, limited to some reasons, or for attribute certificates.
     is_unusable: bool,
 }
 
@@ -60,19 +71,20 @@ impl<'a> Crl<'a> {
             _ => None,
         };
         let entries = inner.read_optional(SEQUENCE)?.unwrap_or_default();
-        let scope = Scope::parse(inner.read_optional(0xA0)?)?;
+        let extensions = CrlExtensions::parse(inner.read_optional(0xA0)?)?;
         inner.finish()?;
-        if is_v2.is_none() && scope.is_unusable {
+        if is_v2.is_none() && !extensions.are_usable() {
             return Err(Malformed);
         }
-        Ok(Self { tbs: tbs.whole, issuer, this_update, next_update, algorithm, signature, entries, scope })
+        let tbs = tbs.whole;
+        Ok(Self { tbs, issuer, this_update, next_update, algorithm, signature, entries, extensions })
     }
 
     /// Whether the CRL can be used: no entry has a critical extension (RFC 5280 section 5.3), as in indirect
     /// CRLs.
     pub(crate) fn check_entries(&self) -> Result<bool, Malformed> {
         let mut entries = Reader::new(self.entries);
-        let mut is_usable = !self.scope.is_unusable;
+        let mut is_usable = self.extensions.are_usable();
         while !entries.is_empty() {
             let mut entry = entries.read_nested(SEQUENCE)?;
             entry.read(INTEGER)?;
@@ -91,21 +103,49 @@ impl<'a> Crl<'a> {
     /// Whether the CRL covers the certificate.
     pub(crate) fn covers(&self, cert: &Cert<'_>) -> bool {
         let is_ca = cert.extensions.basic.is_some_and(|basic| basic.is_ca);
-        let by_kind = if is_ca { !self.scope.users_only } else { !self.scope.cas_only };
-        let by_point = self.scope.point.is_none_or(|point| names_point(cert, point));
+        let scope = self.extensions.scope;
+        let by_kind = if is_ca { !scope.users_only } else { !scope.cas_only };
+        let by_point = scope.point.is_none_or(|point| names_point(cert, point));
         by_kind && by_point && crate::dn::same_dn(self.issuer, cert.issuer)
     }
 
-    /// Whether the CRL lists this encoded serial number.
+    /// Whether the CRL has only changes since a complete one (RFC 5280 section 5.2.4). It then says nothing
+    /// about certificates that it does not list.
+    pub(crate) fn is_delta(&self) -> bool {
+        self.extensions.is_delta
+    }
+
+    /// The contents of the list of distribution points of the delta CRLs (RFC 5280 section 5.2.6).
+    #[cfg(feature = "status")]
+    pub(crate) fn freshest(&self) -> Option<&'a [u8]> {
+        self.extensions.freshest
+    }
+
+    /// Whether the CRL lists this encoded serial number as revoked. An entry of a delta CRL that ends a
+    /// revocation does not: the certificate remains revoked until a complete CRL no longer lists it.
     pub(crate) fn lists(&self, serial: &[u8]) -> bool {
         let mut entries = Reader::new(self.entries);
         while let Ok(mut entry) = entries.read_nested(SEQUENCE) {
             if entry.read(INTEGER) == Ok(serial) {
-                return true;
+                return !ends_revocation(entry);
             }
         }
         false
     }
+}
+
+/// Whether the rest of an entry has the reason removeFromCRL (RFC 5280 section 5.3.1).
+fn ends_revocation(mut entry: Reader<'_>) -> bool {
+    /// An ENUMERATED with the value 8.
+    const REMOVE_FROM_CRL: [u8; 3] = [0x0A, 1, 8];
+    let extensions = time::read(&mut entry).and_then(|_| entry.read_optional(SEQUENCE));
+    let mut extensions = Reader::new(extensions.ok().flatten().unwrap_or_default());
+    while let Ok(extension) = Extension::next(&mut extensions) {
+        if extension.oid == [0x55, 0x1D, 21] {
+            return extension.value == REMOVE_FROM_CRL;
+        }
+    }
+    false
 }
 
 /// Whether a distribution point of the certificate has the name of the CRL's.
@@ -136,27 +176,35 @@ fn share_full_name(a: &[u8], b: &[u8]) -> bool {
     false
 }
 
-impl<'a> Scope<'a> {
+impl<'a> CrlExtensions<'a> {
     fn parse(field: Option<&'a [u8]>) -> Result<Self, Malformed> {
-        let mut scope = Self::default();
-        let Some(field) = field else { return Ok(scope) };
+        let mut found = Self::default();
+        let Some(field) = field else { return Ok(found) };
         let mut list = Reader::only(SEQUENCE, field)?;
         while !list.is_empty() {
             let extension = Extension::next(&mut list)?;
             match extension.oid {
                 // issuingDistributionPoint.
-                [0x55, 0x1D, 28] => scope.point(extension.value)?,
-                // authorityKeyIdentifier and cRLNumber do not restrict the covered certificates. Neither may
-                // be critical.
-                _ if extension.is_critical => scope.is_unusable = true,
-                // deltaCRLIndicator, which should be critical.
-                [0x55, 0x1D, 27] => scope.is_unusable = true,
+                [0x55, 0x1D, 28] => found.scope.point(extension.value)?,
+                // deltaCRLIndicator.
+                [0x55, 0x1D, 27] => found.is_delta = true,
+                // authorityKeyIdentifier, cRLNumber and freshestCRL do not restrict the covered certificates.
+                // None may be critical.
+                _ if extension.is_critical => found.unknown_critical = true,
+                #[cfg(feature = "status")]
+                [0x55, 0x1D, 46] => found.freshest = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
                 _ => {}
             }
         }
-        Ok(scope)
+        Ok(found)
     }
 
+    fn are_usable(&self) -> bool {
+        !self.unknown_critical && !self.scope.is_unusable
+    }
+}
+
+impl<'a> Scope<'a> {
     fn point(&mut self, value: &'a [u8]) -> Result<(), Malformed> {
         let mut reader = Reader::only(SEQUENCE, value)?;
         self.point = reader.read_optional(0xA0)?;

@@ -64,6 +64,9 @@ pub(crate) struct Extensions<'a> {
     pub(crate) authority_key_id: Option<&'a [u8]>,
     /// cRLDistributionPoints: the contents of the list.
     pub(crate) distribution_points: Option<&'a [u8]>,
+    /// freshestCRL: the contents of the list of distribution points of delta CRLs.
+    #[cfg(feature = "status")]
+    pub(crate) freshest: Option<&'a [u8]>,
     /// authorityInfoAccess, as in the extension.
     #[cfg(feature = "status")]
     pub(crate) info_access: Option<&'a [u8]>,
@@ -150,6 +153,12 @@ impl<'a> Extensions<'a> {
             19 => self.basic = Some(basic(extension.value)?),
             30 => self.name_constraints = Some(NameConstraints::parse(extension.value)?),
             31 => self.distribution_points = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
+            #[cfg(feature = "status")]
+            46 => {
+                // RFC 5280 section 4.2.1.15: it must not be critical.
+                self.freshest = Some(Reader::only(SEQUENCE, extension.value)?.rest());
+                return Ok(false);
+            }
             37 => {
                 self.purpose = Some(purpose(extension.value)?);
                 #[cfg(feature = "status")]

@@ -256,7 +256,7 @@ impl<'a> PathSearch<'a> {
             if crl.lists(cert.serial) {
                 return Err(CertFault::Revoked);
             }
-            is_known |= crl.next_update.is_some_and(|next| self.now <= next);
+            is_known |= !crl.is_delta() && crl.next_update.is_some_and(|next| self.now <= next);
         }
         let is_needed = match self.options.revocation {
             Revocation::Relaxed => false,
@@ -267,13 +267,13 @@ impl<'a> PathSearch<'a> {
     }
 }
 
-/// Whether name and key identifier of the issuer match, and the issuer is not on the path yet. Key
 /// Whether a trusted CA has issued this one. The path then goes on, so that the constraints of the upper CA
 /// and its CRLs apply to the lower one, although both are trusted.
 fn has_trusted_issuer(known: &Candidates<'_>, ca: &Cert<'_>) -> bool {
     !ca.is_self_issued() && known.roots.iter().any(|root| dn::same_dn(root.subject, ca.issuer))
 }
 
+/// Whether name and key identifier of the issuer match, and the issuer is not on the path yet. Key
 /// identifiers distinguish certificates with the same name.
 fn may_have_issued(issuer: &Cert<'_>, path: &[&Cert<'_>]) -> bool {
     let Some(child) = path.last() else { return false };

@@ -101,7 +101,8 @@ impl TrustStore {
     }
 
     /// Adds a CRL. Its signature is verified when it is used. Returns `false` if the CRL cannot be used and
-    /// is not kept: a delta CRL, an indirect CRL, or one with an unknown critical extension.
+    /// is not kept: an indirect CRL, or one with an unknown critical extension. A delta CRL revokes what it
+    /// lists; only a complete one shows that a certificate is not revoked.
     pub fn add_crl(&mut self, der: &[u8]) -> Result<bool, CertFault> {
         if der.len() > self.limits.crl_len {
             return Err(CertFault::TooLarge);
@@ -121,7 +122,10 @@ impl TrustStore {
         issued: crate::IssuedCert<'_>,
         verifier: &crate::StatusVerifier<'_>,
     ) -> Option<crate::StatusAnswer> {
-        let answers = self.crls.iter().filter_map(|der| verifier.verify_crl(issued, der).ok());
+        let complete = self.crls.iter().filter_map(|der| verifier.verify_crl(issued, der).ok());
+        let deltas = self.crls.iter().filter_map(|der| verifier.verify_delta_crl(issued, der).ok());
+        let is_revoked = |answer: &crate::StatusAnswer| answer.status == crate::CertStatus::Revoked;
+        let answers = complete.chain(deltas.filter(is_revoked));
         answers.max_by_key(|answer| (answer.status == crate::CertStatus::Revoked, answer.valid_until))
     }
 

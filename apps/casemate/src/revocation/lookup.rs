@@ -4,7 +4,8 @@ use super::http::{FetchFault, Origin, Query, fetch};
 use super::uri::HttpUri;
 use super::{CertKey, unix_time};
 use casemate_pki::{
-    IssuedCert, MAX_OCSP_LEN, NONCE_LEN, OcspNonce, StatusAnswer, StatusFault, StatusVerifier, StoreLimits,
+    CertStatus, IssuedCert, MAX_OCSP_LEN, NONCE_LEN, OcspNonce, StatusAnswer, StatusFault, StatusVerifier,
+    StoreLimits,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,8 @@ use std::time::Instant;
 const MAX_CRL_BYTES: usize = 64 << 20;
 /// Longest use of a CRL in seconds, whatever its nextUpdate says.
 const MAX_CRL_AGE: u64 = 86_400;
+/// Longest use of a complete CRL whose delta CRL was not available, in seconds.
+const DELTA_RETRY: u64 = 300;
 
 /// A certificate whose status is wanted.
 #[derive(Debug)]
@@ -119,16 +122,43 @@ impl LookUp<'_> {
         Ok(verifier.verify_ocsp(issued, &response, Some(nonce), self.trusted)?)
     }
 
+    /// Looks up a certificate in the complete CRL of this URI, and in the delta CRLs that belong to it.
+    fn crl(&self, issued: IssuedCert<'_>, source: &Source) -> Result<StatusAnswer, SourceFault> {
+        let (answer, crl) =
+            self.stored_or_fetched(issued, source, |verifier, issued, crl| verifier.verify_crl(issued, crl))?;
+        if answer.status == CertStatus::Revoked {
+            return Ok(answer);
+        }
+        let uris = casemate_pki::delta_crl_uris(issued.cert, &crl);
+        let uris = uris.iter().filter_map(|uri| HttpUri::parse(uri).ok());
+        let mut valid_until = answer.valid_until;
+        for uri in uris {
+            let delta = Source { uri, origin: Origin::Certificate };
+            match self.stored_or_fetched(issued, &delta, |verifier, issued, crl| {
+                verifier.verify_delta_crl(issued, crl)
+            }) {
+                Ok((delta, _)) if delta.status == CertStatus::Revoked => return Ok(delta),
+                Ok((delta, _)) => {
+                    return Ok(StatusAnswer { valid_until: valid_until.min(delta.valid_until), ..answer });
+                }
+                // The complete CRL is valid without it (RFC 5280 section 6.3.3). It is tried again soon.
+                Err(_) => valid_until = valid_until.min(unix_time().saturating_add(DELTA_RETRY)),
+            }
+        }
+        Ok(StatusAnswer { valid_until, ..answer })
+    }
+
     /// Uses the stored CRL of this URI, or fetches it.
-    fn crl(
+    fn stored_or_fetched(
         &self,
         issued: IssuedCert<'_>,
         Source { uri, origin }: &Source,
-    ) -> Result<StatusAnswer, SourceFault> {
+        verify: impl Fn(&StatusVerifier<'_>, IssuedCert<'_>, &[u8]) -> Result<StatusAnswer, StatusFault>,
+    ) -> Result<(StatusAnswer, Arc<[u8]>), SourceFault> {
         if let Some(stored) = self.crls.get(uri, self.verifier.now)
-            && let Ok(answer) = self.verifier.verify_crl(issued, &stored)
+            && let Ok(answer) = verify(&self.verifier, issued, &stored)
         {
-            return Ok(answer);
+            return Ok((answer, stored));
         }
         let fetched = fetch(uri, &Query::Crl, *origin, StoreLimits::default().crl_len, self.deadline)?;
         let der = match fetched.first() {
@@ -137,9 +167,9 @@ impl LookUp<'_> {
             _ => casemate_pki::pem::crls(&fetched).ok().and_then(|mut crls| crls.pop()).unwrap_or_default(),
         };
         let verifier = StatusVerifier { now: unix_time(), ..self.verifier };
-        let answer = verifier.verify_crl(issued, &der)?;
-        self.crls.add(uri, der, answer.valid_until, verifier.now);
-        Ok(answer)
+        let (answer, der) = (verify(&verifier, issued, &der)?, Arc::from(der));
+        self.crls.add(uri, Arc::clone(&der), answer.valid_until, verifier.now);
+        Ok((answer, der))
     }
 }
 
@@ -150,7 +180,7 @@ impl CrlStore {
     }
 
     /// Keeps a verified CRL. Forgets those that end first if there is no room.
-    fn add(&self, uri: &HttpUri, der: Vec<u8>, valid_until: u64, now: u64) {
+    fn add(&self, uri: &HttpUri, der: Arc<[u8]>, valid_until: u64, now: u64) {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stored.retain(|other, crl| other != uri && now <= crl.until);
         let room = MAX_CRL_BYTES.saturating_sub(der.len());
@@ -162,6 +192,6 @@ impl CrlStore {
             stored.remove(&first);
         }
         let until = valid_until.min(now.saturating_add(MAX_CRL_AGE));
-        stored.insert(uri.clone(), StoredCrl { der: der.into(), until });
+        stored.insert(uri.clone(), StoredCrl { der, until });
     }
 }

@@ -15,8 +15,8 @@ pub enum StatusFault {
     TooLarge,
     /// The certificate or that of its issuer cannot be used.
     Issuer(CertFault),
-    /// A CRL of another issuer, for other certificates, or of a kind that is not supported: delta or
-    /// indirect.
+    /// A CRL of another issuer, for other certificates, or of another kind: indirect, or a delta CRL in place
+    /// of a complete one or the reverse.
     OtherScope,
     /// The key of the issuer must not sign CRLs.
     KeyUsage,
@@ -47,7 +47,7 @@ impl fmt::Display for StatusFault {
             Self::Malformed => "not a CRL or OCSP response in DER",
             Self::TooLarge => "too long",
             Self::Issuer(fault) => return fault.fmt(f),
-            Self::OtherScope => "a CRL of another issuer, for other certificates, or of an unsupported kind",
+            Self::OtherScope => "a CRL of another issuer, for other certificates, or of another kind",
             Self::KeyUsage => "the key usage of the issuer does not allow to sign CRLs",
             Self::Signature(error) => return write!(f, "signature: {error}"),
             Self::Refused(1) => "the responder answers: malformed request",

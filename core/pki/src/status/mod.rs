@@ -16,7 +16,7 @@ use casemate_crypto::{HashAlg, Providers, PublicKey, SignatureAlg};
 pub use fault::StatusFault;
 pub use ocsp::{NONCE_LEN, OcspNonce};
 pub(crate) use responder::has_ocsp_signing;
-pub use uris::{MAX_URI_LEN, MAX_URIS, StatusUris};
+pub use uris::{MAX_URI_LEN, MAX_URIS, StatusUris, delta_crl_uris};
 
 /// Maximum length of an OCSP response in bytes.
 pub const MAX_OCSP_LEN: usize = 1 << 16;
@@ -68,12 +68,27 @@ pub struct StatusVerifier<'a> {
 }
 
 impl StatusVerifier<'_> {
-    /// Verifies a CRL in DER, and looks up a certificate in it. A CRL that has expired still revokes the
-    /// certificates that it lists; about others it says nothing.
+    /// Verifies a complete CRL in DER, and looks up a certificate in it. A CRL that has expired still revokes
+    /// the certificates that it lists; about others it says nothing.
     pub fn verify_crl(&self, issued: IssuedCert<'_>, der: &[u8]) -> Result<StatusAnswer, StatusFault> {
+        self.look_up(issued, der, false)
+    }
+
+    /// Verifies a delta CRL in DER (RFC 5280 section 5.2.4), and looks up a certificate in it. A certificate
+    /// that it does not list is good only if a complete CRL says so.
+    pub fn verify_delta_crl(&self, issued: IssuedCert<'_>, der: &[u8]) -> Result<StatusAnswer, StatusFault> {
+        self.look_up(issued, der, true)
+    }
+
+    fn look_up(
+        &self,
+        issued: IssuedCert<'_>,
+        der: &[u8],
+        is_delta: bool,
+    ) -> Result<StatusAnswer, StatusFault> {
         let Parsed { cert, issuer } = Parsed::new(issued)?;
         let crl = Crl::parse(der)?;
-        if !crl.check_entries()? || !crl.covers(&cert) {
+        if crl.is_delta() != is_delta || !crl.check_entries()? || !crl.covers(&cert) {
             return Err(StatusFault::OtherScope);
         }
         if !issuer.extensions.key_usage.is_none_or(|usage| usage.may_sign_crls()) {

@@ -2,6 +2,7 @@
 //! and authorityInfoAccess (section 4.2.2.1).
 
 use crate::certificate::Cert;
+use crate::crl::Crl;
 use crate::general_name::{self, GeneralName};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,16 +30,7 @@ impl StatusUris {
     pub fn of(der: &[u8]) -> Self {
         let Ok(cert) = Cert::parse(der) else { return Self::default() };
         let mut uris = Self::default();
-        let mut points = Reader::new(cert.extensions.distribution_points.unwrap_or_default());
-        while let Ok(mut point) = points.read_nested(SEQUENCE) {
-            let name = point.read_optional(0xA0).ok().flatten();
-            // What follows is a list of reasons, or the name of another issuer: such CRLs are not used.
-            if let Some(name) = name.filter(|_| point.is_empty())
-                && let Ok(full_name) = Reader::new(name).read(0xA0)
-            {
-                general_name::names(Some(full_name)).for_each(|name| add(&mut uris.crls, name));
-            }
-        }
+        add_points(&mut uris.crls, cert.extensions.distribution_points);
         let access = cert.extensions.info_access.unwrap_or_default();
         let mut access = Reader::only(SEQUENCE, access).unwrap_or(Reader::new(&[]));
         while let Ok(mut description) = access.read_nested(SEQUENCE) {
@@ -54,6 +46,29 @@ impl StatusUris {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.crls.is_empty() && self.ocsp.is_empty()
+    }
+}
+
+/// Reads from a certificate and from a complete CRL, both in DER, where delta CRLs are: freshestCRL (RFC 5280
+/// sections 4.2.1.15 and 5.2.6).
+pub fn delta_crl_uris(cert: &[u8], crl: &[u8]) -> Vec<String> {
+    let mut uris = Vec::new();
+    add_points(&mut uris, Crl::parse(crl).ok().and_then(|crl| crl.freshest()));
+    add_points(&mut uris, Cert::parse(cert).ok().and_then(|cert| cert.extensions.freshest));
+    uris
+}
+
+/// Adds the URIs in the contents of a list of distribution points.
+fn add_points(list: &mut Vec<String>, points: Option<&[u8]>) {
+    let mut points = Reader::new(points.unwrap_or_default());
+    while let Ok(mut point) = points.read_nested(SEQUENCE) {
+        let name = point.read_optional(0xA0).ok().flatten();
+        // What follows is a list of reasons, or the name of another issuer: such CRLs are not used.
+        if let Some(name) = name.filter(|_| point.is_empty())
+            && let Ok(full_name) = Reader::new(name).read(0xA0)
+        {
+            general_name::names(Some(full_name)).for_each(|name| add(list, name));
+        }
     }
 }
 

@@ -80,7 +80,7 @@ const GATEWAYS: [(&str, &str); 8] = [
 ];
 
 /// Names that hosts look up, below strongswan.org.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("192.168.0.1", "moon"),
     ("10.1.0.1", "moon1"),
     ("192.168.0.2", "sun"),
@@ -98,6 +98,7 @@ const NAMES: [(&str, &str); 20] = [
     ("fec0::1", "ip6-moon"),
     ("fec0::2", "ip6-sun"),
     ("fec0::10", "ip6-carol"),
+    ("fec0::15", "ip6-winnetou"),
     ("fec0::20", "ip6-dave"),
     ("fec1::10", "ip6-alice"),
     ("fec2::10", "ip6-bob"),
@@ -174,14 +175,18 @@ impl Network {
         Err(Error::new(format!("{host}: {program} {}: {}", arguments.join(" "), output.stdout.trim_end())))
     }
 
-    /// Returns the words of a command that gives the program after them its own `/etc/hosts` and, if it is
-    /// named, its own root directory with the devices, processes and temporary files of this machine.
+    /// Returns the words of a command that gives the program after them its own `/etc/hosts`, no name servers
+    /// and, if it is named, its own root directory with the devices, processes and temporary files of this
+    /// machine.
     pub(crate) fn wrapper(&self, root: Option<&Path>) -> Vec<String> {
         let script = match root {
-            None => "mount --bind \"$1\" /etc/hosts; shift 2; exec \"$@\"",
+            None => {
+                "mount --bind \"$1\" /etc/hosts; mount --bind /dev/null /etc/resolv.conf; shift 2; exec \
+                 \"$@\""
+            }
             Some(_) => {
-                "mount --bind \"$1\" \"$2/etc/hosts\"; for i in dev proc tmp; do mount --rbind /$i \
-                 \"$2/$i\"; done; \
+                "mount --bind \"$1\" \"$2/etc/hosts\"; : >\"$2/etc/resolv.conf\"; for i in dev proc tmp; do \
+                 mount --rbind /$i \"$2/$i\"; done; \
                  root=$2; shift 2; exec chroot \"$root\" \"$@\""
             }
         };

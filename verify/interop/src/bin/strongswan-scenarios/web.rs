@@ -6,7 +6,7 @@ use casemate_interop::{Error, Netns, Result};
 use socket2::SockRef;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl WebServer {
         let mut ports = Vec::new();
         for (port, content) in contents {
             let listener = netns
-                .run_in(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?
+                .run_in(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?
                 .map_err(Error::context(format!("port {port}")))?;
             let listener = Arc::new(listener);
             let served = listener.clone();
