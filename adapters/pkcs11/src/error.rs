@@ -116,8 +116,8 @@ impl std::error::Error for TokenError {}
 
 impl From<Error> for TokenError {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
-        let Error::Pkcs11(code, _) = error else { return Self::Other(text) };
+        let Error::Pkcs11(code, function) = error else { return Self::Other(error.to_string()) };
+        let text = format!("C_{function:?} returned {code:?}");
         match code {
             RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange => Self::PinWrong,
             RvError::PinLocked => Self::PinLocked,
