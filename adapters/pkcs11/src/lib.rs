@@ -7,6 +7,7 @@
 //!
 //! A PIN is sent to a token once. A token counts wrong PINs and locks itself after a few, so a PIN that it
 //! has refused is not tried again until the program ends.
+#![forbid(unsafe_code)]
 
 mod error;
 mod key;

@@ -257,6 +257,12 @@ impl<'c> LocalAuthenticator<'c> {
         Ok(Self { id, key, sends_certs: shows })
     }
 
+    /// Whether our signature may have to be awaited.
+    #[cfg(all(feature = "eap", feature = "external-keys"))]
+    pub(crate) fn has_external_key(&self, credentials: &dyn Credentials) -> bool {
+        self.key.as_ref().is_some_and(|own| credentials.is_external(own.key))
+    }
+
     /// Body of our ID payload, which AUTH covers.
     pub(crate) fn id_body(&self) -> Vec<u8> {
         id_body(&self.id)

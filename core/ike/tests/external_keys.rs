@@ -136,6 +136,10 @@ impl Credentials for Keys {
         &[SignatureAlg::Ecdsa(HashAlg::Sha256)]
     }
 
+    fn is_external(&self, key: &dyn SigningKey) -> bool {
+        key.public_key() == &self.own.0
+    }
+
     fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {
         assert_eq!(query.key.public_key(), &self.own.0);
         self.device.answer(query, || self.inside.sign(query.alg, query.message, rng).unwrap())

@@ -20,7 +20,7 @@ use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use crate::tokens::TokenLink;
-use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg};
+use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg, SigningKey};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity};
 use casemate_ike::{
@@ -284,6 +284,10 @@ impl Credentials for Keyring {
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg] {
         let rules = self.own_rules(connection);
         rules.map_or(&[], |rules| &rules.signatures.ike)
+    }
+
+    fn is_external(&self, key: &dyn SigningKey) -> bool {
+        self.own.on_token(key.public_key()).is_some()
     }
 
     fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {

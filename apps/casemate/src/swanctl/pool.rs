@@ -114,10 +114,11 @@ pub(super) fn authority(
         (true, true) => keys.error("handle", "either `handle` or a file was expected"),
         _ => {}
     }
+    let on_token = token::reference(&keys).map(|reference| reference.to_path());
     let cacert = keys
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))
         .or_else(|| keys.get("file", absolute))
-        .or_else(|| token::reference(&keys).map(|reference| reference.to_path()))
+        .or(on_token)
         .or_else(|| file_section(section?, problems));
     let (mut crls, mut crl_uris, mut others) = (Vec::new(), Vec::new(), 0_usize);
     for uri in keys.uris("crl_uris", crl) {

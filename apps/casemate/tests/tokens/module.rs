@@ -1,5 +1,5 @@
-//! A PKCS #11 module in C in front of another one. Its signatures take two seconds, and while a file exists, its
-//! token is not there.
+//! A PKCS #11 module in C in front of another one. Its signatures take two seconds, and while a file exists,
+//! its token is not there.
 
 use casemate_test_support::{Program, skip};
 use std::fs;
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// How long a signature takes.
 pub(crate) const DELAY: Duration = Duration::from_secs(2);
 
-/// The functions are in the order of CK_FUNCTION_LIST, behind the version: C_OpenSession is the 13th, C_Sign the
-/// 44th of 68. CKR_DEVICE_REMOVED is 0x32, CKR_TOKEN_NOT_PRESENT 0xE0.
+/// The functions are in the order of CK_FUNCTION_LIST, behind the version: C_OpenSession is the 13th, C_Sign
+/// the 44th of 68. CKR_DEVICE_REMOVED is 0x32, CKR_TOKEN_NOT_PRESENT 0xE0.
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <string.h>

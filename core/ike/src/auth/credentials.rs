@@ -163,6 +163,13 @@ pub trait Credentials {
     /// be used.
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg];
 
+    /// Whether a key that [`own_key`](Self::own_key) has returned is in another device, so that its signature
+    /// may be pending.
+    #[cfg(feature = "external-keys")]
+    fn is_external(&self, _key: &dyn SigningKey) -> bool {
+        false
+    }
+
     /// Signs with our key. If the key is in another device, the answer may be pending; the signature is
     /// requested again after [`Ike::continue_authentication`](crate::Ike::continue_authentication).
     #[cfg(feature = "external-keys")]

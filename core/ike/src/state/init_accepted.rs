@@ -1,5 +1,5 @@
-//! The accepted IKE_SA_INIT response as the initiator (RFC 7296 sections 1.2, 2.7 and 2.23), and the way from it to
-//! the first IKE_AUTH request, for which our signature may have to be awaited.
+//! The accepted IKE_SA_INIT response as the initiator (RFC 7296 sections 1.2, 2.7 and 2.23), and the way from
+//! it to the first IKE_AUTH request, for which our signature may have to be awaited.
 
 use super::auth_sent::{FirstProof, Opening};
 use super::init_response::{InitExchange, PeerFeatures};

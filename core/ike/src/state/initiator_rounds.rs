@@ -10,8 +10,6 @@ use super::init_response::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets};
-#[cfg(feature = "external-keys")]
-use crate::config::LocalMethod;
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
 use crate::engine::peer_index::PeerPair;
@@ -194,7 +192,7 @@ impl AuthSent {
             (None, None) => Some(match self.prove_round(common, &connection, &own, &responder.id, step) {
                 Ok(proof) => proof,
                 Err(AuthError::Fault(fault)) => return Err(fault),
-                // Only a shared key is used without preparation.
+                // The signature of an external key was prepared.
                 #[cfg(feature = "revocation")]
                 Err(AuthError::Pending) => return Err(StateFault::OwnSignature),
             }),
@@ -235,8 +233,8 @@ impl AuthSent {
         own.prove(&octets, &terms, step)
     }
 
-    /// Makes the signature of our next round, before the response changes anything. The response is processed
-    /// again if the signature is awaited.
+    /// Has another device make the signature of our next round, before the response changes anything. The
+    /// response is processed again if the signature is awaited.
     #[cfg(feature = "external-keys")]
     fn prepare_round(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), Rejection> {
         let configured = &common.connection;
@@ -245,9 +243,11 @@ impl AuthSent {
         }
         let round = Round { local: self.rounds.own.saturating_add(1), ..self.rounds.round(configured) };
         let connection = configured.in_round(round).ok_or(StateFault::AuthRounds)?;
-        let LocalMethod::Certificate(_) = connection.local.method else { return Ok(()) };
         let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
         let own = LocalAuthenticator::new(&connection, &self.init.peer.authorities, addr, credentials)?;
+        if !own.has_external_key(credentials) {
+            return Ok(());
+        }
         // A signature does not depend on the identity of the peer.
         let proof = self.prove_round(common, &connection, &own, &own.id, step)?;
         self.rounds.prepared = Some(proof);

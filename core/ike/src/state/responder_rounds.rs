@@ -246,7 +246,7 @@ impl HalfOpen {
                 let proof = self.prove_round(common, &connection, &own, &rounds.peer_id, step);
                 proof.map_err(|error| match error {
                     AuthError::Fault(fault) => fault,
-                    // Only a shared key is used without preparation.
+                    // The signature of an external key was prepared.
                     #[cfg(feature = "revocation")]
                     AuthError::Pending => StateFault::OwnSignature,
                 })?
@@ -278,8 +278,8 @@ impl HalfOpen {
         own.prove(&ours, &terms, step)
     }
 
-    /// Makes the signature of our next round, before the request changes anything. Returns how the IKE SA
-    /// goes on if the signature is awaited: the request is processed again then.
+    /// Has another device make the signature of our next round, before the request changes anything. Returns
+    /// how the IKE SA goes on if the signature is awaited: the request is processed again then.
     #[cfg(feature = "external-keys")]
     pub(super) fn prepare_round(
         &mut self,
@@ -295,8 +295,10 @@ impl HalfOpen {
         let remote = rounds.peer.min(configured.remote_rounds().saturating_sub(1));
         let round = Round { local: rounds.own, remote };
         let connection = configured.in_round(round).ok_or(StateFault::AuthRounds)?;
-        let LocalMethod::Certificate(_) = connection.local.method else { return Ok(None) };
         let own = self.local_authenticator(common, &connection, &rounds.first()?, step)?;
+        if !own.has_external_key(step.context.credentials) {
+            return Ok(None);
+        }
         match self.prove_round(common, &connection, &own, &rounds.peer_id, step) {
             Ok(proof) => rounds.prepared = Some(proof),
             Err(AuthError::Fault(fault)) => return Err(fault.into()),
