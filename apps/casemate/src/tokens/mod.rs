@@ -9,6 +9,7 @@ pub(crate) use signatures::{TokenLink, TokenState};
 
 use crate::swanctl::{Environment, ModuleConfig, TokenModules, TokenReference, TokenSecret};
 use casemate_crypto::{Provider, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
+use casemate_linux::process::Signals;
 use casemate_linux::sandbox;
 use casemate_pkcs11::{TokenError, TokenKey, TokenModule, TokenObject};
 use std::io;
@@ -77,8 +78,10 @@ fn module_of<'m>(
     Ok((TokenModule::new(config.path.clone(), enter_thread), config))
 }
 
-/// A module is foreign code, so its thread has no capabilities.
+/// A module is foreign code, so its thread has no capabilities. The thread starts before the event loop blocks
+/// the signals that it takes, and must not get them.
 fn enter_thread() -> Result<(), String> {
+    Signals::block().map_err(|error| error.to_string())?;
     sandbox::drop_capabilities().map_err(|error| error.to_string())
 }
 

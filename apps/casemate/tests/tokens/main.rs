@@ -86,6 +86,11 @@ fn tunnels_with_keys_on_tokens() {
         for log in [left.log(), right.log()] {
             assert!(!log.contains(PIN), "{log}");
         }
+        // The thread of the module takes no signals.
+        let reload = net.left.output("kill", &["-HUP", &left.pid().to_string()]);
+        assert!(reload.status.success());
+        eventually("the reload", || left.log().contains("the configuration was read again"));
+        assert!(left.stop().success() && right.stop().success());
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) const DELAY: Duration = Duration::from_secs(2);
 
 /// The functions are in the order of CK_FUNCTION_LIST, behind the version: C_OpenSession is the 13th, C_Sign
-/// the 44th of 68. CKR_DEVICE_REMOVED is 0x32, CKR_TOKEN_NOT_PRESENT 0xE0.
+/// the 44th of 68. CKR_DEVICE_REMOVED is 0x32, CKR_SESSION_HANDLE_INVALID 0xB3, CKR_TOKEN_NOT_PRESENT 0xE0.
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <string.h>
@@ -21,14 +21,24 @@ static void *functions[69];
 static number (*open_session)(number, number, void *, void *, number *);
 static number (*sign)(number, unsigned char *, number, unsigned char *, number *);
 
-static int is_removed(void) { return access(REMOVED, F_OK) == 0; }
+/* Sessions end when the token is removed. */
+static int has_stale_session;
+
+static int is_removed(void) {
+    int is = access(REMOVED, F_OK) == 0;
+    has_stale_session |= is;
+    return is;
+}
 
 static number open_or_not(number slot, number flags, void *app, void *notify, number *session) {
-    return is_removed() ? 0xE0 : open_session(slot, flags, app, notify, session);
+    if (is_removed()) return 0xE0;
+    has_stale_session = 0;
+    return open_session(slot, flags, app, notify, session);
 }
 
 static number sign_slowly(number session, unsigned char *data, number len, unsigned char *out, number *out_len) {
     if (is_removed()) return 0x32;
+    if (has_stale_session) return 0xB3;
     if (out) sleep(2);
     return sign(session, data, len, out, out_len);
 }
