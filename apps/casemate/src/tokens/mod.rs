@@ -78,8 +78,8 @@ fn module_of<'m>(
     Ok((TokenModule::new(config.path.clone(), enter_thread), config))
 }
 
-/// A module is foreign code, so its thread has no capabilities. The thread starts before the event loop blocks
-/// the signals that it takes, and must not get them.
+/// A module is foreign code, so its thread has no capabilities. The thread starts before the event loop
+/// blocks the signals that it takes, and must not get them.
 fn enter_thread() -> Result<(), String> {
     Signals::block().map_err(|error| error.to_string())?;
     sandbox::drop_capabilities().map_err(|error| error.to_string())
