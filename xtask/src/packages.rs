@@ -127,6 +127,12 @@ const AAA: &[Package] = &[
     Package { name: "freeradius-utils", program: "radclient" },
 ];
 
+/// Tokens in software, and a program that writes objects to them (adapters/pkcs11, apps/casemate).
+const TOKENS: &[Package] = &[
+    Package { name: "softhsm2", program: "softhsm2-util" },
+    Package { name: "opensc", program: "pkcs11-tool" },
+];
+
 /// Compiler for libFuzzer (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -164,7 +170,7 @@ fn install_for_tests() -> Result<Option<String>> {
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
     let optional: Vec<_> =
-        [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING].map(|group| absent(&[group])).into();
+        [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING, TOKENS].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);

@@ -34,6 +34,7 @@ mod sequence_numbers;
 pub mod stack;
 pub mod status;
 pub mod swanctl;
+mod tokens;
 pub mod trace;
 pub mod updown;
 pub mod vici;

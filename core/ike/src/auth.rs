@@ -143,28 +143,29 @@ pub(crate) struct AuthClaim<'a> {
     /// Address of the peer.
     pub(crate) remote: IpAddr,
     #[cfg(feature = "revocation")]
-    pub(crate) status: StatusWait,
+    pub(crate) status: AuthWait,
 }
 
-/// The wait for the status of a peer's certificates.
+/// The wait for the status of a peer's certificates, or for our signature.
 #[cfg(feature = "revocation")]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StatusWait {
+pub(crate) struct AuthWait {
     pub(crate) ike: crate::IkeSaId,
     /// Whether the time is over.
     pub(crate) is_over: bool,
 }
 
-/// Why a claim does not authenticate its peer.
+/// Why a claim does not authenticate its peer, or why there is no proof of ours.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotVerified {
+pub(crate) enum AuthError {
     Fault(StateFault),
-    /// The proof is valid, and the status of the certificates is being looked up.
+    /// The peer's proof is valid, and the status of its certificates is being looked up, or our signature is
+    /// being made.
     #[cfg(feature = "revocation")]
-    StatusPending,
+    Pending,
 }
 
-impl From<StateFault> for NotVerified {
+impl From<StateFault> for AuthError {
     fn from(fault: StateFault) -> Self {
         Self::Fault(fault)
     }
@@ -177,7 +178,7 @@ pub(crate) fn verify(
     connection: &Connection,
     own_id: &Identity,
     context: &Context<'_>,
-) -> Result<PeerAuthenticated, NotVerified> {
+) -> Result<PeerAuthenticated, AuthError> {
     let method = &connection.remote.method;
     let by_key = matches!(method, RemoteMethod::SharedKey | RemoteMethod::Any(_));
     let by_signature = matches!(method, RemoteMethod::Certificate(_) | RemoteMethod::Any(_));
@@ -224,6 +225,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) requests: &'a CertRequests,
     /// Identity that an initiator asks for.
     pub(crate) id: Option<&'a Identity>,
+}
+
+/// What our proof depends on besides the signed octets.
+pub(crate) struct ProofTerms<'a> {
+    /// The connection in the current round.
+    pub(crate) connection: &'a Connection,
+    /// Identity of the peer, which selects a shared key.
+    pub(crate) peer: &'a Identity,
+    /// Hash algorithms that the peer has announced, by number.
+    pub(crate) hashes: &'a [u16],
+    #[cfg(feature = "external-keys")]
+    pub(crate) wait: AuthWait,
 }
 
 /// Our identity and key for a peer.
@@ -290,32 +303,35 @@ impl<'c> LocalAuthenticator<'c> {
         })
     }
 
+    /// Whether our signature may have to be awaited.
+    #[cfg(all(feature = "eap", feature = "external-keys"))]
+    pub(crate) fn has_external_key(&self, credentials: &dyn Credentials) -> bool {
+        self.key.as_ref().is_some_and(|own| credentials.is_external(own.key))
+    }
+
     /// Body of our ID payload, which AUTH covers.
     pub(crate) fn id_body(&self) -> Vec<u8> {
         id_body(&self.id)
     }
 
-    /// Creates our proof for `peer`, without EAP.
+    /// Creates our proof without EAP.
     pub(crate) fn prove(
         &self,
         octets: &SignedOctets<'_>,
-        peer: &Identity,
-        connection: &Connection,
-        hashes: &[u16],
+        terms: &ProofTerms<'_>,
         step: &mut Step<'_, '_>,
-    ) -> Result<OwnProof, StateFault> {
+    ) -> Result<OwnProof, AuthError> {
+        let connection = terms.connection;
         #[cfg(feature = "eap")]
         if let LocalMethod::Eap(_) = connection.local.method {
-            return Err(StateFault::AuthMethod);
+            return Err(StateFault::AuthMethod.into());
         }
         match &self.key {
-            Some(key) => {
-                OwnSignature::new(octets, key, connection, hashes, step.context).map(OwnProof::Signature)
-            }
+            Some(key) => OwnSignature::new(octets, key, terms, step.context).map(OwnProof::Signature),
             None => {
-                let secret = step.context.credentials.shared_key(connection, &self.id, peer);
+                let secret = step.context.credentials.shared_key(connection, &self.id, terms.peer);
                 let secret = secret.ok_or(StateFault::NoSharedKey)?;
-                OwnProof::with_shared_key(octets, secret, step.context.providers)
+                Ok(OwnProof::with_shared_key(octets, secret, step.context.providers)?)
             }
         }
     }

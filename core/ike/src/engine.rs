@@ -181,9 +181,9 @@ impl Ike {
         self.update_sa(ike, host, context, IkeSa::continue_eap).is_found()
     }
 
-    /// Continues with a peer whose proof is valid, after
-    /// [`Credentials::peer_status`](crate::Credentials::peer_status) was pending and the status of its
-    /// certificates has become known, or cannot become known. Returns whether the IKE SA exists.
+    /// Continues with a peer after an answer of [`Credentials`](crate::Credentials) was pending: the status
+    /// of certificates has become known or cannot become known, or our signature was made or has failed.
+    /// Returns whether the IKE SA exists.
     #[cfg(feature = "revocation")]
     pub fn continue_authentication(
         &mut self,

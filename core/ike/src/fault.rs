@@ -126,6 +126,8 @@ state_faults! {
     Certificate = "certificate", FAILED, "RFC 7296 section 3.6, RFC 4301 section 4.4.3.2";
     /// The signature algorithm is not allowed.
     SignatureAlgorithm = "signature-algorithm", FAILED, "RFC 7427 section 4, RFC 8247 section 3";
+    /// The private key of this host, such as one on a token, has made no signature.
+    OwnSignature = "own-signature", FAILED, "RFC 7296 section 2.15";
     /// There is already an IKE SA with this identity, which stays.
     NotUnique = "not-unique", FAILED, "RFC 7296 section 2.4";
     /// The traffic selectors do not overlap with the configured ones.

@@ -49,6 +49,8 @@ pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, Peer
 pub use auth::credentials::{EapSession, EapTls};
 #[cfg(feature = "revocation")]
 pub use auth::credentials::{PeerStatus, StatusQuery};
+#[cfg(feature = "external-keys")]
+pub use auth::credentials::{SignatureQuery, Signing};
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};

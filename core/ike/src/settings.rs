@@ -42,9 +42,10 @@ pub struct IkeSettings {
     pub retransmission: Retransmission,
     /// Lifetime of a half-open IKE SA that a peer started.
     pub half_open_time: Duration,
-    /// Longest wait for the status of the certificates of an authenticated peer, if it has to be fetched. The
-    /// peer may repeat its request meanwhile, so this is less than the time after which peers give up.
-    pub status_wait: Duration,
+    /// Longest wait for the status of the certificates of an authenticated peer, if it has to be fetched, and
+    /// for a signature of this host, if another device makes it. The peer may repeat its request meanwhile,
+    /// so this is less than the time after which peers give up.
+    pub auth_wait: Duration,
     /// Time without a packet after which a NAT keepalive is sent (RFC 3948 section 4).
     pub keepalive_interval: Duration,
     /// Time that an attempt waits for another response after an unauthenticated refusal, which any host may
@@ -96,7 +97,7 @@ impl IkeSettings {
             tries: 6,
         },
         half_open_time: Duration::from_secs(30),
-        status_wait: Duration::from_secs(15),
+        auth_wait: Duration::from_secs(15),
         keepalive_interval: Duration::from_secs(20),
         refusal_wait: Duration::from_secs(2),
         #[cfg(feature = "redirect")]

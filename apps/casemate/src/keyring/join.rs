@@ -6,7 +6,8 @@ use super::own::{OwnCert, OwnKeys, OwnRawKey};
 use super::raw_keys::key_id;
 use super::{ListedFile, ListedKind};
 use crate::swanctl::{Config, Passphrase};
-use casemate_crypto::{KeyLimits, PrivateKey, Providers, SigningKey};
+use crate::tokens::{OpenedKey, TokenSigningKey, open_keys};
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued};
 use casemate_wire::invariant::OrBroken;
@@ -17,6 +18,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const NO_PRIVATE_KEY: &str = "no private key belongs to it";
 
+/// A private key before its certificate or public key was found.
+pub(super) enum PrivateHalf {
+    /// In this file.
+    File(PathBuf, PrivateKey),
+    Token(OpenedKey),
+}
+
 impl KeyFileReader<'_> {
     /// Loads the local certificates, each with its private key. Also returns all certificates that were
     /// read, of peers, too.
@@ -25,16 +33,19 @@ impl KeyFileReader<'_> {
         config: &Config,
         mut containers: Vec<(PathBuf, Container)>,
         cas: &[Vec<u8>],
-        providers: &Providers<'_>,
+        providers: &[&'static dyn Provider],
     ) -> (OwnKeys, Vec<ListedFile>) {
+        let tokens = self.token_keys(config, providers);
+        let providers = &Providers(providers);
         let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
         paths.sort();
         paths.dedup();
         let mut keys = self.private_keys(config, providers);
         for (path, container) in containers.iter_mut() {
-            keys.extend(container.keys.drain(..).map(|key| (path.clone(), key)));
+            keys.extend(container.keys.drain(..).map(|key| PrivateHalf::File(path.clone(), key)));
         }
+        keys.extend(tokens.iter().cloned().map(PrivateHalf::Token));
         let (mut own, mut listed) = (OwnKeys::default(), Vec::new());
         for (path, container) in containers {
             for cert in self.own_certs(&path, &container.certs, cas, &keys, providers) {
@@ -46,6 +57,14 @@ impl KeyFileReader<'_> {
                 );
                 own.certs.push(Arc::new(cert));
             }
+        }
+        for OpenedKey { path, certificate, .. } in &tokens {
+            // A connection may name the certificate as well.
+            let Some(leaf) = certificate.as_ref().filter(|_| !paths.contains(path)) else { continue };
+            let issuers = Issuers::find(leaf, &[], cas, providers);
+            let Some(cert) = self.join(path, leaf, issuers, &keys, providers) else { continue };
+            listed.push(ListedFile { der: leaf.clone(), kind: ListedKind::Own });
+            own.certs.push(Arc::new(cert));
         }
         for path in paths {
             let certs = self.certificates(&path);
@@ -65,6 +84,7 @@ impl KeyFileReader<'_> {
             }
         }
         own.raw = self.own_raw_keys(config, &keys, providers);
+        own.tokens = tokens;
         (own, listed)
     }
 
@@ -72,14 +92,14 @@ impl KeyFileReader<'_> {
     fn own_raw_keys(
         &self,
         config: &Config,
-        keys: &[(PathBuf, PrivateKey)],
+        keys: &[PrivateHalf],
         providers: &Providers<'_>,
     ) -> Vec<OwnRawKey> {
         let mut own = Vec::new();
         let paths: BTreeSet<&PathBuf> = config.own_signatures.iter().flat_map(|own| &own.pubkeys).collect();
         for path in paths {
             let Some(public) = self.public_key(path) else { continue };
-            let signing = keys.iter().filter_map(|(file, key)| self.signing_key(file, key, providers));
+            let signing = keys.iter().filter_map(|key| self.signing_key(key, providers));
             match { signing }.find(|key| *key.public_key() == public) {
                 Some(key) => {
                     let id = key_id(key.public_key(), providers);
@@ -92,13 +112,19 @@ impl KeyFileReader<'_> {
         own
     }
 
-    fn signing_key(
-        &self,
-        file: &Path,
-        key: &PrivateKey,
-        providers: &Providers<'_>,
-    ) -> Option<Box<dyn SigningKey>> {
-        providers.signing_key(key).map_err(|error| self.wrong(file, error)).ok()
+    fn signing_key(&self, key: &PrivateHalf, providers: &Providers<'_>) -> Option<Box<dyn SigningKey>> {
+        match key {
+            PrivateHalf::File(file, key) => {
+                providers.signing_key(key).map_err(|error| self.wrong(file, error)).ok()
+            }
+            PrivateHalf::Token(opened) => Some(Box::new(TokenSigningKey(opened.key.clone()))),
+        }
+    }
+
+    /// Opens the private keys on tokens.
+    fn token_keys(&self, config: &Config, providers: &[&'static dyn Provider]) -> Vec<OpenedKey> {
+        let opened = open_keys(&config.tokens, &config.token_modules, providers);
+        opened.filter_map(|opened| opened.map_err(|(path, why)| self.wrong(&path, why)).ok()).collect()
     }
 
     /// Pairs a certificate with its private key and the chain above it.
@@ -107,13 +133,13 @@ impl KeyFileReader<'_> {
         path: &Path,
         leaf: &[u8],
         issuers: Issuers,
-        keys: &[(PathBuf, PrivateKey)],
+        keys: &[PrivateHalf],
         providers: &Providers<'_>,
     ) -> Option<OwnCert> {
         let Issuers { issuer, intermediates, authorities } = issuers;
         let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
-        for (file, key) in keys {
-            let Some(key) = self.signing_key(file, key, providers) else { continue };
+        for key in keys {
+            let Some(key) = self.signing_key(key, providers) else { continue };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
                 Ok(cert) => return Some(OwnCert { path: path.into(), cert, issuer, authorities }),
                 Err(LocalCertFault::KeyMismatch) => {}
@@ -127,11 +153,11 @@ impl KeyFileReader<'_> {
     }
 
     /// The private keys of all folders, each with its file.
-    fn private_keys(&self, config: &Config, providers: &Providers<'_>) -> Vec<(PathBuf, PrivateKey)> {
+    fn private_keys(&self, config: &Config, providers: &Providers<'_>) -> Vec<PrivateHalf> {
         let read = |path: &PathBuf| {
             let bytes = self.read(path)?;
             let key = private_key_of(&bytes, passphrase_of(config, path), providers);
-            key.map_err(|why| self.wrong(path, why)).ok().map(|key| (path.clone(), key))
+            key.map_err(|why| self.wrong(path, why)).ok().map(|key| PrivateHalf::File(path.clone(), key))
         };
         config.folders.private_keys.iter().filter_map(read).collect()
     }
@@ -153,7 +179,7 @@ impl KeyFileReader<'_> {
         path: &Path,
         certs: &[Vec<u8>],
         cas: &[Vec<u8>],
-        keys: &[(PathBuf, PrivateKey)],
+        keys: &[PrivateHalf],
         providers: &Providers<'_>,
     ) -> Vec<OwnCert> {
         let join = |leaf: &Vec<u8>| {

@@ -6,6 +6,7 @@ use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
+use crate::tokens::TokenEnvironment;
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
 use casemate_pki::{StoreLimits, TrustStore, is_self_issued, pem};
 use std::cell::RefCell;
@@ -62,7 +63,8 @@ pub(super) fn load(
     providers: &[&'static dyn Provider],
     environment: &dyn Environment,
 ) -> Result<Keyring, Vec<KeyFileError>> {
-    let reader = KeyFileReader { environment, errors: RefCell::new(Vec::new()) };
+    let environment = TokenEnvironment::new(environment, &config.token_modules);
+    let reader = KeyFileReader { environment: &environment, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
@@ -81,10 +83,11 @@ pub(super) fn load(
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
-    let (own, mut listed) = reader.own(config, containers, &cas, &list);
+    let (own, mut listed) = reader.own(config, containers, &cas, providers);
     listed.retain(|file| file.kind == ListedKind::Own || !cas.contains(&file.der));
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
     listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
+    super::tls::refuse_tokens(&reader, config, &own);
     let authorities = reader.authorities(config);
     let errors = reader.errors.into_inner();
     if !errors.is_empty() {
@@ -104,6 +107,7 @@ pub(super) fn load(
         radius: Mutex::default(),
         authorities: Arc::new(authorities),
         revocation: Mutex::default(),
+        tokens: Mutex::default(),
     })
 }
 

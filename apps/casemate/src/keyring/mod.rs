@@ -20,12 +20,13 @@ use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::revocation::{Authorities, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
-use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use crate::tokens::TokenLink;
+use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg, SigningKey};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{
     AuthorityHash, Credentials, EapSession, EapTls, NotTrusted, OwnKey, PeerCertificates, PeerStatus,
-    StatusQuery,
+    SignatureQuery, Signing, StatusQuery,
 };
 use casemate_pki::{DnPattern, PolicyOid, dn_text_parts};
 use eap_secrets::EapSecrets;
@@ -58,6 +59,8 @@ pub struct Keyring {
     authorities: Arc<Authorities>,
     /// The threads that fetch it; `None` if nothing is fetched.
     revocation: Mutex<Option<RevocationLink>>,
+    /// Where signatures of tokens are ordered; `None` if none are made.
+    tokens: Mutex<Option<TokenLink>>,
 }
 
 /// A certificate or CRL that was read.
@@ -110,6 +113,7 @@ impl Keyring {
             radius: Mutex::default(),
             authorities: Arc::default(),
             revocation: Mutex::default(),
+            tokens: Mutex::default(),
         }
     }
 
@@ -132,6 +136,11 @@ impl Keyring {
             link.keep_own(&issued.collect::<Vec<_>>(), &self.authorities);
         }
         *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    /// Has the private keys on tokens sign.
+    pub(crate) fn use_tokens(&self, link: Option<TokenLink>) {
+        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }
 
     /// Keeps the sequence numbers of EAP-AKA there.
@@ -284,6 +293,20 @@ impl Credentials for Keyring {
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg] {
         let rules = self.own_rules(connection);
         rules.map_or(&[], |rules| &rules.signatures.ike)
+    }
+
+    fn is_external(&self, key: &dyn SigningKey) -> bool {
+        self.own.on_token(key.public_key()).is_some()
+    }
+
+    fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {
+        match self.own.on_token(query.key.public_key()) {
+            None => query.key.sign(query.alg, query.message, rng).map_or(Signing::Failed, Signing::Signed),
+            Some(opened) => {
+                let link = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                link.map_or(Signing::Failed, |link| link.sign(query, opened))
+            }
+        }
     }
 
     fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool {

@@ -1,7 +1,8 @@
 //! The private keys of this host, each with its certificate or for itself, and the choice among them.
 
+use crate::tokens::OpenedKey;
 use casemate::peer_name;
-use casemate_crypto::SigningKey;
+use casemate_crypto::{PublicKey, SigningKey};
 use casemate_ike::config::{Connection, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, OwnKey};
 use casemate_pki::{IssuedCert, LocalCert};
@@ -31,6 +32,8 @@ pub(super) struct OwnRawKey {
 pub(super) struct OwnKeys {
     pub(super) certs: Vec<Arc<OwnCert>>,
     pub(super) raw: Vec<OwnRawKey>,
+    /// Private keys on tokens, which belong to some of the certificates and raw keys.
+    pub(super) tokens: Vec<OpenedKey>,
 }
 
 impl OwnKeys {
@@ -54,6 +57,11 @@ impl OwnKeys {
             |own: &&Arc<OwnCert>| own.authorities.iter().any(|authority| wanted.contains(authority));
         let suiting = || self.certs.iter().filter(|own| suits(own));
         suiting().find(is_wanted).or_else(|| suiting().next())
+    }
+
+    /// The private key of a public key, if it is on a token.
+    pub(super) fn on_token(&self, public: &PublicKey) -> Option<&OpenedKey> {
+        self.tokens.iter().find(|opened| opened.key.public_key() == public)
     }
 
     /// Selects the key for the AUTH payload of a connection: that of a certificate which the connection

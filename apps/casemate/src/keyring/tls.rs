@@ -1,10 +1,13 @@
 //! TLS sessions of EAP, with the certificates of the connections.
 
+use super::load::KeyFileReader;
+use super::own::OwnKeys;
 use super::tls_peer::TlsPeerVerifier;
 use super::{Keyring, OwnCert};
+use crate::swanctl::{Config, OwnSignature};
 use casemate_crypto::{PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
 use casemate_eap::{EapFault, TlsRole, TlsSession};
-use casemate_ike::config::{Connection, Identity};
+use casemate_ike::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use casemate_ike::{Credentials as _, EapTls, IkeSaId};
 use casemate_pki::is_der_sequence;
 use casemate_rustls::{CertificateVerifier, OwnCertificate};
@@ -69,6 +72,39 @@ impl Keyring {
             shown: Mutex::default(),
         }))
     }
+}
+
+/// Refuses private keys on tokens where EAP with TLS would need them: TLS does not wait for a token.
+pub(super) fn refuse_tokens(reader: &KeyFileReader<'_>, config: &Config, keys: &OwnKeys) {
+    for connection in &config.connections {
+        let rounds = connection.in_local_rounds().chain(connection.in_remote_rounds());
+        for in_round in rounds.filter(|in_round| needs_certificate(in_round)) {
+            let is_its = |rules: &&OwnSignature| {
+                rules.connection == connection.name && rules.round == in_round.round().local
+            };
+            let certs = config.own_signatures.iter().find(is_its).map_or(&[][..], |rules| &rules.certs);
+            let selected = keys.select(certs, in_round.local.id.as_ref(), &[]);
+            let on_token = |own: &&Arc<OwnCert>| keys.on_token(own.cert.key().public_key()).is_some();
+            if let Some(own) = selected.filter(on_token) {
+                let why = "its private key is on a token, which cannot sign for EAP with TLS: a private \
+                           key in a file was expected";
+                reader.wrong(&own.path, format!("connection {}: {why}", connection.name));
+            }
+        }
+    }
+}
+
+/// Whether EAP with TLS shows a certificate of this host.
+fn needs_certificate(connection: &Connection) -> bool {
+    let as_client = match &connection.local.method {
+        LocalMethod::Eap(eap) => eap.methods.iter().any(|method| method.proves_certificate()),
+        _ => false,
+    };
+    let as_server = match &connection.remote.method {
+        RemoteMethod::Eap(eap) => eap.methods.iter().any(|method| method.uses_tls()),
+        _ => false,
+    };
+    as_client || as_server
 }
 
 /// The identity that an EAP identity means: text as in the configuration, or a distinguished name in DER.

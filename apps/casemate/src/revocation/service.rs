@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 4;
 /// Maximum number of peers that wait.
 const MAX_WAITING: usize = 256;
-/// Longest time for all certificates of a peer. IKE waits a little longer (`IkeSettings::status_wait`).
+/// Longest time for all certificates of a peer. IKE waits a little longer (`IkeSettings::auth_wait`).
 const TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The certificates of one peer.

@@ -21,6 +21,7 @@ use crate::revocation::RevocationState;
 use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
 use crate::swanctl::{Charon, FilesRead, unique_interface};
+use crate::tokens::TokenState;
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
@@ -94,6 +95,8 @@ pub(super) struct RunController {
     pub(super) updown: Updown,
     /// The threads that fetch the status of certificates.
     pub(super) revocation: RevocationState,
+    /// Signatures of private keys on tokens.
+    pub(super) tokens: TokenState,
     /// Sequence numbers of EAP-AKA.
     pub(super) sequence_numbers: Arc<SequenceStore>,
 }
@@ -132,6 +135,7 @@ impl RunController {
             radius: RadiusState::default(),
             updown: Updown::default(),
             revocation: RevocationState::default(),
+            tokens: TokenState::default(),
             sequence_numbers: Arc::default(),
         }
     }
@@ -246,7 +250,7 @@ impl EngineHandler for RunController {
         problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
         let messages = self.updown.serve(handle, &self.keyring);
         messages.into_iter().for_each(|message| self.log.record(message));
-        for problem in self.revocation.serve(handle) {
+        for problem in self.revocation.serve(handle).into_iter().chain(self.tokens.serve(handle)) {
             let message = Message::new(Level::Warning, LogCategory::Certificate, Subject::default(), problem);
             self.log.record(message);
         }

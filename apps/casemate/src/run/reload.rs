@@ -161,6 +161,7 @@ impl RunController {
         self.radius.configure(radius.as_ref(), &self.control)?;
         keyring.use_radius(self.radius.link());
         keyring.use_revocation(Some(self.revocation.link(keyring.providers(), &self.control)?));
+        keyring.use_tokens(Some(self.tokens.link(&self.control)?));
         keyring.use_sequence_numbers(Arc::clone(&self.sequence_numbers));
         let former = Settings {
             keyring: mem::replace(&mut self.keyring, keyring),

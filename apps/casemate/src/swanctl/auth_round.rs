@@ -4,6 +4,7 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
+use super::token;
 use super::value::{self, Parsed, choice};
 use casemate_ike::config::{
     EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
@@ -81,7 +82,6 @@ const ONLY_SERVERS_KNOW_GROUPS: &str = "only a RADIUS server names groups of the
      certificates are not implemented: auth = eap-radius was expected beside it";
 const NO_SOURCE_OF_GROUPS: &str = "no peer would be accepted, because no attribute of the RADIUS server \
      names groups: class_group = yes, or filter_id = yes, was expected in charon.plugins.eap-radius";
-const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
     keys: &[
@@ -114,14 +114,9 @@ pub(super) const REMOTE: Schema = Schema {
     sections: &["cert", "cacert"],
 };
 
-/// A section that names a certificate file; also `cacert` of an authority.
+/// A section that names a certificate in a file or on a token; also `cacert` of an authority.
 pub(super) const FILE: Schema = Schema {
-    keys: &[
-        ("file", Rule::Read),
-        ("handle", Rule::Refused(NO_TOKEN)),
-        ("slot", Rule::Refused(NO_TOKEN)),
-        ("module", Rule::Refused(NO_TOKEN)),
-    ],
+    keys: &[("file", Rule::Read), ("handle", Rule::Read), ("slot", Rule::Read), ("module", Rule::Read)],
     sections: &[],
 };
 
@@ -384,13 +379,19 @@ fn file_sections(resolved: &Resolved<'_, '_>, front: &str, problems: &Problems) 
         .collect()
 }
 
-/// The file that one `cert` or `cacert` section names.
+/// The file that one `cert` or `cacert` section names, or the path of the object on a token.
 pub(super) fn file_section(section: &Resolved<'_, '_>, problems: &Problems) -> Option<PathBuf> {
     let keys = Keys::new(section, &FILE, problems);
-    if !keys.has("file") {
-        keys.section_error("`file` was expected, the absolute path of a certificate");
+    match (keys.has("file"), keys.has("handle")) {
+        (true, true) => keys.error("handle", "either `file` or `handle` was expected"),
+        (false, false) => keys.section_error(
+            "`file` was expected, the absolute path of a certificate, or `handle`, the CKA_ID of one on a \
+             token",
+        ),
+        _ => {}
     }
-    keys.get("file", absolute)
+    let on_token = token::reference(&keys).map(|reference| reference.to_path());
+    keys.get("file", absolute).or(on_token)
 }
 
 /// Reads an absolute path.

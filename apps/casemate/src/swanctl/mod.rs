@@ -31,6 +31,7 @@ mod suggestion;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod token;
 mod tree;
 mod tunnel;
 mod updown;
@@ -60,6 +61,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use suggestion::unknown;
+pub use token::{ModuleConfig, TokenModules, TokenReference, TokenSecret};
 use tree::Tree;
 pub use tunnel::InterfaceRequest;
 pub(crate) use tunnel::{TUN_MTU, mark_of, unique_interface};
@@ -96,6 +98,10 @@ pub struct Config {
     pub shared_keys: Vec<SharedKey>,
     /// Passphrases of encrypted private keys.
     pub passphrases: Vec<Passphrase>,
+    /// Private keys on tokens.
+    pub tokens: Vec<TokenSecret>,
+    /// Modules for tokens.
+    pub token_modules: TokenModules,
     /// Certification authorities besides those in the folder `x509ca`.
     pub authorities: Vec<Authority>,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
@@ -201,6 +207,7 @@ impl Config {
             config.secret_files = radius::secret_files(&plugins);
             config.name_servers = charon::name_servers(&plugins, problems);
             config.charon.fetching = charon::fetching(&plugins, problems);
+            config.token_modules = token::modules(&plugins, problems);
         }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
@@ -225,7 +232,9 @@ impl Config {
             config.authorities.extend(pool::authority(&section, directory, problems));
         }
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
-            (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
+            let secrets = secret::read(section, directory, problems);
+            (config.shared_keys, config.passphrases) = (secrets.shared_keys, secrets.passphrases);
+            config.tokens = secrets.tokens;
             config.secret_files.extend(secret::files(section));
         }
         config

@@ -5,6 +5,7 @@ use super::auth_round::{absolute, file_section};
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
+use super::token;
 use super::value::Parsed;
 use crate::revocation::HttpUri;
 use casemate_ike::config::{DomainName, Pool, SERVER_POOL};
@@ -83,8 +84,6 @@ enum CrlUri {
     Other,
 }
 
-const NO_TOKEN: &str = "tokens are not implemented";
-
 pub(super) const AUTHORITY: Schema = Schema {
     keys: &[
         ("cacert", Rule::Read),
@@ -92,9 +91,9 @@ pub(super) const AUTHORITY: Schema = Schema {
         ("crl_uris", Rule::Read),
         ("ocsp_uris", Rule::Read),
         ("cert_uri_base", Rule::Ignored),
-        ("handle", Rule::Refused(NO_TOKEN)),
-        ("slot", Rule::Refused(NO_TOKEN)),
-        ("module", Rule::Refused(NO_TOKEN)),
+        ("handle", Rule::Read),
+        ("slot", Rule::Read),
+        ("module", Rule::Read),
     ],
     sections: &["=cacert"],
 };
@@ -108,12 +107,18 @@ pub(super) fn authority(
     let keys = Keys::new(resolved, &AUTHORITY, problems);
     let sections = resolved.sections();
     let section = sections.iter().find(|section| section.name() == "cacert");
-    if !keys.has("cacert") && !keys.has("file") && section.is_none() {
-        keys.section_error("`cacert` was expected, the name of a file in the folder x509ca");
+    match (keys.has("cacert") || keys.has("file") || section.is_some(), keys.has("handle")) {
+        (false, false) => {
+            keys.section_error("`cacert` was expected, the name of a file in the folder x509ca")
+        }
+        (true, true) => keys.error("handle", "either `handle` or a file was expected"),
+        _ => {}
     }
+    let on_token = token::reference(&keys).map(|reference| reference.to_path());
     let cacert = keys
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))
         .or_else(|| keys.get("file", absolute))
+        .or(on_token)
         .or_else(|| file_section(section?, problems));
     let (mut crls, mut crl_uris, mut others) = (Vec::new(), Vec::new(), 0_usize);
     for uri in keys.uris("crl_uris", crl) {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const PLUGINS: Schema =
-    Schema { keys: &[], sections: &["=eap-radius", "=resolve", "=revocation"] };
+    Schema { keys: &[], sections: &["=eap-radius", "=pkcs11", "=resolve", "=revocation"] };
 
 const WITHOUT_SERVER: &str = "it belongs to `server`: the address of the server was expected beside it";
 

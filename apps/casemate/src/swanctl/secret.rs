@@ -1,10 +1,11 @@
-//! The section `secrets`: pre-shared keys, passwords for EAP, and passphrases of encrypted private keys and
-//! PKCS #12 containers.
+//! The section `secrets`: pre-shared keys, passwords for EAP, passphrases of encrypted private keys and PKCS
+//! #12 containers, and private keys on tokens.
 
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::suggestion::unknown;
+use super::token::{self, TokenSecret};
 use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_eap::Subscriber;
@@ -90,11 +91,10 @@ pub(super) const PASSPHRASE: Schema =
 const FOLDERS: [&str; 5] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12"];
 
 /// Sections that strongSwan knows and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 5] = [
+const REFUSED: [(&str, &str); 4] = [
     ("xauth", "XAuth is a part of IKEv1, which is not implemented"),
     ("ntlm", "NT hashes of passwords are not implemented; `eap` with the password was expected"),
     ("ppk", "post-quantum pre-shared keys are not implemented"),
-    ("token", "tokens are not implemented"),
     ("bliss", "BLISS is not implemented"),
 ];
 
@@ -102,25 +102,31 @@ const REFUSED: [(&str, &str); 5] = [
 /// (CVE-2018-5389: an attacker finds a weak key offline).
 const MIN_SECRET_LEN: usize = 16;
 
+/// The sections of `secrets`.
+#[derive(Default)]
+pub(super) struct Secrets {
+    pub(super) shared_keys: Vec<SharedKey>,
+    pub(super) passphrases: Vec<Passphrase>,
+    pub(super) tokens: Vec<TokenSecret>,
+}
+
 /// Reads all sections of `secrets`.
-pub(super) fn read(
-    resolved: &Resolved<'_, '_>,
-    directory: &Path,
-    problems: &Problems,
-) -> (Vec<SharedKey>, Vec<Passphrase>) {
-    let (mut keys, mut passphrases) = (Vec::new(), Vec::new());
+pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Problems) -> Secrets {
+    let mut secrets = Secrets::default();
     for section in resolved.sections() {
         let name = section.name();
         if let Some((_, why)) = REFUSED.iter().find(|(front, _)| name.starts_with(front)) {
             refuse(&section, &format!("this section is not supported: {why}"), problems);
         } else if let Some(folder) = FOLDERS.iter().find(|folder| name.starts_with(**folder)) {
-            passphrases.extend(passphrase(&section, &directory.join(folder), problems));
+            secrets.passphrases.extend(passphrase(&section, &directory.join(folder), problems));
         } else if name.starts_with("ike") {
-            keys.extend(pre_shared_key(&section, problems));
+            secrets.shared_keys.extend(pre_shared_key(&section, problems));
         } else if name.starts_with("eap") {
-            keys.extend(eap(&section, problems));
+            secrets.shared_keys.extend(eap(&section, problems));
+        } else if name.starts_with("token") {
+            secrets.tokens.extend(token::secret(&section, problems));
         } else {
-            let names = [&["ike", "eap"][..], &FOLDERS].concat();
+            let names = [&["ike", "eap", "token"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
         }
     }
@@ -128,12 +134,15 @@ pub(super) fn read(
         let why = "a section such as `ike { ... }` was expected";
         problems.error(&value.location, format!("{}: {why}", resolved.path_of(name)));
     }
-    (keys, passphrases)
+    secrets
 }
 
 /// The configuration files that contain secrets.
 pub(super) fn files(resolved: &Resolved<'_, '_>) -> BTreeSet<PathBuf> {
-    let secret = |section: Resolved<'_, '_>| Some(section.key("secret")?.location.file.to_path_buf());
+    let secret = |section: Resolved<'_, '_>| {
+        let value = section.key("secret").or_else(|| section.key("pin"))?;
+        Some(value.location.file.to_path_buf())
+    };
     resolved.sections().into_iter().filter_map(secret).collect()
 }
 

@@ -1,10 +1,10 @@
 //! Messages about unknown keys and sections, with the name that was probably meant.
 
 use super::schema::{Rule, Schema};
-use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret};
+use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret, token};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 16] = [
+const SECTIONS: [(&str, &Schema); 19] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -12,10 +12,13 @@ const SECTIONS: [(&str, &Schema); 16] = [
     ("connections.NAME.children.NAME", &child::CHILD),
     ("secrets.ikeNAME", &secret::SHARED),
     ("secrets.privateNAME", &secret::PASSPHRASE),
+    ("secrets.tokenNAME", &token::TOKEN),
     ("pools.NAME", &pool::POOL),
     ("authorities.NAME", &pool::AUTHORITY),
     ("charon", &charon::CHARON),
     ("charon.plugins.resolve", &charon::RESOLVE),
+    ("charon.plugins.pkcs11", &token::PKCS11),
+    ("charon.plugins.pkcs11.modules.NAME", &token::MODULE),
     ("charon.plugins.revocation", &charon::REVOCATION),
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),

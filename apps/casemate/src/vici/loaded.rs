@@ -6,7 +6,7 @@
 //! and keys have paths like files ([`object_path`]), so that everything that reads files reads them, too.
 
 use super::message::Bytes;
-use crate::swanctl::{Authority, Config, Environment, SharedKey};
+use crate::swanctl::{Authority, Config, Environment, SharedKey, TokenSecret};
 use casemate_ike::config::Pool;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -140,6 +140,8 @@ pub(crate) struct Loaded {
     pub(super) certificates: BTreeMap<PathBuf, (CertificateUse, Arc<Bytes>)>,
     /// By key identifier.
     pub(super) private_keys: BTreeMap<String, Arc<Bytes>>,
+    /// Private keys on tokens, by key identifier.
+    pub(super) tokens: BTreeMap<String, Arc<TokenSecret>>,
 }
 
 impl Loaded {
@@ -155,6 +157,7 @@ impl Loaded {
         self.shared_keys.clear();
         self.certificates.clear();
         self.private_keys.clear();
+        self.tokens.clear();
     }
 
     /// The whole configuration: that of the file, and what was loaded.
@@ -168,6 +171,8 @@ impl Loaded {
             folders: file.folders.clone(),
             passphrases: file.passphrases.clone(),
             shared_keys: file.shared_keys.clone(),
+            tokens: file.tokens.clone(),
+            token_modules: file.token_modules.clone(),
             allows_missing_keys: true,
             ..Config::default()
         };
@@ -196,6 +201,7 @@ impl Loaded {
         let loaded = self.authorities.loaded.values().map(|loaded| &loaded.authority);
         merged.authorities = authorities.chain(loaded).cloned().collect();
         merged.shared_keys.extend(self.shared_keys.values().map(|key| SharedKey::clone(key)));
+        merged.tokens.extend(self.tokens.values().map(|token| TokenSecret::clone(token)));
         for (path, (purpose, _)) in &self.certificates {
             if *purpose == CertificateUse::Root {
                 merged.folders.certs.push(path.clone());

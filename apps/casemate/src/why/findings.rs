@@ -301,6 +301,9 @@ fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         StateFault::SignatureAlgorithm => {
             &["allow the algorithm in remote.auth, or use another key on the peer"]
         }
+        StateFault::OwnSignature => {
+            &["`casemate log` has the reason: docs/manual/tokens.md explains the messages of tokens"]
+        }
         StateFault::TsUnacceptable | StateFault::TsNotOffered => {
             &["local_ts of each host must overlap with remote_ts of the other"]
         }

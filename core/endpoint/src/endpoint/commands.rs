@@ -67,8 +67,8 @@ impl Endpoint {
         done
     }
 
-    /// Continues with a peer the status of whose certificates was awaited; `false` if the IKE SA does not
-    /// exist.
+    /// Continues with a peer the status of whose certificates was awaited, or for which our signature was;
+    /// `false` if the IKE SA does not exist.
     #[cfg(feature = "revocation")]
     pub fn continue_authentication(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
         let done = self.with_ike(|engine, host| engine.continue_authentication(ike, host, context));

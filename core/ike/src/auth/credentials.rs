@@ -8,6 +8,8 @@ use crate::config::{Connection, IdPattern, Identity};
 #[cfg(feature = "eap")]
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+#[cfg(feature = "external-keys")]
+use casemate_crypto::Rng;
 use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey};
 use casemate_wire::ike::cert::HASH_LEN;
 
@@ -67,6 +69,34 @@ pub enum PeerStatus {
     Pending,
     /// A certificate is revoked, or it is not known but must be. The implementation logs the reason.
     Refused,
+}
+
+/// A signature that this host needs for its AUTH payload.
+#[cfg(feature = "external-keys")]
+#[derive(Clone, Copy)]
+pub struct SignatureQuery<'m> {
+    /// The IKE SA; [`Ike::continue_authentication`](crate::Ike::continue_authentication) takes it.
+    pub ike: IkeSaId,
+    /// Key that [`Credentials::own_key`] has returned.
+    pub key: &'m dyn SigningKey,
+    /// Algorithm.
+    pub alg: SignatureAlg,
+    /// Octets to sign. They are the same whenever the signature is requested again.
+    pub message: &'m [u8],
+    /// Whether the time is over: the answer must not be [`Signing::Pending`], which would end the IKE SA.
+    pub is_last: bool,
+}
+
+/// Answer to a [`SignatureQuery`].
+#[cfg(feature = "external-keys")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signing {
+    /// The signature.
+    Signed(Vec<u8>),
+    /// It is being made.
+    Pending,
+    /// There will be none. The implementation logs the reason.
+    Failed,
 }
 
 /// A peer that begins EAP, as the responder knows it.
@@ -169,6 +199,20 @@ pub trait Credentials {
     #[cfg(feature = "eap")]
     fn eap_subject(&self, _connection: &Connection) -> Option<Identity> {
         None
+    }
+
+    /// Whether a key that [`own_key`](Self::own_key) has returned is in another device, so that its signature
+    /// may be pending.
+    #[cfg(feature = "external-keys")]
+    fn is_external(&self, _key: &dyn SigningKey) -> bool {
+        false
+    }
+
+    /// Signs with our key. If the key is in another device, the answer may be pending; the signature is
+    /// requested again after [`Ike::continue_authentication`](crate::Ike::continue_authentication).
+    #[cfg(feature = "external-keys")]
+    fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {
+        query.key.sign(query.alg, query.message, rng).map_or(Signing::Failed, Signing::Signed)
     }
 
     /// Passwords for EAP.

@@ -1,13 +1,15 @@
 //! Signatures in AUTH payloads (RFC 7427, RFC 4754, RFC 8420; RFC 7296 section 3.8 for older peers).
 
 #[cfg(feature = "revocation")]
-use super::StatusWait;
-use super::{AuthClaim, NotVerified, SignedOctets};
+use super::AuthWait;
+use super::{AuthClaim, AuthError, ProofTerms, SignedOctets};
 use crate::config::Connection;
 use crate::transport::Content;
 use crate::{Context, OwnKey, PeerCertificates, StateFault};
 #[cfg(feature = "revocation")]
 use crate::{PeerStatus, StatusQuery};
+#[cfg(feature = "external-keys")]
+use crate::{SignatureQuery, Signing};
 use alloc::vec::Vec;
 use casemate_crypto::{
     Curve, HashAlg, KeyKind, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
@@ -36,14 +38,14 @@ impl OwnSignature {
     pub(crate) fn new(
         octets: &SignedOctets<'_>,
         own: &OwnKey<'_>,
-        connection: &Connection,
-        hashes: &[u16],
+        terms: &ProofTerms<'_>,
         context: &mut Context<'_>,
-    ) -> Result<Self, StateFault> {
+    ) -> Result<Self, AuthError> {
         let signed = octets.concat(context.providers)?;
         let kind = own.key.public_key().kind();
-        let (alg, method) = choose(kind, hashes, context.credentials.signature_algorithms(connection))?;
-        let mut value = own.key.sign(alg, &signed, context.rng).map_err(|_| StateFault::Provider)?;
+        let configured = context.credentials.signature_algorithms(terms.connection);
+        let (alg, method) = choose(kind, terms.hashes, configured)?;
+        let mut value = sign(own, alg, &signed, terms, context)?;
         if let (AuthMethod::ECDSA_256 | AuthMethod::ECDSA_384 | AuthMethod::ECDSA_521, KeyKind::Ec(curve)) =
             (method, kind)
         {
@@ -61,6 +63,34 @@ impl OwnSignature {
             method => out.auth(&Auth { method, data: &self.value }),
         }
     }
+}
+
+#[cfg(feature = "external-keys")]
+fn sign(
+    own: &OwnKey<'_>,
+    alg: SignatureAlg,
+    message: &[u8],
+    terms: &ProofTerms<'_>,
+    context: &mut Context<'_>,
+) -> Result<Vec<u8>, AuthError> {
+    let AuthWait { ike, is_over } = terms.wait;
+    let query = SignatureQuery { ike, key: own.key, alg, message, is_last: is_over };
+    match context.credentials.sign(&query, context.rng) {
+        Signing::Signed(value) => Ok(value),
+        Signing::Pending if !is_over => Err(AuthError::Pending),
+        Signing::Pending | Signing::Failed => Err(StateFault::OwnSignature.into()),
+    }
+}
+
+#[cfg(not(feature = "external-keys"))]
+fn sign(
+    own: &OwnKey<'_>,
+    alg: SignatureAlg,
+    message: &[u8],
+    _: &ProofTerms<'_>,
+    context: &mut Context<'_>,
+) -> Result<Vec<u8>, AuthError> {
+    own.key.sign(alg, message, context.rng).map_err(|_| StateFault::OwnSignature.into())
 }
 
 /// Chooses algorithm and method for a key of this kind and a peer with these hash algorithms.
@@ -117,7 +147,7 @@ pub(super) fn verify(
     octets: &SignedOctets<'_>,
     connection: &Connection,
     context: &Context<'_>,
-) -> Result<(), NotVerified> {
+) -> Result<(), AuthError> {
     let chain = certificates(claim, CertEncoding::X509_SIGNATURE);
     let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: context.unix_time };
     let key = context.credentials.verify_peer(connection, &shown, context.providers);
@@ -150,13 +180,13 @@ fn check_status(
     connection: &Connection,
     shown: PeerCertificates<'_>,
     context: &Context<'_>,
-) -> Result<(), NotVerified> {
-    let StatusWait { ike, is_over } = claim.status;
+) -> Result<(), AuthError> {
+    let AuthWait { ike, is_over } = claim.status;
     let stapled = certificates(claim, CertEncoding::OCSP);
     let query = StatusQuery { ike, shown, stapled: &stapled, is_last: is_over };
     match context.credentials.peer_status(connection, &query, context.providers) {
         PeerStatus::Accepted => Ok(()),
-        PeerStatus::Pending if !is_over => Err(NotVerified::StatusPending),
+        PeerStatus::Pending if !is_over => Err(AuthError::Pending),
         PeerStatus::Pending | PeerStatus::Refused => Err(StateFault::Certificate.into()),
     }
 }
@@ -255,7 +285,7 @@ mod tests {
             certs: &certs,
             remote: [192, 0, 2, 1].into(),
             #[cfg(feature = "revocation")]
-            status: StatusWait { ike: crate::IkeSaId(1), is_over: false },
+            status: AuthWait { ike: crate::IkeSaId(1), is_over: false },
         };
         assert_eq!(certificates(&claim, CertEncoding::X509_SIGNATURE), [&b"own"[..], b"issuer"]);
         assert_eq!(certificates(&claim, CertEncoding::OCSP), [b"response"]);
@@ -272,7 +302,7 @@ mod tests {
                     certs: &[],
                     remote: [192, 0, 2, 1].into(),
                     #[cfg(feature = "revocation")]
-                    status: StatusWait { ike: crate::IkeSaId(1), is_over: false },
+                    status: AuthWait { ike: crate::IkeSaId(1), is_over: false },
                 },
                 kind,
             )

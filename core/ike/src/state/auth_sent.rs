@@ -2,14 +2,19 @@
 
 use super::auth_finished::take_first_child;
 #[cfg(feature = "revocation")]
-use super::awaited_status::AwaitedStatus;
+use super::awaited_message::AwaitedMessage;
 use super::config_payload;
 use super::delete::send_final_notify;
 use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets, Wanted};
+#[cfg(feature = "external-keys")]
+use crate::auth::AuthWait;
+use crate::auth::{
+    AuthError, CertRequests, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets,
+    Wanted,
+};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
@@ -48,11 +53,11 @@ pub(crate) struct AuthSent {
     /// Progress of authentication, which EAP or several rounds make longer.
     #[cfg(feature = "eap")]
     pub(super) rounds: InitiatorRounds,
-    /// The response of an authenticated peer, while the status of its certificates is looked up.
+    /// The response that waits for the status of the peer's certificates, or for our signature.
     #[cfg(feature = "revocation")]
-    pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
+    pub(crate) awaited_message: Option<Box<AwaitedMessage>>,
     #[cfg(feature = "revocation")]
-    pub(super) is_status_wait_over: bool,
+    pub(super) is_wait_over: bool,
 }
 
 /// What the first request says besides what is requested.
@@ -71,37 +76,43 @@ pub(super) struct FirstRequest<'a> {
     pub(super) write_proof: &'a dyn Fn(bool, &mut Writer<'_>) -> Result<(), WriteError>,
 }
 
-impl AuthSent {
-    /// Sends our proof and the request for the first Child SA.
-    pub(crate) fn begin(
-        common: &mut SaCommon,
-        channel: SecureChannel,
-        init: InitExchange,
-        child_requests: Vec<ChildRequest>,
-        sequences: u32,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        match Self::try_begin(common, channel, init, child_requests, sequences, step) {
-            Ok(state) => State::AuthSent(Box::new(state)),
-            Err(fault) => {
-                step.sa_fault(fault.into(), common.path, common);
-                State::Closed(DownReason::Fault(fault.into()))
-            }
-        }
-    }
+/// The keys of an IKE SA and its IKE_SA_INIT exchange, before the first IKE_AUTH request.
+pub(crate) struct Opening {
+    pub(crate) channel: SecureChannel,
+    pub(crate) init: InitExchange,
+    /// Requested Child SAs. The first is part of IKE_AUTH.
+    pub(crate) child_requests: Vec<ChildRequest>,
+    /// Number of failed sequences of requests before this one.
+    pub(crate) sequences: u32,
+}
 
-    fn try_begin(
-        common: &mut SaCommon,
-        channel: SecureChannel,
-        init: InitExchange,
-        child_requests: Vec<ChildRequest>,
-        sequences: u32,
-        step: &mut Step<'_, '_>,
-    ) -> Result<Self, StateFault> {
-        let credentials = step.context.credentials;
-        let connection = common.connection.clone();
+/// Our identity and proof in the first round.
+pub(crate) struct FirstProof<'c> {
+    own: LocalAuthenticator<'c>,
+    /// `None` if EAP proves the identity.
+    proof: Option<OwnProof>,
+    #[cfg(feature = "eap")]
+    rounds: InitiatorRounds,
+}
+
+impl<'c> FirstProof<'c> {
+    /// Creates the proof. Nothing was sent then.
+    pub(crate) fn new(
+        common: &SaCommon,
+        channel: &SecureChannel,
+        init: &InitExchange,
+        #[cfg(feature = "external-keys")] wait: AuthWait,
+        step: &mut Step<'_, 'c>,
+    ) -> Result<Self, AuthError> {
+        let (connection, credentials) = (&*common.connection, step.context.credentials);
         let wanted = Wanted { requests: &init.peer.requests, id: None };
-        let own = LocalAuthenticator::new(&connection, wanted, common.path.local.ip(), credentials)?;
+        let own = LocalAuthenticator::new(connection, wanted, common.path.local.ip(), credentials)?;
+        #[cfg(feature = "eap")]
+        let rounds = InitiatorRounds::begin(connection, &own.id, &init.peer)?;
+        #[cfg(feature = "eap")]
+        if rounds.proves_by_eap() {
+            return Ok(Self { own, proof: None, rounds });
+        }
         let own_body = own.id_body();
         let octets = SignedOctets {
             message: &init.request,
@@ -112,21 +123,63 @@ impl AuthSent {
         };
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
-        let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
-        #[cfg(feature = "eap")]
-        let rounds = InitiatorRounds::begin(&connection, &own.id, &init.peer)?;
-        #[cfg(feature = "eap")]
-        let proof = match rounds.proves_by_eap() {
-            true => None,
-            false => Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?),
+        let terms = ProofTerms {
+            connection,
+            peer: &expected.unwrap_or(Identity::Address(common.path.remote.ip())),
+            hashes: &init.peer.hashes,
+            #[cfg(feature = "external-keys")]
+            wait,
         };
-        #[cfg(not(feature = "eap"))]
-        let proof = Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?);
+        let proof = Some(own.prove(&octets, &terms, step)?);
+        Ok(Self {
+            own,
+            proof,
+            #[cfg(feature = "eap")]
+            rounds,
+        })
+    }
+}
+
+impl AuthSent {
+    /// Sends our proof and the request for the first Child SA.
+    pub(crate) fn begin(
+        common: &mut SaCommon,
+        opening: Opening,
+        first: FirstProof<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        match Self::try_begin(common, opening, first, step) {
+            Ok(state) => State::AuthSent(Box::new(state)),
+            Err(fault) => {
+                step.sa_fault(fault.into(), common.path, common);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
+        }
+    }
+
+    fn try_begin(
+        common: &mut SaCommon,
+        opening: Opening,
+        first: FirstProof<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        let Opening { channel, init, child_requests, sequences } = opening;
+        let FirstProof {
+            own,
+            proof,
+            #[cfg(feature = "eap")]
+            rounds,
+        } = first;
+        let connection = common.connection.clone();
+        let expected = connection.remote.id.exact().cloned();
         let requests = CertRequests::ours(&connection, step);
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
         #[cfg(feature = "eap")]
-        let pair = initiator_rounds::last_pair(pair, common, &init.peer.requests, credentials)?;
+        let pair = {
+            let credentials = step.context.credentials;
+            initiator_rounds::last_pair(pair, common, &init.peer.requests, credentials)?
+        };
         let write_proof = |is_first_contact: bool, out: &mut Writer<'_>| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
@@ -205,9 +258,9 @@ impl AuthSent {
                     #[cfg(feature = "eap")]
                     rounds: first.rounds,
                     #[cfg(feature = "revocation")]
-                    awaited_status: None,
+                    awaited_message: None,
                     #[cfg(feature = "revocation")]
-                    is_status_wait_over: false,
+                    is_wait_over: false,
                 })
             }
             Err(_) => {
@@ -225,7 +278,7 @@ impl AuthSent {
     /// Time of the next timeout. A request that was answered is not repeated.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         #[cfg(feature = "revocation")]
-        if let Some(awaited) = &self.awaited_status {
+        if let Some(awaited) = &self.awaited_message {
             return Some(awaited.until());
         }
         self.channel.window.next_timeout()
@@ -233,7 +286,7 @@ impl AuthSent {
 
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         #[cfg(feature = "revocation")]
-        if let Some(awaited) = &self.awaited_status {
+        if let Some(awaited) = &self.awaited_message {
             let is_over = awaited.until() <= step.context.now;
             return if is_over { self.continue_authentication(common, step) } else { State::AuthSent(self) };
         }
@@ -307,15 +360,15 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> State {
         #[cfg(feature = "revocation")]
-        if self.awaited_status.is_some() {
+        if self.awaited_message.is_some() {
             // The response that waits, repeated.
             return State::AuthSent(self);
         }
         let verified = response.map_err(Rejection::from).and_then(|response| {
             let verified = self.process_response(common, &response, step);
             #[cfg(feature = "revocation")]
-            if let Err(Rejection::StatusPending) = verified {
-                self.awaited_status = Some(AwaitedStatus::new(&response, step)?);
+            if let Err(Rejection::Pending) = verified {
+                self.awaited_message = Some(AwaitedMessage::new(&response, step)?);
                 return Ok(None);
             }
             Ok(verified?.map(|peer| (peer, response)))
@@ -341,7 +394,7 @@ impl AuthSent {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
                     Rejection::Fault(fault) => self.reject(common, fault, step),
                     #[cfg(feature = "revocation")]
-                    Rejection::StatusPending => State::AuthSent(self),
+                    Rejection::Pending => State::AuthSent(self),
                 }
             }
         }

@@ -93,7 +93,7 @@ impl AuthSent {
                 return sent.map_err(|_| StateFault::Provider.into());
             }
             #[cfg(feature = "revocation")]
-            PeerStep::Pending if !self.is_status_wait_over => return Err(Rejection::StatusPending),
+            PeerStep::Pending if !self.is_wait_over => return Err(Rejection::Pending),
             PeerStep::Pending => {
                 explain(EapFault::PeerCertificate, eap, self, step);
                 return Err(StateFault::EapFailed.into());

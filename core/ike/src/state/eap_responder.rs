@@ -62,7 +62,15 @@ impl HalfOpen {
         check_first_round(connection, content)?;
         check_own_method(connection, remote, content)?;
         let own_id = self.local_authenticator(common, connection, content, step)?.id;
-        let rounds = ResponderRounds::new(request, own_id, peer_id, step)?;
+        #[cfg_attr(
+            not(feature = "external-keys"),
+            expect(unused_mut, reason = "only a signature changes it")
+        )]
+        let mut rounds = ResponderRounds::new(request, own_id, peer_id, step)?;
+        #[cfg(feature = "external-keys")]
+        if let Some(progress) = self.prepare_round(common, &mut rounds, request, step)? {
+            return Ok(Some(progress));
+        }
         self.begin_conversation(common, rounds, connection, received.body, step).map(Some)
     }
 

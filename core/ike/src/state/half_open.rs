@@ -2,7 +2,7 @@
 
 use super::auth_accepted::{Accepted, Authentic};
 #[cfg(feature = "revocation")]
-use super::awaited_status::AwaitedStatus;
+use super::awaited_message::AwaitedMessage;
 use super::config_payload::LeasedConfig;
 use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
@@ -11,7 +11,8 @@ use super::responder_rounds::ResponderRounds;
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::{
-    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, Wanted, verify,
+    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets, Wanted,
+    verify,
 };
 use crate::config::{Connection, Identity};
 use crate::context::Step;
@@ -36,11 +37,11 @@ pub(crate) struct HalfOpen {
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,
-    /// The request of an authenticated peer, while the status of its certificates is looked up.
+    /// The request that waits for the status of the peer's certificates, or for our signature.
     #[cfg(feature = "revocation")]
-    pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
+    pub(crate) awaited_message: Option<Box<AwaitedMessage>>,
     #[cfg(feature = "revocation")]
-    pub(super) is_status_wait_over: bool,
+    pub(super) is_wait_over: bool,
 }
 
 /// Result of an IKE_AUTH request.
@@ -64,9 +65,9 @@ pub(super) struct Authenticated<'c> {
 /// Why a request does not authenticate its sender.
 enum NotAuthenticated {
     Fault(PeerFault),
-    /// The status of the certificates is being looked up.
+    /// The status of the certificates is being looked up, or our signature is being made.
     #[cfg(feature = "revocation")]
-    StatusPending,
+    Pending,
 }
 
 impl From<PeerFault> for NotAuthenticated {
@@ -84,7 +85,7 @@ impl From<StateFault> for NotAuthenticated {
 impl HalfOpen {
     pub(crate) fn next_timeout(&self) -> Instant {
         #[cfg(feature = "revocation")]
-        if let Some(awaited) = &self.awaited_status {
+        if let Some(awaited) = &self.awaited_message {
             return awaited.until().min(self.expires_at);
         }
         self.expires_at
@@ -92,7 +93,7 @@ impl HalfOpen {
 
     pub(crate) fn on_timeout(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         #[cfg(feature = "revocation")]
-        if self.awaited_status.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
+        if self.awaited_message.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
             return self.continue_authentication(common, step);
         }
         #[cfg(not(feature = "revocation"))]
@@ -121,7 +122,7 @@ impl HalfOpen {
             return State::HalfOpen(self);
         }
         #[cfg(feature = "revocation")]
-        if self.awaited_status.is_some() {
+        if self.awaited_message.is_some() {
             // The request whose response waits, repeated.
             return State::HalfOpen(self);
         }
@@ -130,7 +131,7 @@ impl HalfOpen {
         self.advance(common, progress, leased, meta, step)
     }
 
-    /// Processes a request. A request that waits for the status of certificates is processed again.
+    /// Processes a request. A request that waits for an answer is processed again.
     pub(super) fn process_request(
         &mut self,
         common: &mut SaCommon,
@@ -193,7 +194,7 @@ impl HalfOpen {
             Ok(authenticated) => authenticated,
             Err(NotAuthenticated::Fault(fault)) => return Err(fault),
             #[cfg(feature = "revocation")]
-            Err(NotAuthenticated::StatusPending) => return self.await_status(request, step),
+            Err(NotAuthenticated::Pending) => return self.await_answer(request, step),
         };
         #[cfg(feature = "eap")]
         if common.connection.has_further_rounds() {
@@ -230,7 +231,7 @@ impl HalfOpen {
             certs: &content.certs,
             remote: common.path.remote.ip(),
             #[cfg(feature = "revocation")]
-            status: self.status_wait(common),
+            status: self.auth_wait(common),
         };
         let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
@@ -245,8 +246,8 @@ impl HalfOpen {
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
                 #[cfg(feature = "revocation")]
-                Err(NotVerified::StatusPending) => return Err(NotAuthenticated::StatusPending),
-                Err(NotVerified::Fault(fault)) => {
+                Err(AuthError::Pending) => return Err(NotAuthenticated::Pending),
+                Err(AuthError::Fault(fault)) => {
                     faults.push(fault);
                     refused = if is_generic(refused) { fault } else { refused };
                 }
@@ -269,7 +270,7 @@ impl HalfOpen {
         id_body: &[u8],
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
-    ) -> Result<Authenticated<'c>, NotVerified> {
+    ) -> Result<Authenticated<'c>, AuthError> {
         check_childless(connection, content)?;
         #[cfg(feature = "eap")]
         check_first_round(connection, content)?;
@@ -283,7 +284,14 @@ impl HalfOpen {
         let peer = verify(claim, &theirs, connection, &own.id, step.context)?;
         let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, claim.id, connection, &init.peer.hashes, step)?;
+        let terms = ProofTerms {
+            connection,
+            peer: claim.id,
+            hashes: &init.peer.hashes,
+            #[cfg(feature = "external-keys")]
+            wait: claim.status,
+        };
+        let proof = own.prove(&ours, &terms, step)?;
         Ok(Authenticated { peer, own, proof })
     }
 }

@@ -1,16 +1,21 @@
-//! The valid response to the first request: keys, and what IKE_AUTH needs (RFC 7296 sections 1.2, 2.14 and
-//! 2.23).
+//! The valid response to the first request (RFC 7296 sections 1.2, 2.7, 2.14 and 2.23): keys, what IKE_AUTH
+//! needs, and the way to the first IKE_AUTH request, for which our signature may have to be awaited.
 
+use super::auth_sent::{FirstProof, Opening};
 use super::init_response::{InitExchange, PeerFeatures};
 use super::select_connection::AnnouncedFeatures;
+use crate::auth::AuthError;
+#[cfg(feature = "external-keys")]
+use crate::auth::AuthWait;
 use crate::config::Encapsulation;
 use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::detect;
 use crate::negotiate::{IkeSuite, verify_choice};
-use crate::state::{InitSent, SaCommon};
+use crate::state::{AuthSent, InitSent, SaCommon, State};
 use crate::transport::{Content, FragmentSupport, SecureChannel, Window, required};
-use crate::{IkeSpis, Path, PeerFault, StateFault};
+use crate::{DownReason, IkeSpis, Path, PeerFault, StateFault};
+use alloc::boxed::Box;
 use casemate_wire::ike::{Header, IkeSpi};
 
 /// A valid response to the first request.
@@ -96,6 +101,64 @@ impl InitSent {
             peer,
         };
         Ok((channel, init))
+    }
+
+    /// Sends the IKE_AUTH request, once our proof exists.
+    pub(super) fn begin_auth(
+        #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        channel: SecureChannel,
+        init: InitExchange,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        #[cfg(feature = "external-keys")]
+        let wait = AuthWait { ike: common.id, is_over: step.context.now >= self.due };
+        #[cfg(feature = "external-keys")]
+        let first = FirstProof::new(common, &channel, &init, wait, step);
+        #[cfg(not(feature = "external-keys"))]
+        let first = FirstProof::new(common, &channel, &init, step);
+        match first {
+            Ok(first) => {
+                let Self { child_requests, sequences, .. } = *self;
+                AuthSent::begin(common, Opening { channel, init, child_requests, sequences }, first, step)
+            }
+            Err(AuthError::Fault(fault)) => {
+                step.sa_fault(fault.into(), common.path, common);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
+            #[cfg(feature = "external-keys")]
+            Err(AuthError::Pending) => {
+                self.accepted = Some(Box::new((channel, init)));
+                State::InitSent(self)
+            }
+            // Only a signature is awaited here.
+            #[cfg(all(feature = "revocation", not(feature = "external-keys")))]
+            Err(AuthError::Pending) => State::Closed(DownReason::Fault(StateFault::OwnSignature.into())),
+        }
+    }
+
+    /// Begins the wait for our signature.
+    #[cfg(feature = "external-keys")]
+    pub(super) fn begin_wait(&mut self, step: &Step<'_, '_>) {
+        self.refused = None;
+        self.due = step.context.now.after(step.shared.settings.auth_wait);
+    }
+
+    /// Continues if our signature was awaited.
+    #[cfg(feature = "external-keys")]
+    pub(crate) fn continue_authentication(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        match self.accepted.take() {
+            Some(accepted) => {
+                let (channel, init) = *accepted;
+                self.begin_auth(common, channel, init, step)
+            }
+            None => State::InitSent(self),
+        }
     }
 }
 

@@ -219,9 +219,9 @@ pub(super) fn half_open(
         #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]
-        awaited_status: None,
+        awaited_message: None,
         #[cfg(feature = "revocation")]
-        is_status_wait_over: false,
+        is_wait_over: false,
     };
     IkeSa { common, state: State::HalfOpen(Box::new(half_open)) }
 }

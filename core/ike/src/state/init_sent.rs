@@ -2,6 +2,8 @@
 //! valid response.
 
 use super::init_accepted::switch_to_natt_port;
+#[cfg(feature = "external-keys")]
+use super::init_response::InitExchange;
 use super::init_response::write_features;
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
@@ -13,7 +15,9 @@ use crate::negotiate::{Offer, with_proposals};
 use crate::redirect::Redirect;
 #[cfg(feature = "resumption")]
 use crate::state::resumption::Attempt;
-use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
+use crate::state::{IkeSa, SaCommon, State, retry_at};
+#[cfg(feature = "external-keys")]
+use crate::transport::SecureChannel;
 use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
@@ -48,6 +52,9 @@ pub(crate) struct InitSent {
     pub(super) due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
     pub(super) refused: Option<DownReason>,
+    /// The response, once it was accepted, while our signature for IKE_AUTH is being made.
+    #[cfg(feature = "external-keys")]
+    pub(super) accepted: Option<Box<(SecureChannel, InitExchange)>>,
 }
 
 impl InitSent {
@@ -135,6 +142,8 @@ impl InitSent {
             sequences,
             due: step.context.now,
             refused: None,
+            #[cfg(feature = "external-keys")]
+            accepted: None,
         }
     }
 
@@ -206,6 +215,10 @@ impl InitSent {
         if step.context.now < self.due {
             return State::InitSent(self);
         }
+        #[cfg(feature = "external-keys")]
+        if self.accepted.is_some() {
+            return self.continue_authentication(common, step);
+        }
         if let Some(reason) = self.refused.take() {
             return self.pause_after_refusal(common, reason, step);
         }
@@ -269,6 +282,11 @@ impl InitSent {
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "external-keys")]
+        if self.accepted.is_some() {
+            // A repetition or a forgery.
+            return State::InitSent(self);
+        }
         #[cfg(feature = "redirect")]
         if Redirect::is_init_response(content) {
             return self.on_redirect(common, content, step);
@@ -289,7 +307,9 @@ impl InitSent {
             None => match self.accept(common, header, bytes, path, content, step) {
                 Ok((channel, init)) => {
                     switch_to_natt_port(common, &init, step);
-                    return AuthSent::begin(common, channel, init, self.child_requests, self.sequences, step);
+                    #[cfg(feature = "external-keys")]
+                    self.begin_wait(step);
+                    return self.begin_auth(common, channel, init, step);
                 }
                 Err(fault) => Err(fault),
             },

@@ -9,7 +9,10 @@ use super::eap_initiator::EapInitiator;
 use super::init_response::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
-use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets, Wanted};
+use crate::auth::{
+    AuthError, CertRequests, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets,
+    Wanted,
+};
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
 use crate::engine::peer_index::PeerPair;
@@ -31,6 +34,8 @@ pub(crate) struct InitiatorRounds {
     pub(super) responder: Option<Responder>,
     /// EAP conversation of our current round.
     pub(super) eap: Option<Box<EapInitiator>>,
+    /// The signature of our next round, which was made before the response was processed.
+    prepared: Option<OwnProof>,
 }
 
 /// The responder in its last round.
@@ -50,13 +55,14 @@ impl InitiatorRounds {
         peer: &PeerFeatures,
     ) -> Result<Self, StateFault> {
         check_support(connection, peer.multiple_auth)?;
-        Ok(Self { own: 0, peer: 0, responder: None, eap: EapInitiator::new(connection, own) })
+        let eap = EapInitiator::new(connection, own);
+        Ok(Self { own: 0, peer: 0, responder: None, eap, prepared: None })
     }
 
     /// No round: the keys of an earlier IKE SA authenticate both sides.
     #[cfg(feature = "resumption")]
     pub(super) const fn none() -> Self {
-        Self { own: 0, peer: 0, responder: None, eap: None }
+        Self { own: 0, peer: 0, responder: None, eap: None, prepared: None }
     }
 
     /// Whether EAP proves our identity in the current round.
@@ -116,6 +122,8 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> Result<Option<PeerAuthenticated>, Rejection> {
         let connection = common.connection.clone();
+        #[cfg(feature = "external-keys")]
+        self.prepare_round(common, step)?;
         match self.rounds.eap.take_if(|eap| eap.done.is_some()) {
             // The AUTH payload belongs to EAP, and a further round of the responder comes later.
             Some(eap) => self.finish_eap(&eap, common, content, step)?,
@@ -182,18 +190,23 @@ impl AuthSent {
         }
         self.rounds.own = self.rounds.own.saturating_add(1);
         let connection = self.rounds.connection(configured)?;
-        let (init, suite) = (&self.init, self.channel.suite);
+        let init = &self.init;
         let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
         let wanted = Wanted { requests: &init.peer.requests, id: None };
         let own = LocalAuthenticator::new(&connection, wanted, addr, credentials)?;
         self.rounds.eap = EapInitiator::new(&connection, &own.id);
-        let own_body = own.id_body();
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let octets = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &own_body, suite };
+        let prepared = self.rounds.prepared.take();
         let responder = self.rounds.responder.as_ref().ok_or(StateFault::AuthRounds)?;
-        let proof = match self.rounds.eap {
-            Some(_) => None,
-            None => Some(own.prove(&octets, &responder.id, &connection, &init.peer.hashes, step)?),
+        let proof = match (&self.rounds.eap, prepared) {
+            (Some(_), _) => None,
+            (None, Some(proof)) => Some(proof),
+            (None, None) => Some(match self.prove_round(common, &connection, &own, &responder.id, step) {
+                Ok(proof) => proof,
+                Err(AuthError::Fault(fault)) => return Err(fault),
+                // The signature of an external key was prepared.
+                #[cfg(feature = "revocation")]
+                Err(AuthError::Pending) => return Err(StateFault::OwnSignature),
+            }),
         };
         let follows = proof.is_some() && self.rounds.has_next(configured);
         self.channel.window.response_received();
@@ -204,6 +217,53 @@ impl AuthSent {
         });
         self.own_id = own.id;
         sent.map_err(|_| StateFault::Provider)
+    }
+}
+
+impl AuthSent {
+    fn prove_round(
+        &self,
+        common: &SaCommon,
+        connection: &Connection,
+        own: &LocalAuthenticator<'_>,
+        peer: &Identity,
+        step: &mut Step<'_, '_>,
+    ) -> Result<OwnProof, AuthError> {
+        let (init, suite, own_body) = (&self.init, self.channel.suite, own.id_body());
+        let (message, nonce) = (&*init.request, &*init.nonce_r);
+        let octets = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &own_body, suite };
+        let terms = ProofTerms {
+            connection,
+            peer,
+            hashes: &init.peer.hashes,
+            #[cfg(feature = "external-keys")]
+            wait: self.auth_wait(common),
+        };
+        #[cfg(not(feature = "external-keys"))]
+        let _ = common;
+        own.prove(&octets, &terms, step)
+    }
+
+    /// Has another device make the signature of our next round, before the response changes anything. The
+    /// response is processed again if the signature is awaited.
+    #[cfg(feature = "external-keys")]
+    fn prepare_round(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), Rejection> {
+        let configured = &common.connection;
+        if self.rounds.prepared.is_some() || !self.rounds.has_next(configured) {
+            return Ok(());
+        }
+        let round = Round { local: self.rounds.own.saturating_add(1), ..self.rounds.round(configured) };
+        let connection = configured.in_round(round).ok_or(StateFault::AuthRounds)?;
+        let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
+        let wanted = Wanted { requests: &self.init.peer.requests, id: None };
+        let own = LocalAuthenticator::new(&connection, wanted, addr, credentials)?;
+        if !own.has_external_key(credentials) {
+            return Ok(());
+        }
+        // A signature does not depend on the identity of the peer.
+        let proof = self.prove_round(common, &connection, &own, &own.id, step)?;
+        self.rounds.prepared = Some(proof);
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ mod auth_accepted;
 mod auth_finished;
 mod auth_sent;
 #[cfg(feature = "revocation")]
-mod awaited_status;
+mod awaited_message;
 mod common;
 mod config_payload;
 mod create_child;
@@ -180,7 +180,7 @@ impl IkeSa {
             State::Established(state) => state.on_request(common, request, meta, step),
             // The peer sends it again once we are established.
             #[cfg(feature = "revocation")]
-            State::AuthSent(state) if state.awaited_status.is_some() => State::AuthSent(state),
+            State::AuthSent(state) if state.awaited_message.is_some() => State::AuthSent(state),
             // A responder sends no request before it knows that its response has arrived.
             state @ (State::InitSent(_) | State::AuthSent(_) | State::Closed(_)) => {
                 step.fault(StateFault::WrongExchange.into(), meta.path);
@@ -203,14 +203,18 @@ impl IkeSa {
         self
     }
 
-    /// Continues after the status of the peer's certificates was looked up.
+    /// Continues after the status of the peer's certificates was looked up, or our signature was made.
     #[cfg(feature = "revocation")]
     pub(crate) fn continue_authentication(mut self, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
             State::HalfOpen(state) => state.continue_authentication(&mut self.common, step),
             State::AuthSent(state) => state.continue_authentication(&mut self.common, step),
+            #[cfg(feature = "external-keys")]
+            State::InitSent(state) => state.continue_authentication(&mut self.common, step),
+            #[cfg(not(feature = "external-keys"))]
+            State::InitSent(state) => State::InitSent(state),
             // The time was over.
-            state @ (State::InitSent(_) | State::Established(_) | State::Closed(_)) => state,
+            state @ (State::Established(_) | State::Closed(_)) => state,
         };
         self
     }
@@ -280,7 +284,7 @@ impl IkeSa {
                 state.start_next_task(&mut self.common, step)
             }
             #[cfg(feature = "revocation")]
-            State::AuthSent(state) if state.awaited_status.is_some() => {
+            State::AuthSent(state) if state.awaited_message.is_some() => {
                 state.decline(&mut self.common, reason, step)
             }
             State::AuthSent(state) => state.give_up(&self.common, reason, step),

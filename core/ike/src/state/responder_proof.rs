@@ -1,9 +1,7 @@
 //! The proof in an IKE_AUTH response (RFC 7296 section 2.15), as the initiator verifies it.
 
-#[cfg(feature = "revocation")]
-use crate::auth::StatusWait;
 use crate::auth::credentials::id_matches;
-use crate::auth::{AuthClaim, NotVerified, PeerAuthenticated, SignedOctets, verify};
+use crate::auth::{AuthClaim, AuthError, PeerAuthenticated, SignedOctets, verify};
 use crate::config::{Connection, IdPattern, Identity};
 use crate::context::Step;
 use crate::state::{AuthSent, SaCommon};
@@ -60,16 +58,16 @@ impl AuthSent {
             certs: &content.certs,
             remote: common.path.remote.ip(),
             #[cfg(feature = "revocation")]
-            status: StatusWait { ike: common.id, is_over: self.is_status_wait_over },
+            status: self.auth_wait(common),
         };
         let verified = verify(&claim, &octets, connection, &self.own_id, step.context);
-        verified.map_err(|not_verified| match not_verified {
-            NotVerified::Fault(fault) => {
-                self.explain(fault, content, step);
-                fault.into()
+        verified.map_err(|error| {
+            match error {
+                AuthError::Fault(fault) => self.explain(fault, content, step),
+                #[cfg(feature = "revocation")]
+                AuthError::Pending => {}
             }
-            #[cfg(feature = "revocation")]
-            NotVerified::StatusPending => Rejection::StatusPending,
+            error.into()
         })
     }
 
@@ -83,9 +81,19 @@ pub(super) enum Rejection {
     /// The peer refused.
     Refused(NotifyType),
     Fault(PeerFault),
-    /// The status of the certificates is being looked up.
+    /// The status of the certificates is being looked up, or our signature is being made.
     #[cfg(feature = "revocation")]
-    StatusPending,
+    Pending,
+}
+
+impl From<AuthError> for Rejection {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Fault(fault) => Self::Fault(fault.into()),
+            #[cfg(feature = "revocation")]
+            AuthError::Pending => Self::Pending,
+        }
+    }
 }
 
 impl From<PeerFault> for Rejection {

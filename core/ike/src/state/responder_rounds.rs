@@ -12,7 +12,8 @@ use super::half_open::{Authenticated, Progress};
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
-    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, Wanted, verify,
+    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets, Wanted,
+    verify,
 };
 use crate::config::{Connection, IdPattern, Identity, LocalMethod, Round};
 use crate::context::Step;
@@ -42,6 +43,8 @@ pub(crate) struct ResponderRounds {
     authenticated: Option<PeerAuthenticated>,
     /// EAP conversation of the peer's current round.
     pub(super) eap: Option<Box<EapResponder>>,
+    /// The signature of our next round, which was made before the request was processed.
+    prepared: Option<OwnProof>,
 }
 
 /// Our next round, in a response.
@@ -82,6 +85,7 @@ impl ResponderRounds {
             peer_id,
             authenticated: None,
             eap: None,
+            prepared: None,
         }))
     }
 
@@ -131,6 +135,11 @@ impl HalfOpen {
                 None => self.begin_eap(common, request, step),
             };
         };
+        #[cfg(feature = "external-keys")]
+        if let Some(progress) = self.prepare_round(common, &mut rounds, request, step)? {
+            self.rounds = Some(rounds);
+            return Ok(Some(progress));
+        }
         if let Some(eap) = rounds.eap.take() {
             return self.continue_conversation(common, rounds, eap, request, leased, step).map(Some);
         }
@@ -195,16 +204,16 @@ impl HalfOpen {
             certs: &content.certs,
             remote,
             #[cfg(feature = "revocation")]
-            status: self.status_wait(common),
+            status: self.auth_wait(common),
         };
         check_another_round(&configured, rounds.peer, content)?;
         let peer = match verify(&claim, &theirs, &connection, &rounds.own_id, step.context) {
             Ok(peer) => peer,
-            Err(NotVerified::Fault(fault)) => return Err(fault.into()),
+            Err(AuthError::Fault(fault)) => return Err(fault.into()),
             #[cfg(feature = "revocation")]
-            Err(NotVerified::StatusPending) => {
+            Err(AuthError::Pending) => {
                 self.rounds = Some(rounds);
-                return self.await_status(request, step);
+                return self.await_answer(request, step);
             }
         };
         rounds.add(peer);
@@ -232,11 +241,71 @@ impl HalfOpen {
         if let LocalMethod::Eap(_) = connection.local.method {
             return Ok(Some(OwnRound { own, proof: None, follows }));
         }
+        let proof = match rounds.prepared.take() {
+            Some(proof) => proof,
+            None => {
+                let proof = self.prove_round(common, &connection, &own, &rounds.peer_id, step);
+                proof.map_err(|error| match error {
+                    AuthError::Fault(fault) => fault,
+                    // The signature of an external key was prepared.
+                    #[cfg(feature = "revocation")]
+                    AuthError::Pending => StateFault::OwnSignature,
+                })?
+            }
+        };
+        Ok(Some(OwnRound { own, proof: Some(proof), follows }))
+    }
+
+    fn prove_round(
+        &self,
+        common: &SaCommon,
+        connection: &Connection,
+        own: &LocalAuthenticator<'_>,
+        peer: &Identity,
+        step: &mut Step<'_, '_>,
+    ) -> Result<OwnProof, AuthError> {
         let (init, suite) = (&self.init, self.channel.suite);
         let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, &rounds.peer_id, &connection, &init.peer.hashes, step)?;
-        Ok(Some(OwnRound { own, proof: Some(proof), follows }))
+        let terms = ProofTerms {
+            connection,
+            peer,
+            hashes: &init.peer.hashes,
+            #[cfg(feature = "external-keys")]
+            wait: self.auth_wait(common),
+        };
+        #[cfg(not(feature = "external-keys"))]
+        let _ = common;
+        own.prove(&ours, &terms, step)
+    }
+
+    /// Has another device make the signature of our next round, before the request changes anything. Returns
+    /// how the IKE SA goes on if the signature is awaited: the request is processed again then.
+    #[cfg(feature = "external-keys")]
+    pub(super) fn prepare_round(
+        &mut self,
+        common: &SaCommon,
+        rounds: &mut ResponderRounds,
+        request: &IncomingMessage<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<Progress>, PeerFault> {
+        let configured = &common.connection;
+        if rounds.prepared.is_some() || !rounds.has_own_round(configured) {
+            return Ok(None);
+        }
+        let remote = rounds.peer.min(configured.remote_rounds().saturating_sub(1));
+        let round = Round { local: rounds.own, remote };
+        let connection = configured.in_round(round).ok_or(StateFault::AuthRounds)?;
+        let own = self.local_authenticator(common, &connection, &rounds.first()?, step)?;
+        if !own.has_external_key(step.context.credentials) {
+            return Ok(None);
+        }
+        match self.prove_round(common, &connection, &own, &rounds.peer_id, step) {
+            Ok(proof) => rounds.prepared = Some(proof),
+            Err(AuthError::Fault(fault)) => return Err(fault.into()),
+            Err(AuthError::Pending) => return self.await_answer(request, step).map(Some),
+        }
+        Ok(None)
     }
 
     /// Our side of this IKE SA in a round. `first` is the peer's first request.

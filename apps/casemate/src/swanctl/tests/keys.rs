@@ -2,14 +2,14 @@
 
 use super::super::{
     PERFORMANCE, auth_round, charon, child, connection, pool, radius, scheduler, schema::Rule,
-    schema::Schema, secret,
+    schema::Schema, secret, token,
 };
 use super::{ok, only, parse, wrong};
 use casemate_ike::config::{LocalMethod, PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 17] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 20] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -22,6 +22,7 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 17] = [
     ("connections.gw.children.net", &child::CHILD, "connections { gw { children { net {", "} } } }"),
     ("secrets.ike-1", &secret::SHARED, "secrets { ike-1 {\n secret = s\n", "} }"),
     ("secrets.rsa1", &secret::PASSPHRASE, "secrets { rsa1 {\n file = f\n secret = s\n", "} }"),
+    ("secrets.token1", &token::TOKEN, "secrets { token1 {\n handle = a1\n", "} }"),
     ("pools.p", &pool::POOL, "pools { p {\n addrs = 10.3.0.0/24\n", "} }"),
     ("authorities.ca", &pool::AUTHORITY, "authorities { ca {\n cacert = ca.pem\n", "} }"),
     ("scheduler", &scheduler::SCHEDULER, "scheduler {", "}"),
@@ -46,6 +47,13 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 17] = [
         "charon { plugins { eap-radius { servers { a {\n address = 192.0.2.9\n secret = s\n } }\n \
          dae {\n enable = yes\n secret = s\n",
         "} } } }",
+    ),
+    ("charon.plugins.pkcs11", &token::PKCS11, "charon { plugins { pkcs11 {", "} } }"),
+    (
+        "charon.plugins.pkcs11.modules.m",
+        &token::MODULE,
+        "charon { plugins { pkcs11 { modules { m {\n path = /x\n",
+        "} } } } }",
     ),
     ("charon.plugins.revocation", &charon::REVOCATION, "charon { plugins { revocation {", "} } }"),
 ];
@@ -246,12 +254,14 @@ fn secrets_are_never_shown() {
         "secrets { rsa {\n secret = MYSECRET\n } }",
         "secrets { eap {\n secret = MYSECRET\n foo = 1\n } }",
         "secrets { ike { secret = \"MYSECRET } }",
+        "secrets { token {\n pin = MYSECRET\n } }",
     ] {
         assert!(wrong(text).iter().all(|problem| !problem.contains("MYSECRET")), "{text}");
     }
     let shown = format!(
         "{:?}",
-        ok("secrets { ike {\n secret = MYSECRET\n }\n rsa {\n file = a\n secret = MYSECRET\n } }")
+        ok("secrets { ike {\n secret = MYSECRET\n }\n rsa {\n file = a\n secret = MYSECRET\n }\n \
+            token {\n handle = a1\n pin = MYSECRET\n } }")
     );
     assert!(!shown.contains("MYSECRET") && shown.contains("8 bytes"));
 }

@@ -25,7 +25,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_key_is_documented() {
-    const HEADINGS: [&str; 17] = [
+    const HEADINGS: [&str; 20] = [
         "## connections.NAME",
         "## connections.NAME.local",
         "## connections.NAME.remote",
@@ -33,6 +33,7 @@ fn every_key_is_documented() {
         "## connections.NAME.children.NAME",
         "## secrets.ikeNAME",
         "## secrets.privateNAME",
+        "## secrets.tokenNAME",
         "## pools.NAME",
         "## authorities.NAME",
         "## scheduler",
@@ -42,6 +43,8 @@ fn every_key_is_documented() {
         "### charon.plugins.eap-radius",
         "### charon.plugins.eap-radius.servers.NAME",
         "### charon.plugins.eap-radius.dae",
+        "### charon.plugins.pkcs11",
+        "### charon.plugins.pkcs11.modules.NAME",
         "### charon.plugins.revocation",
     ];
     let page = page();

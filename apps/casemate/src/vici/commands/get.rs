@@ -60,7 +60,8 @@ pub(super) fn authorities(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
 /// Identifiers of the private keys that clients have loaded, not those of files: `swanctl --load-creds`
 /// unloads those that it does not find.
 pub(super) fn keys(Call { server, .. }: Call<'_, '_, '_>) -> Outcome {
-    response(|message| message.list("keys", server.loaded.private_keys.keys()))
+    let ids = server.loaded.private_keys.keys().chain(server.loaded.tokens.keys());
+    response(|message| message.list("keys", ids))
 }
 
 /// Identifiers of the shared keys that clients have loaded with one.

@@ -6,7 +6,8 @@
 use super::success;
 use crate::keyring::{self, Keyring};
 use crate::log::level::Level;
-use crate::swanctl::{Config, Known, SharedKey};
+use crate::swanctl::{Config, Known, SharedKey, TokenReference};
+use crate::tokens::open_key;
 use crate::vici::ViciContext;
 use crate::vici::convert::{Converted, convert, hex, object_id};
 use crate::vici::loaded::{
@@ -17,6 +18,7 @@ use crate::vici::server::ViciServer;
 use casemate_crypto::der::{Reader, SEQUENCE};
 use casemate_crypto::{HashAlg, Providers, PublicKey};
 use casemate_pki::{StoreLimits, TrustStore, is_authority, is_self_issued, subject};
+use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -43,6 +45,7 @@ pub(super) fn change(name: &str) -> Option<Change> {
         "unload-shared" => unload_shared,
         "load-cert" => load_certificate,
         "load-key" => load_key,
+        "load-token" => load_token,
         "unload-key" => unload_key,
         "clear-creds" => clear_credentials,
         _ => return None,
@@ -110,7 +113,33 @@ fn read_each(
     if read.is_empty() { Err(format!("{kind}: a section was expected")) } else { Ok(read) }
 }
 
+/// Reads sections and checks their certificates as those of a file are checked. Certificates on tokens are
+/// read when the change takes effect.
 fn read_one(
+    converted: &Converted,
+    server: &ViciServer,
+    context: Context<'_, '_, '_>,
+) -> Result<(Config, Objects), String> {
+    let (config, objects) = read_sections(converted, server, context)?;
+    let none = Contents::new();
+    let environment = LoadedEnvironment::of_objects(objects.clone(), &none);
+    Keyring::load(&without_tokens(config.clone()), &server.providers, &environment)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    Ok((config, objects))
+}
+
+fn without_tokens(mut config: Config) -> Config {
+    let is_file = |path: &PathBuf| TokenReference::of_path(path).is_none();
+    config.own_signatures.iter_mut().for_each(|own| own.certs.retain(is_file));
+    for conditions in &mut config.peer_conditions {
+        conditions.certs.retain(is_file);
+        conditions.cacerts.retain(is_file);
+    }
+    config.authorities.retain(|authority| is_file(&authority.cacert));
+    config
+}
+
+fn read_sections(
     converted: &Converted,
     server: &ViciServer,
     context: Context<'_, '_, '_>,
@@ -125,11 +154,6 @@ fn read_one(
     }
     config.allows_missing_keys = true;
     let objects = with_files(&config, converted.objects.clone())?;
-    // Certificates are checked as those of a file are.
-    let none = Contents::new();
-    let environment = LoadedEnvironment::of_objects(objects.clone(), &none);
-    Keyring::load(&config, &server.providers, &environment)
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     Ok((config, objects))
 }
 
@@ -142,7 +166,7 @@ fn with_files(config: &Config, mut objects: Objects) -> Result<Objects, String> 
     let of_authorities = config.authorities.iter();
     let of_authorities = of_authorities.flat_map(|one| std::iter::once(&one.cacert).chain(&one.crls));
     for path in of_peers.chain(own).chain(of_authorities) {
-        if !objects.contains_key(path) {
+        if !objects.contains_key(path) && TokenReference::of_path(path).is_none() {
             let failed = |error| format!("{}: {error}", path.display());
             let metadata = std::fs::metadata(path).map_err(failed)?;
             // Reading something else than a file could block.
@@ -324,6 +348,29 @@ fn load_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) 
     }))
 }
 
+/// Loads a private key on a token. The response contains its identifier. The token is used at once, which a
+/// slow one makes the instance wait for: a wrong PIN must not become part of the configuration.
+fn load_token(
+    server: &mut ViciServer,
+    message: &Section,
+    context: Context<'_, '_, '_>,
+) -> Result<Vec<u8>, String> {
+    required(message, "handle")?;
+    let element = Element::Section("token".into(), message.clone());
+    let converted = convert("secrets", &Section(vec![element]), &server.providers)?;
+    let (config, _) = read_sections(&converted, server, context)?;
+    let secret = config.tokens.into_iter().next().ok_or("secrets: a key on a token was expected")?;
+    let modules = &server.base.config().token_modules;
+    let opened = open_key(&secret, modules, &server.providers)
+        .map_err(|why| format!("{}: {why}", secret.key.to_path().display()))?;
+    let id = key_id(opened.key.public_key(), &Providers(&server.providers))?;
+    server.loaded.tokens.insert(id.clone(), Arc::new(secret));
+    Ok(MessageWriter::message(|message| {
+        message.value("success", "yes");
+        message.value("id", id);
+    }))
+}
+
 /// The SHA-1 digest of the subjectPublicKey (RFC 5280 section 4.2.1.2, method 1), as strongSwan identifies
 /// keys.
 fn key_id(key: &PublicKey, providers: &Providers<'_>) -> Result<String, String> {
@@ -338,7 +385,8 @@ fn key_id(key: &PublicKey, providers: &Providers<'_>) -> Result<String, String> 
 
 fn unload_key(server: &mut ViciServer, message: &Section, _: Context<'_, '_, '_>) -> Result<Vec<u8>, String> {
     let id = required(message, "id")?.to_ascii_lowercase();
-    let is_unloaded = server.loaded.private_keys.remove(&id).is_some();
+    let loaded = &mut server.loaded;
+    let is_unloaded = loaded.private_keys.remove(&id).is_some() | loaded.tokens.remove(&id).is_some();
     unloaded(is_unloaded, &format!("private key '{id}' not found"))
 }
 

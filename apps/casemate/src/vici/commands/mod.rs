@@ -63,7 +63,6 @@ pub(super) fn command(name: &str) -> Option<Command> {
         "redirect" => control::redirect,
         "reload-settings" => |_| Outcome::Reload,
         "flush-certs" => |_| Outcome::Response(success()),
-        "load-token" => |_| Outcome::Response(failure("tokens are not implemented")),
         _ => return None,
     })
 }

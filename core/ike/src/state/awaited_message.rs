@@ -1,11 +1,11 @@
-//! The wait for the status of a peer's certificates, in both roles. The peer has proved that it has the
-//! private key. Its message is kept and processed again, from the beginning, once the status is known or the
-//! time is over.
+//! The wait for the status of a peer's certificates or for our own signature, in both roles. The message that
+//! needs it is kept and processed again, from the beginning, once the answer is known or the time is over.
+//! The status is looked up once the peer has proved that it has the private key.
 
 use super::config_payload::LeasedConfig;
 use super::delete::send_final_notify;
 use super::half_open::Progress;
-use crate::auth::StatusWait;
+use crate::auth::AuthWait;
 use crate::context::Step;
 use crate::state::{AuthSent, HalfOpen, IncomingMessage, MessageMeta, Plaintext, SaCommon, State};
 use crate::transport::parse_payloads;
@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
-/// An IKE_AUTH message whose sender is authenticated but for the status of its certificates.
-pub(crate) struct AwaitedStatus {
+/// An IKE_AUTH message that waits.
+pub(crate) struct AwaitedMessage {
     /// Type of the first payload.
     first: PayloadType,
     payloads: Vec<u8>,
@@ -25,13 +25,13 @@ pub(crate) struct AwaitedStatus {
     until: Instant,
 }
 
-impl AwaitedStatus {
+impl AwaitedMessage {
     pub(super) fn new(message: &IncomingMessage<'_>, step: &Step<'_, '_>) -> Result<Box<Self>, StateFault> {
         let Plaintext { first, bytes } = message.payloads;
         if bytes.len() > step.shared.settings.max_unauthenticated_bytes {
             return Err(StateFault::FragmentLimit);
         }
-        let until = step.context.now.after(step.shared.settings.status_wait);
+        let until = step.context.now.after(step.shared.settings.auth_wait);
         Ok(Box::new(Self { first, payloads: bytes.into(), path: message.path, until }))
     }
 
@@ -49,62 +49,68 @@ impl AwaitedStatus {
 }
 
 impl HalfOpen {
-    /// Whether the status of the peer's certificates may still be awaited.
-    pub(super) const fn status_wait(&self, common: &SaCommon) -> StatusWait {
-        StatusWait { ike: common.id, is_over: self.is_status_wait_over }
+    /// Whether an answer may still be awaited.
+    pub(super) const fn auth_wait(&self, common: &SaCommon) -> AuthWait {
+        AuthWait { ike: common.id, is_over: self.is_wait_over }
     }
 
-    /// Keeps a request until the status of the peer's certificates is known.
-    pub(super) fn await_status(
+    /// Keeps a request until the answer is known.
+    pub(super) fn await_answer(
         &mut self,
         request: &IncomingMessage<'_>,
         step: &Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
-        self.awaited_status = Some(AwaitedStatus::new(request, step)?);
+        self.awaited_message = Some(AwaitedMessage::new(request, step)?);
         Ok(Progress::Continues)
     }
 
-    /// Continues if the status of the peer's certificates was awaited: those of IKE, or those of TLS in EAP.
+    /// Continues if an answer was awaited: for certificates of IKE, for those of TLS in EAP, or for our
+    /// signature.
     pub(crate) fn continue_authentication(
         mut self: Box<Self>,
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
-        let Some(awaited) = self.awaited_status.take() else {
+        let Some(awaited) = self.awaited_message.take() else {
             #[cfg(feature = "eap")]
             return self.continue_eap(common, step);
             #[cfg(not(feature = "eap"))]
             return State::HalfOpen(self);
         };
-        self.is_status_wait_over = step.context.now >= awaited.until;
+        self.is_wait_over = step.context.now >= awaited.until;
         let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: awaited.path };
         let mut leased = LeasedConfig::default();
         let progress = awaited.process(|request| {
             request.and_then(|request| self.process_request(common, &request, &mut leased, step))
         });
         // In a later round of authentication the time begins again.
-        self.is_status_wait_over = false;
+        self.is_wait_over = false;
         if let Ok(Progress::Continues) = progress {
             // Another certificate, or another connection: the time does not begin again.
-            self.awaited_status.iter_mut().for_each(|again| again.until = awaited.until);
+            self.awaited_message.iter_mut().for_each(|again| again.until = awaited.until);
         }
         self.advance(common, progress, leased, meta, step)
     }
 }
 
 impl AuthSent {
-    /// Continues if the status of the peer's certificates was awaited.
+    /// Whether an answer may still be awaited.
+    pub(super) const fn auth_wait(&self, common: &SaCommon) -> AuthWait {
+        AuthWait { ike: common.id, is_over: self.is_wait_over }
+    }
+
+    /// Continues if an answer was awaited.
     pub(crate) fn continue_authentication(
         mut self: Box<Self>,
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
-        let Some(awaited) = self.awaited_status.take() else { return State::AuthSent(self) };
-        self.is_status_wait_over = step.context.now >= awaited.until;
+        let Some(awaited) = self.awaited_message.take() else { return State::AuthSent(self) };
+        self.is_wait_over = step.context.now >= awaited.until;
         let mut state = awaited.process(|response| self.on_response(common, response, step));
         if let State::AuthSent(state) = &mut state {
-            state.is_status_wait_over = false;
-            state.awaited_status.iter_mut().for_each(|again| again.until = awaited.until);
+            state.is_wait_over = false;
+            state.awaited_message.iter_mut().for_each(|again| again.until = awaited.until);
         }
         state
     }
