@@ -58,10 +58,10 @@ use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
 use core::net::IpAddr;
 
 pub(crate) use auth_sent::AuthSent;
-#[cfg(feature = "mobike")]
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
+#[cfg(feature = "mobike")]
 pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
