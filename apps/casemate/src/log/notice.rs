@@ -95,7 +95,9 @@ fn policy_line(change: &PolicyChange) -> String {
         PolicyChange::Added { direction, policy, .. } => {
             format!("policy added: {direction:?}, {}, {}", policy.selector, policy.action).to_lowercase()
         }
-        other => format!("{other:?}"),
+        PolicyChange::SpdAdded { spd } => format!("SPD added: {spd}"),
+        PolicyChange::SpdRemoved { spd } => format!("SPD removed: {spd}"),
+        PolicyChange::Removed { .. } => format!("{change:?}"),
     }
 }
 

@@ -20,7 +20,7 @@ use casemate_ike::config::{
     Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod,
     SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
-use casemate_sa::{AddrRange, SpdPair};
+use casemate_sa::{AddrRange, SpdRules};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -284,7 +284,7 @@ struct Children {
 fn children(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
-    spds: SpdPair,
+    spds: SpdRules,
     context: &Context<'_>,
 ) -> Children {
     let mut read = Children::default();

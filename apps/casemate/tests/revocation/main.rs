@@ -279,6 +279,35 @@ fn crls_are_fetched_if_no_responder_answers() {
     eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by CRL http://"));
 }
 
+/// The complete CRL does not list the certificate; the delta CRL that the certificate names does.
+#[test]
+fn delta_crls_are_fetched() {
+    let Some(net) = TestNet::build("revocation_delta") else { return };
+    let plain = Ca::new(net.right.file("plain"), "").unwrap();
+    let server = Server::start(&net.right, Side::Right.outer(true), &plain, Answer::Nothing);
+    let uris = format!(
+        "crlDistributionPoints=URI:http://{0}/ca.crl\nfreshestCRL=URI:http://{0}/delta.crl",
+        server.addr
+    );
+    let ca = Ca::new(net.right.file("ca"), &uris).unwrap();
+    let left = run(&net.left, &ca, "left", &conf(Side::Left, "", ""));
+    for (delta, is_revoked) in [("good.delta.crl", false), ("revoked.delta.crl", true), ("good.crl", false)] {
+        let read = |name: &str| fs::read(ca.file(name)).unwrap();
+        server.answer_with(Answer::Files(vec![("/ca.crl", read("good.crl")), ("/delta.crl", read(delta))]));
+        let _ = fs::remove_dir_all(net.right.file("etc"));
+        let right = run(&net.right, &ca, "right", &conf(Side::Right, STRICT, ""));
+        let is_up = net.left.casemate(&["initiate", "c"]).status.success();
+        assert_eq!(is_up, !is_revoked, "{delta}: {}", right.log());
+        assert_eq!(server.take_requests(), ["GET /ca.crl HTTP/1.1", "GET /delta.crl HTTP/1.1"]);
+        if is_revoked {
+            eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by CRL"));
+        }
+        right.stop();
+        net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    }
+    left.stop();
+}
+
 /// The initiator checks the certificate of the responder in the same way.
 #[test]
 fn the_initiator_checks_the_responder() {
