@@ -61,8 +61,8 @@ fn conf(side: Side) -> String {
     )
 }
 
-/// The configuration of BIRD: OSPFv2 and OSPFv3 for the addresses of `lo`, BGP for a network. The first tunnel
-/// is preferred. docs/manual/route-based.md shows that of the left host.
+/// The configuration of BIRD: OSPFv2 and OSPFv3 for the addresses of `lo`, BGP for a network. The first
+/// tunnel is preferred. docs/manual/route-based.md shows that of the left host.
 fn bird_conf(side: Side) -> String {
     let (own, peer) = (number(side), number(side.other()));
     let ospf = |version: &str, channel: &str| {

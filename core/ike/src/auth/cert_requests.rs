@@ -64,7 +64,7 @@ impl CertRequests {
         out.certreq(&CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities })?;
         #[cfg(feature = "revocation")]
         if self.ocsp {
-            // RFC 4806 section 3.1: without hashes, no responder is preferred.
+            // RFC 4806 section 3.1: the request names zero or more responders.
             out.certreq(&CertReq { encoding: CertEncoding::OCSP, authorities: &[] })?;
         }
         Ok(())
