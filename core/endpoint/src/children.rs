@@ -56,7 +56,7 @@ pub struct ChildSas {
 /// Where a Child SA is installed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildPlace {
-    /// Its reqid.
+    /// Request identifier that policies and SAs have in common.
     pub(crate) reqid: u32,
     /// The SPDs of its policies.
     pub(crate) spds: SpdPair,

@@ -117,7 +117,7 @@ pub enum InstallError {
     Policies,
     /// All numbers for SPDs that belong to one SA are in use.
     SpdNumbers,
-    /// The caller has no interface for its SPD ([`Endpoint::reject_spd`](crate::Endpoint::reject_spd)).
+    /// The caller has no interface for its SPD (`Endpoint::reject_spd`).
     Interface,
 }
 

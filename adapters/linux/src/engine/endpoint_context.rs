@@ -36,8 +36,8 @@ impl EndpointHandle<'_> {
         self.0.tunnels.prepare(specs)
     }
 
-    /// Uses exactly these interfaces, and those of SPDs that belong to one SA; removes all others. Must not be called while the endpoint is
-    /// locked.
+    /// Uses exactly these interfaces, and those of SPDs that belong to one SA; removes all others. Must not
+    /// be called while the endpoint is locked.
     pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
         self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)?;
         self.lock().tunnel_names = self.0.tunnels.names();

@@ -11,7 +11,7 @@ use casemate_ike::config::{
     StartAction,
 };
 use casemate_linux::TunnelSpec;
-use casemate_sa::{SpdId, SpdRule};
+use casemate_sa::{OwnSpd, SpdId, SpdOwner, SpdRule};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -99,9 +99,10 @@ fn write_child(text: &mut String, child: &ChildConfig, tunnels: &[TunnelSpec]) -
     };
     let traffic = traffic(&child.local_ts, &child.remote_ts);
     writeln!(text, "#   child {}: {traffic}, {mode} mode", child.name)?;
-    let interface = |rule: SpdRule| match rule.fixed() {
-        Some(spd) => interface(tunnels, spd),
-        None => Some("one for each Child SA, with the ID or mark of %unique"),
+    let interface = |rule: SpdRule| match rule {
+        SpdRule::Fixed(spd) => interface(tunnels, spd),
+        SpdRule::Own(OwnSpd { owner: SpdOwner::ChildSa, .. }) => Some("one for each Child SA (%unique)"),
+        SpdRule::Own(OwnSpd { owner: SpdOwner::IkeSa, .. }) => Some("one for each IKE SA (%unique)"),
     };
     match (interface(child.spds.outbound), interface(child.spds.inbound)) {
         (None, None) => {}

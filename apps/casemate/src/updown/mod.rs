@@ -154,10 +154,10 @@ impl Updown {
                 Change::Up(new) => {
                     let context = handle.lock();
                     let status = status_of(&new, &context);
-                    let place = active.place_of(new.id, &context);
+                    let tunnel = active.tunnel_of(new.id, &context);
                     drop(context);
-                    if let (Some(status), Some(place)) = (status, place) {
-                        messages.extend(active.up(&new, &status, &place, keyring));
+                    if let (Some(status), Some(tunnel)) = (status, tunnel) {
+                        messages.extend(active.up(&new, &status, &tunnel, keyring));
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -217,7 +217,7 @@ fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
 }
 
 /// Where a Child SA is installed.
-struct Place {
+struct TunnelFacts {
     reqid: u32,
     /// The interface of its packets.
     interface: String,
@@ -226,13 +226,13 @@ struct Place {
 
 impl Active {
     /// Where a Child SA is installed. `None` if its interface could not be made, so that it is closed.
-    fn place_of(&self, child: ChildId, context: &EndpointContext) -> Option<Place> {
+    fn tunnel_of(&self, child: ChildId, context: &EndpointContext) -> Option<TunnelFacts> {
         let spds = context.endpoint().spds_of(child).unwrap_or_default();
         let interface = match spds.outbound.is_main() {
             true => self.interface.clone(),
             false => context.tunnel_names().get(&spds.outbound)?.clone(),
         };
-        Some(Place { reqid: reqid_of(child, context), interface, spds })
+        Some(TunnelFacts { reqid: reqid_of(child, context), interface, spds })
     }
 
     /// Starts the scripts for a Child SA.
@@ -240,7 +240,7 @@ impl Active {
         &mut self,
         new: &NewChild,
         status: &IkeStatus,
-        place: &Place,
+        tunnel: &TunnelFacts,
         keyring: &Keyring,
     ) -> Option<Message> {
         let script = self.scripts.get(&new.connection.name, &new.child.name)?;
@@ -253,7 +253,7 @@ impl Active {
         if self.runner.pending() >= MAX_PENDING {
             return refused(format!("{MAX_PENDING} others wait"));
         }
-        let Place { reqid, ref interface, spds } = *place;
+        let TunnelFacts { reqid, ref interface, spds } = *tunnel;
         let local_id = &local_id(status, keyring);
         let facts = Facts { status, local_id, reqid, script, interface, spds };
         let variables = Variables::of(new, &facts);

@@ -53,7 +53,7 @@ impl Numbers {
         candidates.find(is_free).map(SpdId::new)
     }
 
-    /// Notes that a number is in use. Nobody has it yet.
+    /// Notes that a number is in use. No SA has it yet.
     pub(super) fn take(&mut self, key: Key, spd: SpdId) {
         self.holders.insert(spd.number(), 0);
         self.last.insert(key.numbers.first(), spd.number());

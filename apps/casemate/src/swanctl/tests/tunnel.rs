@@ -87,7 +87,7 @@ fn what_has_no_meaning_is_refused() {
         ("mark_out = %unique\n mode = transport", "tunnel was expected"),
         ("mark_in = %unique\n close_action = trap", "another action than trap was expected"),
         ("if_id_in = %unique\n dpd_action = trap", "another action than trap was expected"),
-        ("mode = drop\n mark_in = %unique", "no interface was expected"),
+        ("mode = drop\n start_action = trap\n mark_in = %unique", "no interface was expected"),
         ("if_id_out = 1073741824", "a number up to 1073741823 was expected"),
         ("mark_in = 1/0xff", "the mask 0xffffffff was expected"),
         ("mark_out = 50510", "packets of Casemate itself"),
