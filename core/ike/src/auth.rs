@@ -1,10 +1,13 @@
 //! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
+mod cert_requests;
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+#[cfg(feature = "resumption")]
+pub(crate) mod resumption;
 #[cfg(feature = "eap")]
 pub(crate) mod rounds;
 mod signature;
@@ -15,13 +18,14 @@ use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
-use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
+use crate::{Context, Credentials, OwnKey, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use cert_requests::CertRequests;
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
@@ -32,8 +36,10 @@ pub(crate) struct PeerAuthenticated {
     pair: PeerPair,
     scope: AuthScope,
     /// Our identity when the peer was authenticated.
-    #[cfg(feature = "eap")]
+    #[cfg(any(feature = "eap", feature = "resumption"))]
     own_id: Identity,
+    #[cfg(feature = "resumption")]
+    proof: Proof,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -198,8 +204,10 @@ pub(crate) fn verify(
         id: claim.id.clone(),
         pair,
         scope,
-        #[cfg(feature = "eap")]
+        #[cfg(any(feature = "eap", feature = "resumption"))]
         own_id: own_id.clone(),
+        #[cfg(feature = "resumption")]
+        proof,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]
@@ -212,8 +220,8 @@ pub(crate) fn verify(
 /// What the peer wants of this host.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// Authorities that the peer named.
-    pub(crate) authorities: &'a [AuthorityHash],
+    /// What it has requested of our certificates.
+    pub(crate) requests: &'a CertRequests,
     /// Identity that an initiator asks for.
     pub(crate) id: Option<&'a Identity>,
 }
@@ -224,6 +232,9 @@ pub(crate) struct LocalAuthenticator<'c> {
     key: Option<OwnKey<'c>>,
     /// Whether our certificates are sent.
     sends_certs: bool,
+    /// The OCSP response that is sent with them (RFC 4806).
+    #[cfg(feature = "revocation")]
+    ocsp_response: Option<Vec<u8>>,
 }
 
 impl<'c> LocalAuthenticator<'c> {
@@ -237,14 +248,15 @@ impl<'c> LocalAuthenticator<'c> {
     ) -> Result<Self, StateFault> {
         let configured = connection.local.id.clone();
         let asked = wanted.id.filter(|_| configured.is_none());
-        let as_asked = asked.and_then(|id| credentials.own_key_as(connection, id, wanted.authorities));
+        let Wanted { requests, .. } = wanted;
+        let as_asked = asked.and_then(|id| credentials.own_key_as(connection, id, &requests.authorities));
         let asked = asked.filter(|_| as_asked.is_some()).cloned();
         let (key, subject) = match &connection.local.method {
             LocalMethod::SharedKey => (None, None),
             #[cfg(feature = "eap")]
             LocalMethod::Eap(_) => (None, credentials.eap_subject(connection)),
             LocalMethod::Certificate(_) => {
-                let key = as_asked.or_else(|| credentials.own_key(connection, wanted.authorities));
+                let key = as_asked.or_else(|| credentials.own_key(connection, &requests.authorities));
                 let key = key.ok_or(StateFault::NoSharedKey)?;
                 let subject = key.subject.clone();
                 (Some(key), subject)
@@ -259,10 +271,23 @@ impl<'c> LocalAuthenticator<'c> {
         };
         let shows = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => !wanted.authorities.is_empty(),
+            SendCert::IfAsked => !requests.authorities.is_empty(),
             SendCert::Never => false,
         };
-        Ok(Self { id, key, sends_certs: shows })
+        #[cfg(feature = "revocation")]
+        let ocsp_response = match &key {
+            Some(key) if shows && requests.ocsp && connection.ocsp.replies() => {
+                key.chain.first().and_then(|cert| credentials.own_ocsp_response(cert))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id,
+            key,
+            sends_certs: shows,
+            #[cfg(feature = "revocation")]
+            ocsp_response,
+        })
     }
 
     /// Body of our ID payload, which AUTH covers.
@@ -304,6 +329,13 @@ impl<'c> LocalAuthenticator<'c> {
         let (kind, data) = self.id.to_payload();
         write_id(out, &Id { kind, data: &data })?;
         let chain = self.key.iter().filter(|_| self.sends_certs).flat_map(|key| key.chain.iter());
-        chain.copied().try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))
+        chain
+            .copied()
+            .try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))?;
+        #[cfg(feature = "revocation")]
+        if let Some(data) = &self.ocsp_response {
+            out.cert(&Cert { encoding: CertEncoding::OCSP, data })?;
+        }
+        Ok(())
     }
 }

@@ -162,6 +162,8 @@ pub(crate) struct Shared {
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,
+    #[cfg(feature = "resumption")]
+    pub(crate) resumption: crate::resumption::Resumption,
 }
 
 impl Shared {

@@ -239,6 +239,10 @@ pub struct IkeStatus {
     /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
     #[cfg(feature = "eap")]
     pub earlier_rounds: Vec<ProvenRound>,
+    /// Whether the IKE SA, or one that it replaced by rekeying, resumes the session of an earlier one (RFC
+    /// 5723). The peer was then authenticated by the keys of that session.
+    #[cfg(feature = "resumption")]
+    pub is_resumed: bool,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

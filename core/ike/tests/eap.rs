@@ -2,104 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
+#[path = "pair/passwords.rs"]
+mod passwords;
 
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::{
-    Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
-};
+use casemate_eap::{EapFault, Method};
 use casemate_ike::config::{
-    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap,
-    RemoteMethod, SERVER_POOL,
+    AddrPattern, Connection, EapIdentity, IdPattern, LocalEap, LocalMethod, RemoteMethod, SERVER_POOL,
 };
 use casemate_ike::diagnosis::Explanation;
-use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, EapSession, Event, IkeSettings, NotTrusted, OwnKey,
-    PeerCertificates, PeerFault, SharedKeys, StateFault,
-};
-use casemate_wire::ike::{Eap, NotifyType};
+use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, StateFault};
+use casemate_wire::ike::NotifyType;
 use pair::{Pair, connection, key, with_pool};
+use passwords::{Passwords, Relay, by_eap};
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// A shared key for the responder, and passwords for EAP identities.
-struct Passwords {
-    shared: SharedKeys,
-    passwords: Vec<(&'static str, SecretBytes)>,
-    /// Server for relayed conversations.
-    relay: Option<Relay>,
-}
-
-impl Passwords {
-    fn new(passwords: &[(&'static str, &str)]) -> Box<Self> {
-        let passwords = passwords.iter().map(|(id, text)| (*id, SecretBytes::new(text.as_bytes())));
-        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect(), relay: None })
-    }
-}
-
-impl EapCredentials for Passwords {
-    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
-        Some(&casemate_legacy::LEGACY)
-    }
-
-    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
-        self.passwords.iter().find(|(id, _)| id.as_bytes() == identity).map(|(_, password)| password)
-    }
-}
-
-impl Credentials for Passwords {
-    fn shared_key(&self, on: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
-        self.shared.shared_key(on, local, remote)
-    }
-
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
-
-    fn eap(&self) -> &dyn EapCredentials {
-        self
-    }
-
-    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
-        let relay = self.relay.as_ref()?;
-        Some(Box::new(RelayedPeer {
-            local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
-            asked: relay.asked.clone(),
-            addrs: relay.addrs.clone(),
-            answer: None,
-        }))
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
-    }
-}
-
-fn by_eap(identity: EapIdentity, methods: Vec<Method>) -> RemoteMethod {
-    RemoteMethod::Eap(RemoteEap { identity, methods, groups: Vec::new() })
-}
 
 /// The left host uses EAP, the right one a shared key.
 fn use_eap(left: &mut Connection, right: &mut Connection, asked: EapIdentity) {
@@ -346,52 +263,6 @@ fn a_client_reauthenticates_before_the_gateway_closes_its_ike_sa() {
         assert!(pair.left.down_reasons().iter().all(|reason| *reason == DownReason::Reauth));
         assert!((2..=4).contains(&pair.left.down_reasons().len()), "{:?}", pair.left.down_reasons());
         assert!(!pair.right.events.iter().any(|event| matches!(event, Event::InitiateFailed { .. })));
-    }
-}
-
-/// A server that the test has answer. It chooses GTC.
-#[derive(Default)]
-struct Relay {
-    /// Number of responses of the peer, that to the identity request included.
-    asked: Arc<AtomicUsize>,
-    addrs: Vec<IpAddr>,
-}
-
-struct RelayedPeer {
-    local: LocalAuthenticator,
-    asked: Arc<AtomicUsize>,
-    addrs: Vec<IpAddr>,
-    answer: Option<AuthenticatorStep>,
-}
-
-impl RelayedPeer {
-    fn delay(&mut self, mut step: AuthenticatorStep) -> AuthenticatorStep {
-        if let AuthenticatorStep::Succeeded(_, done) = &mut step {
-            done.addrs.clone_from(&self.addrs);
-        }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.answer = Some(step);
-        AuthenticatorStep::Pending
-    }
-}
-
-impl Authenticator for RelayedPeer {
-    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let step = self.local.start(context);
-        self.delay(step)
-    }
-
-    fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let step = self.local.receive(response, context);
-        self.delay(step)
-    }
-
-    fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
-        self.answer.take().unwrap()
-    }
-
-    fn identity(&self) -> Option<&[u8]> {
-        self.local.identity()
     }
 }
 

@@ -280,7 +280,7 @@ fn run_status(bytes: &[u8]) {
         assert!(verifier.verify_crl(other, bytes).is_err(), "a CRL of two issuers");
     }
     let as_peer = IssuedCert { cert: bytes, issuer: ca };
-    let _ = verifier.ocsp_request(as_peer, &[7; 32]);
+    let _ = verifier.ocsp_request(as_peer, Some(&[7; 32]));
     let _ = verifier.verify_ocsp(as_peer, status_data!("good.ocsp"), None, &[bytes]);
 }
 

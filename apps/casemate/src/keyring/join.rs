@@ -110,12 +110,12 @@ impl KeyFileReader<'_> {
         keys: &[(PathBuf, PrivateKey)],
         providers: &Providers<'_>,
     ) -> Option<OwnCert> {
-        let Issuers { intermediates, authorities } = issuers;
+        let Issuers { issuer, intermediates, authorities } = issuers;
         let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
         for (file, key) in keys {
             let Some(key) = self.signing_key(file, key, providers) else { continue };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
-                Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
+                Ok(cert) => return Some(OwnCert { path: path.into(), cert, issuer, authorities }),
                 Err(LocalCertFault::KeyMismatch) => {}
                 Err(fault) => {
                     self.wrong(path, fault);
@@ -170,6 +170,8 @@ fn passphrase_of<'c>(config: &'c Config, path: &Path) -> Option<&'c Passphrase> 
 
 /// The CAs above a local certificate.
 struct Issuers {
+    /// The first one.
+    issuer: Option<Vec<u8>>,
     /// Certificates between the local certificate and its root, which are sent with it.
     intermediates: Vec<Vec<u8>>,
     /// Hashes of all CAs.
@@ -188,7 +190,7 @@ impl Issuers {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
             // Expired, or the root is missing: only the certificates in the same file are sent with it.
-            return Self { intermediates: same_file.to_vec(), authorities: Vec::new() };
+            return Self { issuer: None, intermediates: same_file.to_vec(), authorities: Vec::new() };
         };
         let mut all = TrustStore::new(StoreLimits::default());
         for der in path.issuers() {
@@ -196,6 +198,7 @@ impl Issuers {
         }
         let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
         let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
-        Self { intermediates, authorities }
+        let issuer = path.issuers().next().map(<[u8]>::to_vec);
+        Self { issuer, intermediates, authorities }
     }
 }

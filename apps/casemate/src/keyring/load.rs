@@ -95,13 +95,14 @@ pub(super) fn load(
         shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
         eap: EapSecrets::new(keys_for(KeyPurpose::Eap).collect(), &list),
         own,
+        sends_ocsp: config.connections.iter().any(|connection| connection.ocsp.replies()),
         own_rules: config.own_signatures.clone(),
         verifiers,
         listed,
         refusals: Arc::default(),
         providers: providers.to_vec(),
         radius: Mutex::default(),
-        authorities,
+        authorities: Arc::new(authorities),
         revocation: Mutex::default(),
     })
 }

@@ -4,7 +4,7 @@ use casemate::peer_name;
 use casemate_crypto::SigningKey;
 use casemate_ike::config::{Connection, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, OwnKey};
-use casemate_pki::LocalCert;
+use casemate_pki::{IssuedCert, LocalCert};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(super) struct OwnCert {
     pub(super) path: PathBuf,
     pub(super) cert: LocalCert,
+    /// Certificate of the CA that has issued it in DER; `None` if it is not known.
+    pub(super) issuer: Option<Vec<u8>>,
     /// Hashes of the CAs above it.
     pub(super) authorities: Vec<AuthorityHash>,
 }
@@ -86,6 +88,11 @@ pub(super) fn is_named(names: &[impl AsRef<Path>], path: &Path) -> bool {
 impl OwnCert {
     pub(super) fn contains_identity(&self, id: &Identity) -> bool {
         peer_name(id).is_some_and(|name| self.cert.has_name(&name))
+    }
+
+    /// The certificate with that of its CA, if this is known.
+    pub(super) fn issued(&self) -> Option<IssuedCert<'_>> {
+        Some(IssuedCert { cert: self.cert.chain().next()?, issuer: self.issuer.as_deref()? })
     }
 
     pub(super) fn subject(&self) -> Identity {

@@ -62,7 +62,7 @@ use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
 pub use tunnel::InterfaceRequest;
-pub(crate) use tunnel::{TUN_MTU, mark_of};
+pub(crate) use tunnel::{TUN_MTU, mark_of, unique_interface};
 pub(crate) use value::base64;
 use value::truth;
 

@@ -77,8 +77,13 @@ impl AuthSent {
         let responder = self.rounds.responder.as_ref().map(|responder| &responder.id);
         let connection = common.connection.clone();
         let in_round = self.rounds.connection(&connection)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &in_round, responder);
-        let next = eap.peer.receive(&packet, &mut credentials.context(step.context));
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &in_round, responder);
+        let next = match eap.peer.is_pending() {
+            // The same packet, after the wait.
+            true => eap.peer.poll(),
+            false => eap.peer.receive(&packet, &mut credentials.context(step.context)),
+        };
         let done = match next {
             PeerStep::Respond(response) => {
                 self.channel.window.response_received();
@@ -86,6 +91,12 @@ impl AuthSent {
                     out.eap(&response.as_payload())
                 });
                 return sent.map_err(|_| StateFault::Provider.into());
+            }
+            #[cfg(feature = "revocation")]
+            PeerStep::Pending if !self.is_status_wait_over => return Err(Rejection::StatusPending),
+            PeerStep::Pending => {
+                explain(EapFault::PeerCertificate, eap, self, step);
+                return Err(StateFault::EapFailed.into());
             }
             PeerStep::Failed(EapFault::Refused) => {
                 return Err(Rejection::Refused(NotifyType::AUTHENTICATION_FAILED));

@@ -26,7 +26,7 @@ pub(crate) struct EapResponder {
     /// Body of the peer's ID payload.
     peer_body: Vec<u8>,
     authenticator: Box<dyn Authenticator>,
-    /// Whether the response to the last request waits for a server.
+    /// Whether the response to the last request waits, for a server or for the status of certificates.
     is_pending: bool,
     /// Whether the fault that EAP will end with was reported.
     has_failed: bool,
@@ -85,7 +85,7 @@ impl HalfOpen {
         let (is_pending, has_failed, done) = (false, false, None);
         let peer_body = peer_body.into();
         let mut eap = Box::new(EapResponder { peer_body, authenticator, is_pending, has_failed, done });
-        let credentials = ConversationCredentials::new(step.context.credentials, connection, None);
+        let credentials = ConversationCredentials::new(step.context.credentials, common.id, connection, None);
         let next = eap.authenticator.start(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -106,7 +106,8 @@ impl HalfOpen {
             return self.finish_eap(common, rounds, Finished { eap: &eap, done, request }, leased, step);
         }
         let packet = required(request.content.eap)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -135,7 +136,8 @@ impl HalfOpen {
         let mut eap = rounds.eap.take().ok_or(StateFault::EapFailed)?;
         let configured = common.connection.clone();
         let connection = rounds.connection(&configured)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.poll(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }

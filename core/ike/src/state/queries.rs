@@ -195,6 +195,8 @@ impl IkeSa {
             eap_identity: None,
             #[cfg(feature = "eap")]
             earlier_rounds: Vec::new(),
+            #[cfg(feature = "resumption")]
+            is_resumed: common.resumes.is_some(),
             suite: None,
             nat: NatStatus::default(),
             established: None,

@@ -8,7 +8,7 @@ use super::auth_accepted::Authentic;
 use super::config_payload::LeasedConfig;
 use super::eap_responder::EapResponder;
 use super::half_open::{Authenticated, Progress};
-use super::init_response::authorities;
+
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
@@ -247,9 +247,9 @@ impl HalfOpen {
         first: &Content<'_>,
         step: &Step<'_, 'c>,
     ) -> Result<LocalAuthenticator<'c>, StateFault> {
-        let authorities = [&*self.init.peer.authorities, &*authorities(first)].concat();
+        let requests = self.init.peer.requests.joined(first);
         let asked = first.id_r.and_then(|asked| Identity::from_payload(&asked.id));
-        let wanted = Wanted { authorities: &authorities, id: asked.as_ref() };
+        let wanted = Wanted { requests: &requests, id: asked.as_ref() };
         LocalAuthenticator::new(connection, wanted, common.path.local.ip(), step.context.credentials)
     }
 
