@@ -184,8 +184,8 @@ impl<'a> PathSearch<'a> {
         Err(first_fault.unwrap_or(CertFault::UnknownIssuer))
     }
 
-    /// Checks what a path to a root has to fulfil as a whole, as far as this crate is built for it: a required
-    /// CA, and the policies.
+    /// Checks what a path to a root has to fulfil as a whole, as far as this crate is built for it: a
+    /// required CA, and the policies.
     fn check_end(&self, known: &Candidates<'_>, path: &[&Cert<'_>]) -> Result<(), CertFault> {
         #[cfg(feature = "policies")]
         {

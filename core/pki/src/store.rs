@@ -139,7 +139,8 @@ impl TrustStore {
         answers.max_by_key(|answer| (answer.status == crate::CertStatus::Revoked, answer.valid_until))
     }
 
-    /// CAs in DER below which a peer's certificate must be: those that are required, or else the trusted ones.
+    /// CAs in DER below which a peer's certificate must be: those that are required, or else the trusted
+    /// ones.
     pub fn accepted_authorities(&self) -> impl Iterator<Item = &[u8]> {
         #[cfg(feature = "policies")]
         let accepted = if self.required.is_empty() { &self.roots } else { &self.required };
@@ -148,8 +149,8 @@ impl TrustStore {
         accepted.iter().map(Vec::as_slice)
     }
 
-    /// Concatenated SHA-1 hashes of the keys of the accepted authorities, as in a CERTREQ payload (RFC 7296 section 3.7). Empty if
-    /// no provider supports SHA-1.
+    /// Concatenated SHA-1 hashes of the keys of the accepted authorities, as in a CERTREQ payload (RFC 7296
+    /// section 3.7). Empty if no provider supports SHA-1.
     pub fn certificate_authorities(&self, providers: &Providers<'_>) -> Vec<u8> {
         let keys = self.accepted_authorities().filter_map(|der| Some(Cert::parse(der).ok()?.spki));
         let digests = keys.filter_map(|key| providers.hash(HashAlg::Sha1, &[key]));

@@ -79,7 +79,7 @@ pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certifica
 const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
 const AAA_ID_WITHOUT_TLS: &str = "it applies to EAP with TLS only: auth = eap-tls was expected beside it";
 const ONLY_SERVERS_KNOW_GROUPS: &str = "only a RADIUS server names groups of the peer, because attribute \
-     certificates are not implemented: auth = eap-radius was expected beside it";
+     certificates are not implemented: auth = eap-radius was expected with it";
 const NO_SOURCE_OF_GROUPS: &str = "no peer would be accepted, because no attribute of the RADIUS server \
      names groups: class_group = yes, or filter_id = yes, was expected in charon.plugins.eap-radius";
 

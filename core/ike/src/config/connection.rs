@@ -226,24 +226,6 @@ impl Connection {
         has_eap && self.mutual_eap_methods().is_empty()
     }
 
-    /// Methods of EAP, in order of preference, that may authenticate a responder without an AUTH payload of
-    /// its own, and this host (RFC 5998 section 4). Empty if the connection demands more of the responder:
-    /// another proof, several rounds, or the word of an AAA server about its groups.
-    #[cfg(feature = "eap")]
-    pub(crate) fn mutual_eap_methods(&self) -> Vec<casemate_eap::Method> {
-        let (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) = (&self.local.method, &self.remote.method)
-        else {
-            return Vec::new();
-        };
-        if self.has_further_rounds() || !remote.groups.is_empty() {
-            return Vec::new();
-        }
-        let is_allowed = |method: &casemate_eap::Method| {
-            method.is_mutual() && (remote.is_relayed() || remote.methods.contains(method))
-        };
-        local.methods.iter().copied().filter(is_allowed).collect()
-    }
-
     /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never
     /// do.
     pub const fn may_move(&self) -> bool {

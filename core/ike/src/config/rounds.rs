@@ -1,6 +1,6 @@
 //! Several rounds of authentication in one IKE_AUTH exchange (RFC 4739).
 
-use super::{Connection, LocalAuth, RemoteAuth};
+use super::{Connection, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
@@ -84,5 +84,22 @@ impl Connection {
     /// Whether either side has several rounds.
     pub const fn has_further_rounds(&self) -> bool {
         self.local_rounds() > 1 || self.remote_rounds() > 1
+    }
+
+    /// Methods of EAP, in order of preference, that may authenticate a responder without an AUTH payload of
+    /// its own, and this host (RFC 5998 section 4). Empty if the connection demands more of the responder:
+    /// another proof, several rounds, or the word of an AAA server about its groups.
+    pub(crate) fn mutual_eap_methods(&self) -> Vec<casemate_eap::Method> {
+        let (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) = (&self.local.method, &self.remote.method)
+        else {
+            return Vec::new();
+        };
+        if self.has_further_rounds() || !remote.groups.is_empty() {
+            return Vec::new();
+        }
+        let is_allowed = |method: &casemate_eap::Method| {
+            method.is_mutual() && (remote.is_relayed() || remote.methods.contains(method))
+        };
+        local.methods.iter().copied().filter(is_allowed).collect()
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct HalfOpen {
 
 /// Result of an IKE_AUTH request.
 pub(super) enum Progress {
-    Accepted(Accepted),
+    Accepted(Box<Accepted>),
     /// More IKE_AUTH requests follow, or the response waits.
     #[cfg(any(feature = "eap", feature = "revocation"))]
     Continues,
@@ -167,7 +167,7 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         match progress {
-            Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
+            Ok(Progress::Accepted(accepted)) => self.establish(common, *accepted, leased, step),
             #[cfg(any(feature = "eap", feature = "revocation"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
@@ -206,7 +206,7 @@ impl HalfOpen {
             proof.write(out)
         };
         let authentic = Authentic { content, path: request.path, peer, write_proof };
-        self.accept(common, authentic, leased, step).map(Progress::Accepted)
+        self.accept(common, authentic, leased, step).map(|accepted| Progress::Accepted(Box::new(accepted)))
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former

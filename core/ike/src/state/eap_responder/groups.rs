@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use casemate_eap::{Authenticated, EapFault};
 
 impl HalfOpen {
-    /// Selects the connection of a peer that has passed EAP in its current round. Fails if the peer belongs to
-    /// no group that a connection requires.
+    /// Selects the connection of a peer that has passed EAP in its current round. Fails if the peer belongs
+    /// to no group that a connection requires.
     pub(super) fn select_by_groups(
         &self,
         common: &mut SaCommon,
@@ -54,8 +54,8 @@ fn accepts(connection: &Connection, remote: usize, groups: &[Vec<u8>]) -> bool {
     }
 }
 
-/// Whether what both sides have proved and still have to prove is the same on both connections, except for the
-/// groups of the current round. Both accept the identity of the first round.
+/// Whether what both sides have proved and still have to prove is the same on both connections, except for
+/// the groups of the current round. Both accept the identity of the first round.
 fn is_proved_alike(a: &Connection, b: &Connection, round: usize) -> bool {
     let proofs = |connection: &Connection| {
         let first = RemoteAuth { id: IdPattern::Any, ..connection.remote.clone() };
