@@ -16,7 +16,7 @@ mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
-use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
+use crate::revocation::{Authorities, Fetched, PathCheck, PathVerdict, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
@@ -122,6 +122,13 @@ impl Keyring {
     /// Has the status of certificates fetched.
     pub(crate) fn use_revocation(&self, link: Option<RevocationLink>) {
         *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    /// Forgets what was fetched about the status of certificates.
+    pub(crate) fn forget(&self, fetched: Fetched) {
+        if let Some(link) = &*self.revocation.lock().unwrap_or_else(PoisonError::into_inner) {
+            link.forget(fetched);
+        }
     }
 
     /// Keeps the sequence numbers of EAP-AKA there.

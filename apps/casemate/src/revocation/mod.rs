@@ -12,6 +12,7 @@ mod lookup;
 mod service;
 mod uri;
 
+pub(crate) use cache::Fetched;
 pub(crate) use checker::{Authorities, AuthorityUris, PathCheck, PathVerdict};
 pub(crate) use service::RevocationLink;
 pub use uri::HttpUri;

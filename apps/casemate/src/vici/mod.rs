@@ -12,6 +12,7 @@ mod commands;
 pub mod convert;
 mod counters;
 mod events;
+mod identity;
 mod loaded;
 pub mod message;
 pub mod packet;

@@ -2,6 +2,7 @@
 //!
 //! The keys, their order and the notation of values are those of charon.
 
+use super::identity::identity_text;
 use super::message::MessageWriter;
 use super::sas::selector;
 use crate::keyring::Keyring;
@@ -234,7 +235,7 @@ fn address(pattern: &AddrPattern) -> String {
 fn id_pattern(pattern: &IdPattern) -> String {
     match pattern {
         IdPattern::Any => "%any".to_owned(),
-        IdPattern::Exact(id) => id.to_string(),
+        IdPattern::Exact(id) => identity_text(id),
         IdPattern::Suffix(_, end) => format!("*{end}"),
         IdPattern::DnPattern(text) => text.clone(),
     }

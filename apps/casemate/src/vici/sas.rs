@@ -3,6 +3,7 @@
 //! The keys, their order and the notation of values are those of charon.
 
 use super::algorithms;
+use super::identity::identity_text;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
 use casemate::FIRST_REQID;
@@ -79,11 +80,11 @@ impl SaView {
         message.value("state", ike_state(status.state));
         message.display("local-host", status.path.local.ip());
         message.display("local-port", status.path.local.port());
-        message.display("local-id", &self.local_id);
+        message.value("local-id", identity_text(&self.local_id));
         message.display("remote-host", status.path.remote.ip());
         message.display("remote-port", status.path.remote.port());
         match &status.peer {
-            Some(peer) => message.display("remote-id", peer),
+            Some(peer) => message.value("remote-id", identity_text(peer)),
             None => message.value("remote-id", "%any"),
         }
         if let Some(identity) = &status.eap_identity
