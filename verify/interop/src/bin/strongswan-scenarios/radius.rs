@@ -7,6 +7,7 @@
 use crate::source::{Source, copy_all};
 use casemate_interop::{Background, Error, Netns, Result};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ impl Radius {
             return Err(Error::new(format!("{PROGRAM} (Debian package freeradius) is missing")));
         }
         let settings = directory.join("raddb");
-        copy_defaults(&settings)?;
+        copy_with_links(Path::new(DEFAULTS), &settings)?;
         for files in source.host_directories(scenario, host, "etc/freeradius/3.0") {
             copy_all(&files, &settings)?;
         }
@@ -68,17 +69,20 @@ impl Radius {
     }
 }
 
-/// Copies the files of the Debian package. Of enabled modules and servers it has links to the available
-/// ones, which remain, because the suite replaces the available ones.
-fn copy_defaults(settings: &Path) -> Result<()> {
-    copy_all(Path::new(DEFAULTS), settings)?;
-    for kind in ["mods", "sites"] {
-        let enabled = settings.join(format!("{kind}-enabled"));
-        for entry in fs::read_dir(&enabled).map_err(Error::context(enabled.display()))?.flatten() {
-            let path = entry.path();
-            fs::remove_file(&path).map_err(Error::context(path.display()))?;
-            let target = Path::new("..").join(format!("{kind}-available")).join(entry.file_name());
-            std::os::unix::fs::symlink(target, &path).map_err(Error::context(path.display()))?;
+/// Copies the files of a directory and its subdirectories. Links within it remain: a file of the suite then
+/// replaces the one to which `users` or a link to an enabled module leads, as on the suite's machines.
+fn copy_with_links(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(Error::context(to.display()))?;
+    for entry in fs::read_dir(from).map_err(Error::context(from.display()))?.flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match fs::read_link(&source) {
+            // A file that is written through another link would not be in the copy.
+            Ok(link) if link.is_relative() => symlink(&link, &target).map_err(Error::context(target.display()))?,
+            _ if source.is_dir() => copy_with_links(&source, &target)?,
+            _ if source.is_file() => {
+                fs::copy(&source, &target).map_err(Error::context(source.display()))?;
+            }
+            _ => {}
         }
     }
     Ok(())
