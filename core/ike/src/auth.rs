@@ -220,15 +220,16 @@ impl<'c> LocalAuthenticator<'c> {
         addr: IpAddr,
         credentials: &'c dyn Credentials,
     ) -> Result<Self, StateFault> {
-        let key = match &connection.local.method {
-            LocalMethod::SharedKey => None,
+        let (key, subject) = match &connection.local.method {
+            LocalMethod::SharedKey => (None, None),
             #[cfg(feature = "eap")]
-            LocalMethod::Eap(_) => None,
+            LocalMethod::Eap(_) => (None, credentials.eap_subject(connection)),
             LocalMethod::Certificate(_) => {
-                Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
+                let key = credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?;
+                let subject = key.subject.clone();
+                (Some(key), subject)
             }
         };
-        let subject = key.as_ref().and_then(|key| key.subject.clone());
         let id = match (connection.local.id.clone(), subject) {
             // RFC 4945 section 3.1.5: the identity equals the subject of the certificate byte for byte,
             // because a peer may compare only bytes.

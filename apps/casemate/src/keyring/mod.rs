@@ -197,6 +197,11 @@ impl Credentials for Keyring {
         self.own.find(connection, wanted)
     }
 
+    fn eap_subject(&self, connection: &Connection) -> Option<Identity> {
+        let named = self.own_rules(connection).map_or(&[][..], |rules| &rules.certs);
+        if named.is_empty() { None } else { self.own.select(named, None, &[]).map(|own| own.subject()) }
+    }
+
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
         self.verifier(connection).map_or(Vec::new(), |verifier| verifier.authorities.clone())
     }

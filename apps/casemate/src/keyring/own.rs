@@ -71,11 +71,15 @@ impl OwnCert {
         peer_name(id).is_some_and(|name| self.cert.has_name(&name))
     }
 
+    pub(super) fn subject(&self) -> Identity {
+        Identity::Dn(self.cert.subject().to_vec())
+    }
+
     fn own_key(&self) -> OwnKey<'_> {
         OwnKey {
             key: self.cert.key(),
             chain: self.cert.chain().collect(),
-            subject: Some(Identity::Dn(self.cert.subject().to_vec())),
+            subject: Some(self.subject()),
         }
     }
 }

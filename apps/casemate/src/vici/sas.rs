@@ -8,7 +8,7 @@ use super::message::MessageWriter;
 use crate::keyring::Keyring;
 use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
-use casemate_ike::config::{Identity, Round};
+use casemate_ike::config::{Identity, LocalMethod, Round};
 use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
 };
@@ -208,7 +208,10 @@ pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     // The identity of the last round is the one that the peer knows.
     let last = Round { local: configured.local_rounds().saturating_sub(1), remote: 0 };
     let connection = configured.in_round(last).unwrap_or(Cow::Borrowed(configured));
-    let subject = || keyring.own_key(&connection, &[])?.subject;
+    let subject = || match &connection.local.method {
+        LocalMethod::Eap(_) => keyring.eap_subject(&connection),
+        _ => keyring.own_key(&connection, &[])?.subject,
+    };
     let id = connection.local.id.clone().or_else(subject);
     id.unwrap_or(Identity::Address(status.path.local.ip()))
 }

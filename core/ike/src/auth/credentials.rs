@@ -99,6 +99,13 @@ pub trait Credentials {
     /// none.
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>>;
 
+    /// Identity of this host for a connection that authenticates it by EAP and has no configured one: the
+    /// subject of the certificate that it names for EAP-TLS. Without it the address is used.
+    #[cfg(feature = "eap")]
+    fn eap_subject(&self, _connection: &Connection) -> Option<Identity> {
+        None
+    }
+
     /// Authorities that are trusted for the peers of a connection.
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash>;
 

@@ -112,9 +112,12 @@ impl Network {
 
     fn connect(&self) -> Result<()> {
         for host in self.hosts.keys() {
-            // Forwarding before addresses: otherwise the host would announce them as a router.
+            // Forwarding before addresses: otherwise the host would announce them as a router. Without
+            // duplicate address detection, addresses do not change any more when daemons run: MOBIKE would
+            // tell the peer.
             let forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward; \
-                              echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+                              echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; \
+                              echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad";
             self.run(host, "sh", &["-c", forwarding])?;
         }
         for interface in &INTERFACES {

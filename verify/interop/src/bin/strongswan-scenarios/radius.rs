@@ -111,14 +111,14 @@ fn with_paths(text: &str, directory: &Path) -> String {
     text.lines().map(line).collect()
 }
 
-/// Whether a file in the directory or below it contains the words.
+/// Whether a file in the directory or below it contains the words, apart from quotation marks.
 fn files_contain(directory: &Path, words: &str) -> bool {
     fs::read_dir(directory).into_iter().flatten().flatten().any(|entry| {
         let path = entry.path();
         if path.is_dir() {
             return files_contain(&path, words);
         }
-        fs::read_to_string(&path).is_ok_and(|text| text.contains(words))
+        fs::read_to_string(&path).is_ok_and(|text| text.replace('"', "").contains(words))
     })
 }
 
