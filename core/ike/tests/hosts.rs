@@ -59,6 +59,32 @@ fn an_attempt_begins_when_its_look_up_has_ended() {
 }
 
 #[test]
+fn the_names_of_peers_are_looked_up_again_for_a_request_without_a_connection() {
+    let mut named = connection("right", "left");
+    named.remote_addrs = vec![AddrPattern::Host("left.test".into())];
+    let mut pair = Pair::new(connection("left", "right"), named);
+    pair.right.routes.host = HostAddrs::Pending;
+    assert_eq!(initiate(&mut pair), []);
+    pair.advance(Duration::from_millis(100));
+    assert_eq!((pair.left.ike.ike_sa_count(), pair.left.children().len()), (1, 0), "no response");
+    pair.right.routes.host = known(&[pair::LEFT]);
+    pair.advance(Duration::from_secs(10));
+    assert_eq!(pair.left.children().len(), 1);
+}
+
+#[test]
+fn another_address_than_that_of_the_name_is_refused() {
+    let mut named = connection("right", "left");
+    named.remote_addrs = vec![AddrPattern::Host("left.test".into())];
+    let mut pair = Pair::new(connection("left", "right"), named);
+    pair.right.routes.host = known(&["192.0.2.99"]);
+    assert_eq!(initiate(&mut pair), []);
+    pair.advance(Duration::from_millis(100));
+    let refused = pair.right.ike.faults().iter().find(|(name, _)| *name == "no-connection");
+    assert_eq!(refused.map(|(_, count)| count), Some(1));
+}
+
+#[test]
 fn an_attempt_uses_the_first_address_with_a_route() {
     let mut pair = named_peer(false);
     // The left host has an IPv4 address only.

@@ -76,11 +76,7 @@ impl OwnCert {
     }
 
     fn own_key(&self) -> OwnKey<'_> {
-        OwnKey {
-            key: self.cert.key(),
-            chain: self.cert.chain().collect(),
-            subject: Some(self.subject()),
-        }
+        OwnKey { key: self.cert.key(), chain: self.cert.chain().collect(), subject: Some(self.subject()) }
     }
 }
 

@@ -157,9 +157,11 @@ mod tests {
 
     #[test]
     fn answers_are_forgotten_by_their_kind() {
-        for (fetched, remain) in
-            [(Fetched::Crls, [false, true]), (Fetched::OcspResponses, [true, false]), (Fetched::All, [false; 2])]
-        {
+        for (fetched, remain) in [
+            (Fetched::Crls, [false, true]),
+            (Fetched::OcspResponses, [true, false]),
+            (Fetched::All, [false; 2]),
+        ] {
             let cache = StatusCache::default();
             cache.add(key(1), answer(2_000), crl(), 1_000);
             cache.add(key(2), answer(2_000), FetchedFrom::Ocsp(uri()), 1_000);

@@ -59,7 +59,8 @@ impl RevocationLink {
         reports: Sender<RevocationReport>,
         waker: Waker,
     ) -> Self {
-        let (cache, crls, orders, waker) = (Arc::default(), Arc::default(), Mutex::default(), Arc::new(waker));
+        let (cache, crls, orders, waker) =
+            (Arc::default(), Arc::default(), Mutex::default(), Arc::new(waker));
         Self(Arc::new(Service { cache, crls, orders, providers, reports, waker }))
     }
 

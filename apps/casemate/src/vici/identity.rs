@@ -9,12 +9,12 @@ const DIGEST_LEN: usize = 20;
 /// characters and cannot be a SHA-1 digest; otherwise it is bytes in hexadecimal digits with colons.
 pub(super) fn identity_text(identity: &Identity) -> String {
     match identity {
-        Identity::KeyId(id) if id.len() != DIGEST_LEN && id.iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+        Identity::KeyId(id)
+            if id.len() != DIGEST_LEN && id.iter().all(|byte| (b' '..=b'~').contains(byte)) =>
+        {
             id.iter().copied().map(char::from).collect()
         }
-        Identity::KeyId(id) => {
-            id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
-        }
+        Identity::KeyId(id) => id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
         other => other.to_string(),
     }
 }

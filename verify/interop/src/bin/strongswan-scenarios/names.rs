@@ -97,7 +97,9 @@ fn with_address(text: &str, name: &str, address: &str) -> Option<String> {
     let has_name = |line: &&str| line.split_whitespace().skip(1).any(|word| word == name);
     let old = text.lines().find(has_name)?;
     let (_, names) = old.split_once(' ')?;
-    let lines = text.lines().map(|line| if line == old { format!("{address} {names}\n") } else { format!("{line}\n") });
+    let lines = text
+        .lines()
+        .map(|line| if line == old { format!("{address} {names}\n") } else { format!("{line}\n") });
     Some(lines.collect())
 }
 

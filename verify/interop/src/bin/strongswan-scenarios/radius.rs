@@ -77,7 +77,9 @@ fn copy_with_links(from: &Path, to: &Path) -> Result<()> {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         match fs::read_link(&source) {
             // A file that is written through another link would not be in the copy.
-            Ok(link) if link.is_relative() => symlink(&link, &target).map_err(Error::context(target.display()))?,
+            Ok(link) if link.is_relative() => {
+                symlink(&link, &target).map_err(Error::context(target.display()))?
+            }
             _ if source.is_dir() => copy_with_links(&source, &target)?,
             _ if source.is_file() => {
                 fs::copy(&source, &target).map_err(Error::context(source.display()))?;

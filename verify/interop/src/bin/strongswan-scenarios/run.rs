@@ -153,7 +153,9 @@ impl<'a> Run<'a> {
                 self.network.netns(host)?.ip(&format!("route add {to} via {via}\n"))
             }
             Change::Link { host, interface, up } => self.network.set_link(host, interface, *up),
-            Change::Address { host, interface, address } => self.network.add_address(host, interface, address),
+            Change::Address { host, interface, address } => {
+                self.network.add_address(host, interface, address)
+            }
             Change::Name { host, name, address } => self.network.names().change(host, name, address),
             Change::Serve { file, path } => {
                 self.web.replace(file, path);
@@ -289,7 +291,8 @@ fn different_value(section: &Listing, values: &Values) -> Option<String> {
 
 /// Whether the text is a SHA-1 digest as charon writes it: bytes with colons.
 fn is_key_id(text: &str) -> bool {
-    let is_byte = |byte: &str| byte.len() == 2 && byte.bytes().all(|digit| b"0123456789abcdef".contains(&digit));
+    let is_byte =
+        |byte: &str| byte.len() == 2 && byte.bytes().all(|digit| b"0123456789abcdef".contains(&digit));
     text.split(':').count() == 20 && text.split(':').all(is_byte)
 }
 
