@@ -12,7 +12,6 @@ mod commands;
 pub mod convert;
 mod counters;
 mod events;
-mod identity;
 mod loaded;
 pub mod message;
 pub mod packet;

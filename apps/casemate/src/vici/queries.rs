@@ -2,9 +2,8 @@
 //!
 //! The keys, their order and the notation of values are those of charon.
 
-use super::identity::identity_text;
 use super::message::MessageWriter;
-use super::sas::selector;
+use super::sas::{identity_text, selector};
 use crate::keyring::Keyring;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, EapIdentity, IdPattern, LocalMethod, Pool,

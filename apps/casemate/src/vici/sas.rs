@@ -3,7 +3,6 @@
 //! The keys, their order and the notation of values are those of charon.
 
 use super::algorithms;
-use super::identity::identity_text;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
 use casemate::FIRST_REQID;
@@ -16,6 +15,9 @@ use casemate_linux::EndpointContext;
 use casemate_sa::{Instant, Protocol};
 use std::borrow::Cow;
 use std::collections::HashMap;
+
+/// Length of a SHA-1 digest, as which a key identifier is usually formed (RFC 5280 section 4.2.1.2).
+const DIGEST_LEN: usize = 20;
 
 /// An IKE SA with the state of its Child SAs in the data path, at one moment.
 #[derive(Debug, Clone)]
@@ -202,6 +204,20 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
     }
 }
 
+/// The identity in the form that charon has for it. A key identifier is text if it consists of printable
+/// characters and cannot be a SHA-1 digest; otherwise it is bytes in hexadecimal digits with colons.
+pub(super) fn identity_text(identity: &Identity) -> String {
+    match identity {
+        Identity::KeyId(id)
+            if id.len() != DIGEST_LEN && id.iter().all(|byte| (b' '..=b'~').contains(byte)) =>
+        {
+            id.iter().copied().map(char::from).collect()
+        }
+        Identity::KeyId(id) => id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
+        other => other.to_string(),
+    }
+}
+
 /// Our identity: the configured one, or else the subject of our certificate, or else our address.
 pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     let configured = &status.connection;
@@ -232,5 +248,19 @@ const fn child_state(state: ChildState) -> &'static str {
         ChildState::Installed | ChildState::Awaiting => "INSTALLED",
         ChildState::Rekeyed => "REKEYED",
         ChildState::Closing => "DELETING",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_identifiers_have_the_form_of_charon() {
+        let text = |id: &[u8]| identity_text(&Identity::KeyId(id.to_vec()));
+        assert_eq!(text(b"office key"), "office key");
+        assert_eq!(text(&[0xeb, 0x38, 0x0b]), "eb:38:0b");
+        assert_eq!(text(&[b'a'; DIGEST_LEN]), ["61"; DIGEST_LEN].join(":"));
+        assert_eq!(identity_text(&Identity::Fqdn("moon.test".into())), "moon.test");
     }
 }

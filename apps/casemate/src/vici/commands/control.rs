@@ -3,8 +3,8 @@
 use super::{Call, Outcome, failure, success};
 use crate::command::PendingCommand;
 use crate::revocation::Fetched;
-use crate::vici::identity::identity_text;
 use crate::vici::message::{MessageWriter, Section};
+use crate::vici::sas::identity_text;
 use casemate::Endpoint;
 use casemate_ike::{ChildId, Event, IkeSaId, IkeStatus};
 use std::net::IpAddr;
