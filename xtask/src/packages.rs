@@ -92,12 +92,20 @@ const PROMETHEUS: &str = "prometheus";
 /// Where it is unpacked in the target directory; apps/casemate/tests/scrape looks there.
 const PROMTOOL_DIRECTORY: &str = "promtool";
 
-/// Packages with programs that manage the name servers of a host. They are unpacked and not installed: their
-/// installation would change the name servers of this machine.
-const NAME_SERVICES: [(&str, &str, &str); 2] = [
+/// Packages with programs that manage the name servers or the routes of a host, the directories for them,
+/// and a file of each. They are unpacked and not installed: their installation would change this machine.
+const HOST_SERVICES: [(&str, &str, &str); 3] = [
     ("systemd-resolved", "systemd-resolved", "usr/bin/resolvectl"),
     ("openresolv", "openresolv", "sbin/resolvconf"),
+    ("bird2", "bird2", "usr/sbin/bird"),
 ];
+
+/// Library of the routing daemon BIRD (apps/casemate).
+const ROUTING: &[Package] = &[Package { name: "libssh-gcrypt-4", program: LIBSSH }];
+#[cfg(target_arch = "x86_64")]
+const LIBSSH: &str = "/usr/lib/x86_64-linux-gnu/libssh-gcrypt.so.4";
+#[cfg(not(target_arch = "x86_64"))]
+const LIBSSH: &str = "/usr/lib/aarch64-linux-gnu/libssh-gcrypt.so.4";
 
 /// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
 /// `casemate lab` compares with.
@@ -143,10 +151,9 @@ pub(crate) fn install() -> Result<Option<String>> {
     } else {
         unpack(PROMETHEUS, PROMTOOL_DIRECTORY, "usr/bin/promtool")
     };
-    let name_services =
-        NAME_SERVICES.map(|(package, directory, program)| unpack(package, directory, program));
+    let services = HOST_SERVICES.map(|(package, directory, program)| unpack(package, directory, program));
     // Without them, the tests that need them are skipped.
-    for failure in [promtool].into_iter().chain(name_services).filter_map(Result::err) {
+    for failure in [promtool].into_iter().chain(services).filter_map(Result::err) {
         println!("{failure}");
     }
     Ok(missing)
@@ -156,7 +163,8 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA].map(|group| absent(&[group])).into();
+    let optional: Vec<_> =
+        [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);

@@ -237,6 +237,12 @@ impl casemate::Routes for MarkedRoutes {
         self.found(source.map_err(|error| Error::new(format!("source address for {remote}"), error)))
     }
 
+    fn has_addr(&self, addr: IpAddr) -> bool {
+        // Only an error that says so means that the address is gone.
+        let bound = UdpSocket::bind((addr, 0));
+        bound.err().and_then(|error| error.raw_os_error()) != Some(libc::EADDRNOTAVAIL)
+    }
+
     fn may_have_changed(&self) -> bool {
         self.monitor.has_changed()
     }

@@ -15,7 +15,7 @@ mod verifier;
 pub use session::{client, server};
 
 use casemate_crypto::SigningKey;
-use casemate_eap::EapFault;
+use casemate_eap::{CertificateStatus, EapFault};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -26,6 +26,9 @@ use std::sync::Arc;
 pub struct OwnCertificate {
     /// X.509 certificates in DER: that of the key, then those of the CAs above it.
     pub chain: Vec<Vec<u8>>,
+    /// OCSP response for the first certificate in DER, which a server sends to clients that request it (RFC
+    /// 6066 section 8).
+    pub ocsp_response: Option<Vec<u8>>,
     /// Private key.
     pub key: Arc<dyn SigningKey>,
 }
@@ -37,7 +40,9 @@ impl OwnCertificate {
         }
         let chain = self.chain.into_iter().map(CertificateDer::from).collect();
         let key = Arc::new(TlsKey(self.key));
-        Ok(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))))
+        let mut certified = CertifiedKey::new(chain, key);
+        certified.ocsp = self.ocsp_response;
+        Ok(Arc::new(SingleCertAndKey::from(certified)))
     }
 }
 
@@ -46,12 +51,29 @@ impl OwnCertificate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAccepted;
 
-/// Decides whether the other side of a session is the right one.
+/// What the other side has sent in the handshake.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownCertificates<'m> {
+    /// X.509 certificates in DER, that of the other side first.
+    pub chain: &'m [&'m [u8]],
+    /// OCSP response for the first certificate (RFC 6066 section 8), if a server has sent one.
+    pub ocsp_response: Option<&'m [u8]>,
+    /// Seconds since 1970.
+    pub unix_time: u64,
+}
+
+/// Decides whether the other side of one session is the right one.
 pub trait CertificateVerifier: Send + Sync {
-    /// Verifies X.509 certificates in DER, that of the other side first: the chain up to a trusted CA,
-    /// validity periods, revocation, and that it names the expected identity. `unix_time` is in seconds since
-    /// 1970. The signature in the handshake is verified by the session.
-    fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted>;
+    /// Verifies certificates: the chain up to a trusted CA, validity periods, CRLs that are at hand, and that
+    /// it names the expected identity. The signature in the handshake is verified by the session.
+    fn verify(&self, shown: &ShownCertificates<'_>) -> Result<(), NotAccepted>;
+
+    /// Status of the certificates that [`verify`](Self::verify) has accepted, as
+    /// [`TlsSession::certificate_status`](casemate_eap::TlsSession::certificate_status). The default is for
+    /// verifiers that look nothing up.
+    fn status(&self) -> CertificateStatus {
+        CertificateStatus::Accepted
+    }
 
     /// Subjects of the trusted CAs in DER, by which a client selects its certificate.
     fn authorities(&self) -> Vec<Vec<u8>>;

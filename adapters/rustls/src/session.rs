@@ -2,7 +2,7 @@
 
 use crate::verifier::TlsVerifier;
 use crate::{CertificateVerifier, OwnCertificate, algorithms};
-use casemate_eap::{EapFault, TlsEstablished, TlsSession, TlsVersion};
+use casemate_eap::{CertificateStatus, EapFault, TlsEstablished, TlsSession, TlsVersion};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::server::NoServerSessionStorage;
@@ -39,7 +39,7 @@ pub(crate) fn client_of(
         .with_protocol_versions(versions)
         .map_err(fault)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TlsVerifier::new(server)));
+        .with_custom_certificate_verifier(Arc::new(TlsVerifier::new(Arc::clone(&server))));
     let mut config = match own {
         Some(own) => builder.with_client_cert_resolver(own.into_resolver()?),
         None => builder.with_no_client_auth(),
@@ -49,7 +49,7 @@ pub(crate) fn client_of(
     // The verifier knows the name of the server; rustls sends no address.
     let name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let connection = ClientConnection::new(Arc::new(config), name).map_err(fault)?;
-    Ok(Box::new(Session::new(connection.into())))
+    Ok(Box::new(Session::new(connection.into(), Some(server))))
 }
 
 /// Begins a session as the server. With `clients`, it accepts only clients with a certificate that they
@@ -60,7 +60,7 @@ pub fn server(
 ) -> Result<Box<dyn TlsSession>, EapFault> {
     let builder =
         ServerConfig::builder_with_provider(algorithms()).with_protocol_versions(VERSIONS).map_err(fault)?;
-    let builder = match clients {
+    let builder = match clients.clone() {
         Some(clients) => builder.with_client_cert_verifier(Arc::new(TlsVerifier::new(clients))),
         None => builder.with_no_client_auth(),
     };
@@ -68,18 +68,20 @@ pub fn server(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     let connection = ServerConnection::new(Arc::new(config)).map_err(fault)?;
-    Ok(Box::new(Session::new(connection.into())))
+    Ok(Box::new(Session::new(connection.into(), clients)))
 }
 
 struct Session {
     connection: Connection,
+    /// Verifier of the certificates of the other side, if it shows any.
+    verifier: Option<Arc<dyn CertificateVerifier>>,
     plaintext: Zeroizing<Vec<u8>>,
     has_failed: bool,
 }
 
 impl Session {
-    fn new(connection: Connection) -> Self {
-        Self { connection, plaintext: Zeroizing::default(), has_failed: false }
+    fn new(connection: Connection, verifier: Option<Arc<dyn CertificateVerifier>>) -> Self {
+        Self { connection, verifier, plaintext: Zeroizing::default(), has_failed: false }
     }
 
     fn process(&mut self, mut records: &[u8]) -> Result<(), EapFault> {
@@ -143,6 +145,15 @@ impl TlsSession for Session {
         let certificates = self.connection.peer_certificates();
         let is_peer_certified = certificates.is_some_and(|chain| !chain.is_empty());
         Some(TlsEstablished { version, is_peer_certified })
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        match (&self.verifier, self.established()) {
+            (None, _) => CertificateStatus::Accepted,
+            (Some(verifier), Some(_)) => verifier.status(),
+            // The other side has not proved anything.
+            (Some(_), None) => CertificateStatus::Refused,
+        }
     }
 
     fn export(&self, label: &str, context: Option<&[u8]>, out: &mut [u8]) -> Result<(), EapFault> {

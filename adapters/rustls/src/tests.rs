@@ -1,11 +1,11 @@
 //! EAP conversations whose both sides use these sessions.
 
 use crate::session::client_of;
-use crate::{CertificateVerifier, NotAccepted, OwnCertificate, server};
+use crate::{CertificateVerifier, NotAccepted, OwnCertificate, ShownCertificates, server};
 use casemate_crypto::{KeyLimits, PasswordAlgorithms, PrivateKey, Providers, SecretBytes};
 use casemate_eap::{
-    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, EapPacket,
-    LocalAuthenticator, Method, Peer, PeerStep, TlsRole, TlsSession,
+    Authenticated, Authenticator, AuthenticatorStep, CertificateStatus, EapContext, EapCredentials, EapFault,
+    EapPacket, LocalAuthenticator, Method, Peer, PeerStep, TlsRole, TlsSession,
 };
 use casemate_legacy::LEGACY;
 use casemate_pki::pem;
@@ -13,7 +13,7 @@ use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::CountingRng;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO]);
 
@@ -45,18 +45,26 @@ impl Pair {
         let key = PrivateKey::from_der(key.expose(), KeyLimits::default()).unwrap();
         OwnCertificate {
             chain: vec![self.der(); 4],
+            ocsp_response: None,
             key: PROVIDERS.signing_key(&key).map(Arc::from).unwrap(),
         }
     }
 }
 
-/// Accepts one certificate.
-struct Only(Vec<u8>);
+/// Accepts one certificate. Its status is what `answers` says, then accepted.
+struct Only {
+    cert: Vec<u8>,
+    answers: Mutex<Vec<CertificateStatus>>,
+}
 
 impl CertificateVerifier for Only {
-    fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted> {
-        assert!(unix_time > 1_700_000_000);
-        if chain[0] == self.0 { Ok(()) } else { Err(NotAccepted) }
+    fn verify(&self, shown: &ShownCertificates<'_>) -> Result<(), NotAccepted> {
+        assert!(shown.unix_time > 1_700_000_000);
+        if shown.chain[0] == self.cert { Ok(()) } else { Err(NotAccepted) }
+    }
+
+    fn status(&self) -> CertificateStatus {
+        self.answers.lock().unwrap().pop().unwrap_or(CertificateStatus::Accepted)
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
@@ -69,6 +77,8 @@ struct Party {
     versions: &'static [&'static SupportedProtocolVersion],
     own: Option<Pair>,
     expected: Pair,
+    /// Answers to the questions for the status of the other certificate, the last one first.
+    answers: &'static [CertificateStatus],
     password: SecretBytes,
 }
 
@@ -82,7 +92,7 @@ impl EapCredentials for Party {
     }
 
     fn tls(&self, role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
-        let expected = Arc::new(Only(self.expected.der()));
+        let expected = Arc::new(Only { cert: self.expected.der(), answers: Mutex::new(self.answers.into()) });
         match role {
             TlsRole::Client { has_certificate } => {
                 client_of(self.versions, expected, self.own.filter(|_| has_certificate).map(Pair::own))
@@ -99,7 +109,8 @@ type Version = &'static [&'static SupportedProtocolVersion];
 const VERSIONS: [Version; 2] = [&[&TLS12], &[&TLS13]];
 
 fn sides(versions: Version, client: Pair, server: Pair) -> [Party; 2] {
-    let side = |own, expected| Party { versions, own, expected, password: SecretBytes::new(b"sesame") };
+    let password = || SecretBytes::new(b"sesame");
+    let side = |own, expected| Party { versions, own, expected, answers: &[], password: password() };
     [side(Some(client), server), side(Some(server), client)]
 }
 
@@ -108,11 +119,13 @@ struct Outcome {
     peer: Result<Authenticated, EapFault>,
     server: Result<Authenticated, EapFault>,
     requests: usize,
+    /// How often each side has waited.
+    waits: [usize; 2],
 }
 
 /// Runs a conversation. The peer proves the identity `carol`.
 fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
-    let (mut rng, mut requests) = (CountingRng(7), 0);
+    let (mut rng, mut requests, mut waits) = (CountingRng(7), 0, [0; 2]);
     let mut server_context = EapContext { rng: &mut rng, providers: &PROVIDERS, credentials: server };
     let mut peer_rng = CountingRng(99);
     let mut peer_context = EapContext { rng: &mut peer_rng, providers: &PROVIDERS, credentials: client };
@@ -124,16 +137,27 @@ fn converse(method: Method, [client, server]: &[Party; 2]) -> Outcome {
             AuthenticatorStep::Request(packet) => (packet, None),
             AuthenticatorStep::Succeeded(packet, done) => (packet, Some(Ok(done))),
             AuthenticatorStep::Failed(packet, fault) => (packet, Some(Err(fault))),
-            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
+            AuthenticatorStep::Pending => {
+                waits[1] += 1;
+                step = authenticator.poll(&mut server_context);
+                continue;
+            }
         };
         requests += 1;
-        let response = match (peer.receive(&packet.as_payload(), &mut peer_context), done) {
+        let mut answer = peer.receive(&packet.as_payload(), &mut peer_context);
+        while peer.is_pending() {
+            waits[0] += 1;
+            answer = peer.poll();
+        }
+        let response = match (answer, done) {
             (PeerStep::Respond(response), None) => response,
-            (PeerStep::Succeeded(peer), Some(server)) => return Outcome { peer: Ok(peer), server, requests },
+            (PeerStep::Succeeded(peer), Some(server)) => {
+                return Outcome { peer: Ok(peer), server, requests, waits };
+            }
             (PeerStep::Failed(fault), server) => {
                 // Without a result, the authenticator waits for a response.
                 let server = server.unwrap_or(Err(EapFault::Refused));
-                return Outcome { peer: Err(fault), server, requests };
+                return Outcome { peer: Err(fault), server, requests, waits };
             }
             (step, done) => panic!("{step:?} after {done:?}"),
         };
@@ -153,6 +177,33 @@ fn methods_with_tls_derive_the_same_key_on_both_sides() {
                 assert_eq!(peer.identity, b"carol");
                 assert!(outcome.requests > 5, "no fragments: {} requests", outcome.requests);
             }
+        }
+    }
+}
+
+/// Nothing goes on before the status of the other certificate is known.
+#[test]
+fn both_sides_wait_for_the_status_of_certificates() {
+    use CertificateStatus::{Accepted, Pending, Refused};
+    for (method, versions) in
+        [Method::Tls, Method::Ttls, Method::Peap].into_iter().flat_map(|m| VERSIONS.map(|v| (m, v)))
+    {
+        for waiting in [0, 1] {
+            if waiting == 1 && method != Method::Tls {
+                // The client has no certificate.
+                continue;
+            }
+            let mut sides = sides(versions, ED25519, P384);
+            sides[waiting].answers = &[Accepted, Pending, Pending];
+            let outcome = converse(method, &sides);
+            assert_eq!(outcome.peer.unwrap(), outcome.server.unwrap());
+            assert_eq!((outcome.waits[waiting], outcome.waits[1 - waiting]), (2, 0), "{method}");
+            sides[waiting].answers = &[Refused, Pending];
+            let outcome = converse(method, &sides);
+            let results = [outcome.peer, outcome.server];
+            assert_eq!(results[waiting], Err(EapFault::PeerCertificate), "{method}");
+            assert_eq!(results[1 - waiting], Err(EapFault::Refused), "{method}");
+            assert_eq!(outcome.waits[waiting], 1);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Certificates of the other side.
 
-use crate::{CertificateVerifier, NotAccepted, algorithms};
+use crate::{CertificateVerifier, NotAccepted, ShownCertificates, algorithms};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -28,11 +28,15 @@ impl TlsVerifier {
         &self,
         own: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<(), Error> {
         let chain: Vec<&[u8]> = [own].into_iter().chain(others).map(AsRef::as_ref).collect();
-        let verdict = self.verifier.verify(&chain, now.as_secs());
-        verdict.map_err(|NotAccepted| CertificateError::ApplicationVerificationFailure.into())
+        let ocsp_response = (!ocsp_response.is_empty()).then_some(ocsp_response);
+        let shown = ShownCertificates { chain: &chain, ocsp_response, unix_time: now.as_secs() };
+        self.verifier
+            .verify(&shown)
+            .map_err(|NotAccepted| CertificateError::ApplicationVerificationFailure.into())
     }
 }
 
@@ -48,10 +52,11 @@ impl ServerCertVerifier for TlsVerifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         _: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.verify(end_entity, intermediates, now).map(|()| ServerCertVerified::assertion())
+        let verified = self.verify(end_entity, intermediates, ocsp_response, now);
+        verified.map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -88,7 +93,7 @@ impl ClientCertVerifier for TlsVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.verify(end_entity, intermediates, now).map(|()| ClientCertVerified::assertion())
+        self.verify(end_entity, intermediates, &[], now).map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -3,6 +3,7 @@
 //!
 //! Names are those of [`Endpoint::config_by_name`] and [`Endpoint::sas_by_name`].
 
+use crate::log::wording;
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
@@ -222,7 +223,7 @@ fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
     let is_meant = |sa: &IkeStatus| {
         sa.state == IkeState::Established
             && (format!("{}[{}]", sa.connection.name, sa.id) == name
-                || sa.eap_identity.as_deref() == Some(name.as_bytes()))
+                || sa.eap_identity.as_deref().is_some_and(|id| wording::eap_identity_text(id) == name))
     };
     endpoint.ike().status().filter(is_meant).map(|sa| sa.id).collect()
 }

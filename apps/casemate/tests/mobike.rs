@@ -66,8 +66,11 @@ struct Tunnel {
 impl Tunnel {
     /// Sets up the tunnel to the gateway at these addresses, with more keys of both connections.
     fn set_up(test: &str, addrs: &str, more: &str) -> Option<Self> {
+        Self::start(test, confs(addrs, more))
+    }
+
+    fn start(test: &str, [client, gateway]: [String; 2]) -> Option<Self> {
         let net = TestNet::build(test)?;
-        let [client, gateway] = confs(addrs, more);
         let gateway = net.right.run_config(&gateway, None);
         let client = net.left.run_config(&client, None);
         net.left.wait_until(|status| sas(status).len() == 2 && net.left.pings_at_once(INNER, 8));
@@ -173,6 +176,21 @@ fn a_flow_runs_on_when_the_client_has_another_address() {
     else {
         return;
     };
+    let gap = tunnel.move_client(|net| {
+        net.left.run(|| remove_address(WIRE, HOME[0])).unwrap();
+        net.left.run(|| add_address(WIRE, HOME[1])).unwrap();
+    });
+    tunnel.wait_for_path(HOME[1], HOME[1], GATEWAY);
+    tunnel.check(gap);
+}
+
+/// As in strongSwan's scenarios, both sides name the first address of the client.
+#[test]
+fn a_flow_runs_on_when_the_configured_address_is_gone() {
+    let [client, gateway] = confs(V4_ONLY, "");
+    let client = client.replace("remote_addrs", &format!("local_addrs = {}\n remote_addrs", HOME[0]));
+    let gateway = gateway.replace("%any", &HOME[0].to_string());
+    let Some(tunnel) = Tunnel::start("mobike_configured_address", [client, gateway]) else { return };
     let gap = tunnel.move_client(|net| {
         net.left.run(|| remove_address(WIRE, HOME[0])).unwrap();
         net.left.run(|| add_address(WIRE, HOME[1])).unwrap();

@@ -236,3 +236,51 @@ fn a_session_ends_after_its_timeout() {
     net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
     assert!(setup.charon.swanctl.output(&["--list-sas"]).is_empty());
 }
+
+/// Carol belongs to a group by her Class, dave by a filter for the tunnel, and mallory to none: her filter
+/// belongs to no tunnel.
+#[test]
+fn groups_of_the_server_select_the_connection() {
+    let Some(net) = TestNet::build("radius_groups") else { return };
+    let user = |name: &str, items: &str| format!("{name} Cleartext-Password := \"sesame\"\n {items}\n");
+    let users = [
+        user("carol", "Class := 0x7265736561726368"),
+        user("dave", "Filter-Id := \"Sales\",\n Tunnel-Type := ESP"),
+        user("mallory", "Class := 0x726573656172636873,\n Filter-Id := \"Sales\""),
+    ];
+    let settings = Settings { port: PORT, users: &users.concat() };
+    let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
+    let radius = format!("class_group = yes\n filter_id = yes\n{}", one_server(SECRET));
+    let research = gateway("eap_id = %any\n groups = Research", &radius);
+    let sales = "sales : connections.t {\n remote {\n groups = Support, Sales\n }\n }\n";
+    let conf = research.replace("connections { t {", &format!("connections {{ {sales} t {{"));
+    let running = net.right.run_config(&conf, None);
+    let names = ["carol", "dave", "mallory"];
+    let of_user = |name: &&str| {
+        format!(
+            "{name} {{\nversion = 2\nlocal_addrs = {}\nremote_addrs = {}\n\
+             proposals = aes128gcm16-prfsha256-x25519\nlocal {{\nauth = eap-mschapv2\nid = {name}\n}}\n\
+             remote {{\nauth = psk\nid = gateway.test\n}}\n\
+             children {{\n{name} {{\nremote_ts = {}/32\nesp_proposals = aes128gcm16\n}}\n}}\n}}\n",
+            Side::Left.outer(true),
+            Side::Right.outer(true),
+            Side::Right.inner(true),
+        )
+    };
+    let connections: String = names.iter().map(of_user).collect();
+    let password = |name: &str| format!("eap-{name} {{\nid = {name}\nsecret = sesame\n}}\n");
+    let passwords: String = names.iter().map(|name| password(name)).collect();
+    let secret = "ike {\nid = gateway.test\nsecret = \"a secret of the two hosts\"\n}\n";
+    let conf = format!("connections {{\n{connections}}}\nsecrets {{\n{secret}{passwords}}}\n");
+    let Some(charon) = Charon::start(&net.left, &conf) else { return };
+    let setup = Setup { net: &net, gateway: running, server, charon };
+    for (user, connection) in [("carol", "t"), ("dave", "sales")] {
+        setup.establish(user);
+        assert_eq!(net.right.status()["ike_sas"][0]["name"], connection, "{user}");
+        setup.terminate(user);
+    }
+    initiate(&setup.charon, "mallory").unwrap_err();
+    let expected = "the RADIUS server names no group of `mallory` that `groups` of a connection contains";
+    eventually("the reason is in the log", || setup.gateway.log().contains(expected));
+    assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
+}

@@ -2,7 +2,7 @@
 
 use crate::method::{IDENTITY, MethodRequest, NAK, ServerMethod, ServerStep};
 use crate::packet::TypeData;
-use crate::{Authenticated, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
+use crate::{Authenticated, CertificateStatus, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
@@ -16,8 +16,9 @@ pub enum AuthenticatorStep {
     Succeeded(EapPacket, Authenticated),
     /// The conversation has failed. Send this EAP Failure.
     Failed(EapPacket, EapFault),
-    /// The next step is not known yet, because a server has to decide. The caller sends nothing, passes no
-    /// further response on, and asks again with [`Authenticator::poll`] when the server has answered.
+    /// The next step is not known yet, because a server has to decide, or because the status of the peer's
+    /// certificates is being looked up. The caller sends nothing, passes no further response on, and asks
+    /// again with [`Authenticator::poll`] when that is known.
     Pending,
 }
 
@@ -31,7 +32,7 @@ pub trait Authenticator: Send {
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep;
 
     /// Asks for the step that follows [`AuthenticatorStep::Pending`]. The default is for authenticators that
-    /// need no server and are never pending.
+    /// are never pending.
     fn poll(&mut self, _context: &mut EapContext<'_>) -> AuthenticatorStep {
         AuthenticatorStep::Pending
     }
@@ -61,6 +62,8 @@ pub struct LocalAuthenticator {
     /// Those of `methods` that the peer has refused.
     refused: Vec<Method>,
     stage: Stage,
+    /// The step that waits for the status of the peer's certificates.
+    held: Option<Next>,
     /// Identifier of the outstanding request.
     identifier: u8,
     packets: u32,
@@ -94,6 +97,7 @@ impl LocalAuthenticator {
             methods,
             refused: Vec::new(),
             stage: Stage::Begin,
+            held: None,
             identifier: 0,
             packets: 0,
         }
@@ -159,6 +163,9 @@ impl LocalAuthenticator {
         if self.packets > MAX_PACKETS {
             return Err(EapFault::TooManyPackets);
         }
+        if self.held.is_some() {
+            return Err(EapFault::OutOfState);
+        }
         if response.code != EapCode::RESPONSE || response.identifier != self.identifier {
             return Err(EapFault::OutOfState);
         }
@@ -206,6 +213,22 @@ impl LocalAuthenticator {
         self.begin_method(other, next, context)
     }
 
+    /// Goes on with a step, unless the status of the peer's certificates forbids it.
+    fn release(&mut self, step: Next, next: u8) -> AuthenticatorStep {
+        let status = match &mut self.stage {
+            Stage::Method { method, .. } => method.certificate_status(),
+            Stage::Begin | Stage::AskedIdentity | Stage::Ended => CertificateStatus::Accepted,
+        };
+        match status {
+            CertificateStatus::Accepted => self.finish(Ok(step), next),
+            CertificateStatus::Pending => {
+                self.held = Some(step);
+                AuthenticatorStep::Pending
+            }
+            CertificateStatus::Refused => self.finish(Err(EapFault::PeerCertificate), next),
+        }
+    }
+
     /// Turns a step into a packet. A request has the identifier `next`; RFC 3748 section 4.2: success and
     /// failure have that of the last response.
     fn finish(&mut self, step: Result<Next, EapFault>, next: u8) -> AuthenticatorStep {
@@ -241,8 +264,17 @@ impl Authenticator for LocalAuthenticator {
 
     fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
         let next = self.identifier.wrapping_add(1);
-        let step = self.step(response, next, context);
-        self.finish(step, next)
+        match self.step(response, next, context) {
+            Ok(step) => self.release(step, next),
+            Err(fault) => self.finish(Err(fault), next),
+        }
+    }
+
+    fn poll(&mut self, _context: &mut EapContext<'_>) -> AuthenticatorStep {
+        match self.held.take() {
+            Some(step) => self.release(step, self.identifier.wrapping_add(1)),
+            None => self.finish(Err(EapFault::OutOfState), self.identifier),
+        }
     }
 
     fn identity(&self) -> Option<&[u8]> {

@@ -100,6 +100,8 @@ pub struct Authenticated {
     pub msk: Option<SecretBytes>,
     /// Virtual addresses that an AAA server has assigned to the peer.
     pub addrs: Vec<IpAddr>,
+    /// Names of the groups to which the peer belongs, as an AAA server says.
+    pub groups: Vec<Vec<u8>>,
 }
 
 /// Minimum length of a master session key in bytes (RFC 3748 section 7.10).
@@ -115,7 +117,7 @@ impl Authenticated {
     pub(crate) fn new(method: Method, identity: Vec<u8>, msk: Option<SecretBytes>) -> Result<Self, EapFault> {
         let has_key = msk.as_ref().is_some_and(|msk| msk.len() >= MIN_MSK);
         if has_key == method.derives_keys() && has_key == msk.is_some() {
-            Ok(Self { method: Some(method), identity, msk, addrs: Vec::new() })
+            Ok(Self { method: Some(method), identity, msk, addrs: Vec::new(), groups: Vec::new() })
         } else {
             Err(EapFault::MissingKey)
         }
@@ -135,7 +137,7 @@ impl Authenticated {
             MD5 | OTP | GTC => None,
             _ => Some(msk.filter(|msk| msk.len() >= MIN_MSK).ok_or(EapFault::MissingKey)?),
         };
-        Ok(Self { method, identity, msk, addrs })
+        Ok(Self { method, identity, msk, addrs, groups: Vec::new() })
     }
 }
 

@@ -52,11 +52,13 @@ pub enum EapFault {
     ServerRefused,
     /// The AAA server has sent a packet that does not fit the conversation.
     BadServerPacket,
+    /// The AAA server has accepted the peer, which belongs to none of the required groups.
+    NoGroup,
 }
 
 impl EapFault {
     /// Every fault.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -80,6 +82,7 @@ impl EapFault {
         Self::NoServer,
         Self::ServerRefused,
         Self::BadServerPacket,
+        Self::NoGroup,
     ];
 
     /// Name as shown to users.
@@ -108,6 +111,7 @@ impl EapFault {
             Self::NoServer => "eap-no-server",
             Self::ServerRefused => "eap-server-refused",
             Self::BadServerPacket => "eap-bad-server-packet",
+            Self::NoGroup => "eap-no-group",
         }
     }
 }

@@ -66,7 +66,7 @@ pub use fault::EapFault;
 pub use method::{Method, NetworkSequence, NtHash, Subscriber, UsimSequence};
 pub use packet::EapPacket;
 pub use peer::{Peer, PeerStep};
-pub use tls::{TlsEstablished, TlsRole, TlsSession, TlsVersion};
+pub use tls::{CertificateStatus, TlsEstablished, TlsRole, TlsSession, TlsVersion};
 
 /// Maximum number of packets of each side in one conversation. A TLS handshake with long certificate chains
 /// has about fifty.

@@ -1,7 +1,7 @@
 //! The side that proves its identity.
 
 use crate::method::{IDENTITY, MethodRequest, NAK, NOTIFICATION, PeerMethod};
-use crate::{Authenticated, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
+use crate::{Authenticated, CertificateStatus, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Eap, EapCode};
@@ -13,6 +13,9 @@ pub enum PeerStep {
     Respond(EapPacket),
     /// The authenticator has accepted the proof.
     Succeeded(Authenticated),
+    /// The status of the authenticator's certificates is being looked up. The caller sends nothing, passes no
+    /// further packet on, and asks again with [`Peer::poll`].
+    Pending,
     /// The conversation has failed.
     Failed(EapFault),
 }
@@ -22,6 +25,8 @@ pub struct Peer {
     identity: Vec<u8>,
     methods: Vec<Method>,
     stage: Stage,
+    /// The response that waits for the status of the authenticator's certificates.
+    held: Option<EapPacket>,
     packets: u32,
 }
 
@@ -35,7 +40,7 @@ enum Stage {
 impl Peer {
     /// Creates a peer that proves `identity` with one of `methods`, in order of preference.
     pub const fn new(identity: Vec<u8>, methods: Vec<Method>) -> Self {
-        Self { identity, methods, stage: Stage::Begin, packets: 0 }
+        Self { identity, methods, stage: Stage::Begin, held: None, packets: 0 }
     }
 
     /// EAP identity that this peer proves.
@@ -45,8 +50,24 @@ impl Peer {
 
     /// Handles a packet of the authenticator.
     pub fn receive(&mut self, packet: &Eap<'_>, context: &mut EapContext<'_>) -> PeerStep {
-        let step = self.step(packet, context).unwrap_or_else(PeerStep::Failed);
-        if !matches!(step, PeerStep::Respond(_)) {
+        let step = self.step(packet, context);
+        self.end_step(step)
+    }
+
+    /// Whether the last step was [`PeerStep::Pending`].
+    pub const fn is_pending(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Asks for the step that follows [`PeerStep::Pending`].
+    pub fn poll(&mut self) -> PeerStep {
+        let step = self.held.take().ok_or(EapFault::OutOfState).and_then(|held| self.release(held));
+        self.end_step(step)
+    }
+
+    fn end_step(&mut self, step: Result<PeerStep, EapFault>) -> PeerStep {
+        let step = step.unwrap_or_else(PeerStep::Failed);
+        if matches!(step, PeerStep::Succeeded(_) | PeerStep::Failed(_)) {
             self.stage = Stage::Ended;
         }
         step
@@ -57,14 +78,34 @@ impl Peer {
         if self.packets > MAX_PACKETS {
             return Err(EapFault::TooManyPackets);
         }
-        if matches!(self.stage, Stage::Ended) {
+        if matches!(self.stage, Stage::Ended) || self.is_pending() {
             return Err(EapFault::OutOfState);
         }
         match packet.code {
-            EapCode::REQUEST => self.respond(packet, context).map(PeerStep::Respond),
+            EapCode::REQUEST => {
+                let response = self.respond(packet, context)?;
+                self.release(response)
+            }
             EapCode::SUCCESS => self.on_success().map(PeerStep::Succeeded),
             EapCode::FAILURE => Err(self.known_fault().unwrap_or(EapFault::Refused)),
             _ => Err(EapFault::OutOfState),
+        }
+    }
+
+    /// Sends a response, unless the status of the authenticator's certificates forbids it. Nothing about the
+    /// user leaves this host before it is accepted.
+    fn release(&mut self, response: EapPacket) -> Result<PeerStep, EapFault> {
+        let status = match &mut self.stage {
+            Stage::Method(method) => method.certificate_status(),
+            Stage::Begin | Stage::Ended => CertificateStatus::Accepted,
+        };
+        match status {
+            CertificateStatus::Accepted => Ok(PeerStep::Respond(response)),
+            CertificateStatus::Pending => {
+                self.held = Some(response);
+                Ok(PeerStep::Pending)
+            }
+            CertificateStatus::Refused => Err(EapFault::PeerCertificate),
         }
     }
 

@@ -39,6 +39,17 @@ pub struct TlsEstablished {
     pub is_peer_certified: bool,
 }
 
+/// Whether the certificates that the other side has proved to own are still valid for their issuers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateStatus {
+    /// No certificate is revoked, as far as the configuration requires to know, or there is none.
+    Accepted,
+    /// It is being looked up.
+    Pending,
+    /// A certificate is revoked, or its status is not known but must be.
+    Refused,
+}
+
 /// A TLS session without resumption and without early data.
 pub trait TlsSession: Send {
     /// Processes TLS records. After an error the session has ended, and [`take_output`](Self::take_output)
@@ -51,6 +62,13 @@ pub trait TlsSession: Send {
     /// The handshake, once it has finished for this side and every certificate that the role requires was
     /// verified; `None` before.
     fn established(&self) -> Option<TlsEstablished>;
+
+    /// Status of the certificates of the other side. The conversation asks once the handshake has finished,
+    /// thus after the other side has proved that it has the private key, and sends nothing more before it is
+    /// accepted. The default is for sessions that look nothing up.
+    fn certificate_status(&mut self) -> CertificateStatus {
+        CertificateStatus::Accepted
+    }
 
     /// Fills `out` with exported key material (RFC 5705, RFC 8446 section 7.5).
     fn export(&self, label: &str, context: Option<&[u8]>, out: &mut [u8]) -> Result<(), EapFault>;

@@ -53,6 +53,15 @@ pub struct ChildSas {
     pub outbound: Option<SaId>,
 }
 
+/// Where a Child SA is installed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChildPlace {
+    /// Its reqid.
+    pub(crate) reqid: u32,
+    /// The SPDs of its policies.
+    pub(crate) spds: SpdPair,
+}
+
 /// Configuration with which a Child SA was installed.
 pub(crate) struct InstalledConfig {
     pub(crate) connection: Arc<Connection>,
@@ -137,12 +146,14 @@ impl Children {
     /// The reqid that `up` shares with a Child SA: the one that it replaces, or one for the same traffic with
     /// the same peer if both sides initiated at the same time. With different reqids, each side would send on
     /// one Child SA and expect packets on the other.
-    pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
+    pub(crate) fn inherited_reqid(&self, up: &ChildUp, spds: SpdPair) -> Option<u32> {
         let replaced =
             up.replaces.and_then(|old| self.groups.get(self.installed.get(old)?.group)).map(|group| &**group);
         let host = TransportHost::of(&up.outbound);
         let is_same = |group: &&ChildGroup| {
-            group.connection.name == up.connection.name && group.host == host && group.carries_traffic_of(up)
+            group.connection.name == up.connection.name
+                && group.host == host
+                && group.carries_traffic_of(up, spds)
         };
         let candidates = self.groups_in(&self.by_peer, &peer_key(first_addr(&up.remote), up.outbound.dst));
         let mut candidates = candidates.map(|(_, group)| group);
@@ -166,6 +177,12 @@ impl Children {
         Some(&group.remote)
     }
 
+    /// The SPDs of a Child SA.
+    pub(crate) fn spds(&self, id: ChildId) -> Option<SpdPair> {
+        let group = self.groups.get(self.installed.get(id)?.group).or_report(HAS_GROUP)?;
+        Some(group.spds)
+    }
+
     /// The Child SA of an SA of the data path.
     pub(crate) fn by_sa_id(&self, id: SaId) -> Option<ChildId> {
         self.by_sa.get(id).copied()
@@ -175,15 +192,15 @@ impl Children {
     pub(crate) fn install(
         &mut self,
         up: &ChildUp,
-        reqid: u32,
+        place: ChildPlace,
         sas: &mut SaWriter<'_>,
         context: &Context<'_>,
     ) -> Result<(), InstallFailure> {
-        let with_reqid = |sa: &SaParams| SaParams { reqid, ..sa.clone() };
+        let with_reqid = |sa: &SaParams| SaParams { reqid: place.reqid, ..sa.clone() };
         let (inbound, outbound) = (with_reqid(&up.inbound), with_reqid(&up.outbound));
         let id = sas.datapath.add_sa(&inbound, Direction::Inbound, context.providers, context.now)?;
-        if up.child.spds != SpdPair::MAIN {
-            sas.datapath.set_sa_spd(id, up.child.spds.inbound);
+        if place.spds != SpdPair::MAIN {
+            sas.datapath.set_sa_spd(id, place.spds.inbound);
         }
         let spi_in = inbound.spi;
         let out = if up.active {
@@ -197,7 +214,7 @@ impl Children {
         } else {
             OutboundSa::Pending(outbound.into())
         };
-        let Some(group) = self.join_group(up, reqid, &mut sas.spds()) else {
+        let Some(group) = self.join_group(up, place, &mut sas.spds()) else {
             sas.datapath.remove_sa(id);
             if let OutboundSa::Active(id) = out {
                 sas.datapath.remove_sa(id);

@@ -3,15 +3,16 @@
 mod close_action;
 mod commands;
 mod queries;
+mod spds;
 mod trap_routes;
 mod unknown_spi;
 
-use crate::Notice;
-use crate::children::{Children, SaWriter};
+use crate::children::{ChildPlace, Children, SaWriter};
 use crate::host::{DatapathHost, SpiTable};
 use crate::message_counters::MessageCounters;
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
+use crate::{InstallError, Notice};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,6 +32,8 @@ pub struct Endpoint {
     pub(crate) datapath: Datapath,
     ike: Ike,
     children: Children,
+    #[cfg(feature = "spds")]
+    own_spds: crate::own_spds::OwnSpds,
     traps: Traps,
     pub(crate) spis: SpiTable,
     notices: VecDeque<Notice>,
@@ -57,6 +60,8 @@ impl Endpoint {
             datapath,
             ike: Ike::new(settings),
             children: Children::new(settings.max_children),
+            #[cfg(feature = "spds")]
+            own_spds: crate::own_spds::OwnSpds::default(),
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
@@ -236,6 +241,7 @@ impl Endpoint {
         while let Some(event) = self.ike.next_event() {
             any = true;
             self.apply_ike_event(&event, context);
+            self.note_own_spds(&event);
             self.named_peers.note_event(&event);
             self.notices.push_back(Notice::Ike(event));
         }
@@ -294,14 +300,18 @@ impl Endpoint {
             | Event::Fault { .. }
             | Event::Retransmitted { .. }
             | Event::Keys(_) => {}
+            #[cfg(feature = "resumption")]
+            Event::NotResumed { .. } => {}
         }
     }
 
     fn install(&mut self, up: &ChildUp, context: &mut Context<'_>) {
-        let known = self.children.inherited_reqid(up).or(up.child.reqid);
-        let reqid = known.unwrap_or_else(|| self.reqids.next());
-        let (children, mut sas) = self.sa_writer();
-        let installed = children.install(up, reqid, &mut sas, context);
+        let installed = self.assign_spds(up).and_then(|spds| {
+            let known = self.children.inherited_reqid(up, spds).or(up.child.reqid);
+            let reqid = known.unwrap_or_else(|| self.reqids.next());
+            let (children, mut sas) = self.sa_writer();
+            Ok(children.install(up, ChildPlace { reqid, spds }, &mut sas, context)?)
+        });
         self.datapath.flush_flow_cache();
         match installed {
             Ok(()) => {
@@ -312,12 +322,24 @@ impl Endpoint {
                 // If the Child SA was never installed, no other code releases its SPI.
                 self.spis.release(up.inbound.spi);
                 self.traps.failed(&up.connection.name, &up.child.name, context.now);
-                let (connection, child) = (up.connection.clone(), up.child.clone());
-                self.notices.push_back(Notice::ChildNotInstalled { connection, child, error: error.into() });
-                let reason = DownReason::Fault(StateFault::Provider.into());
-                self.with_ike(|ike, host| ike.terminate_child(up.id, reason, host, context));
+                self.close_uninstalled(up.id, (&up.connection, &up.child), error, context);
+                self.release_spds(up.id);
             }
         }
+    }
+
+    /// Closes a Child SA that cannot be used, and says why.
+    fn close_uninstalled(
+        &mut self,
+        id: ChildId,
+        (connection, child): (&Arc<Connection>, &Arc<ChildConfig>),
+        error: InstallError,
+        context: &mut Context<'_>,
+    ) {
+        let (connection, child) = (connection.clone(), child.clone());
+        self.notices.push_back(Notice::ChildNotInstalled { connection, child, error });
+        let reason = DownReason::Fault(StateFault::Provider.into());
+        self.with_ike(|ike, host| ike.terminate_child(id, reason, host, context));
     }
 
     /// Applies to a Child SA the path MTU that probes have found.

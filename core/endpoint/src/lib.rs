@@ -22,6 +22,8 @@ mod held;
 mod host;
 mod message_counters;
 mod notice;
+#[cfg(feature = "spds")]
+mod own_spds;
 pub mod path;
 mod policy;
 mod traps;

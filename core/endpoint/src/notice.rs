@@ -6,6 +6,7 @@ use casemate_datapath::spd::{InsertError, Policy, PolicyId};
 use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::Event;
 use casemate_ike::config::{ChildConfig, Connection};
+use casemate_sa::SpdId;
 use core::fmt;
 
 /// An event that the caller may log or act on.
@@ -61,6 +62,17 @@ pub enum PolicyChange {
         /// ID of the policy.
         id: PolicyId,
     },
+    /// A Child SA or an IKE SA gets an SPD of its own
+    /// ([`SpdRule::Own`](casemate_sa::SpdRule), with the Cargo feature `spds`). It has no policies yet.
+    SpdAdded {
+        /// The SPD.
+        spd: SpdId,
+    },
+    /// Such an SPD is not used any more. Its policies are removed.
+    SpdRemoved {
+        /// The SPD.
+        spd: SpdId,
+    },
 }
 
 /// Why a trap was not installed.
@@ -73,6 +85,8 @@ pub enum TrapError {
     NoTraffic,
     /// The addresses of the peer's name are not known yet.
     UnknownHost,
+    /// Each Child SA has an SPD of its own, so there is none before the first one.
+    OwnSpd,
 }
 
 impl fmt::Display for TrapError {
@@ -82,6 +96,7 @@ impl fmt::Display for TrapError {
             Self::NoTraffic => f.write_str(
                 "no packet fits both `local_ts` and `remote_ts`: their IP versions or protocols differ",
             ),
+            Self::OwnSpd => f.write_str("with `%unique` there is no interface before the Child SA"),
             Self::UnknownHost => f.write_str("no address is known yet for the name of the peer"),
         }
     }
@@ -100,6 +115,10 @@ pub enum InstallError {
     Sa(AddSaError),
     /// The SPD is full.
     Policies,
+    /// All numbers for SPDs that belong to one SA are in use.
+    SpdNumbers,
+    /// The caller has no interface for its SPD ([`Endpoint::reject_spd`](crate::Endpoint::reject_spd)).
+    Interface,
 }
 
 impl fmt::Display for InstallError {
@@ -107,6 +126,8 @@ impl fmt::Display for InstallError {
         match self {
             Self::Sa(error) => error.fmt(f),
             Self::Policies => f.write_str("the SPD is full"),
+            Self::SpdNumbers => f.write_str("all numbers of `%unique` are in use"),
+            Self::Interface => f.write_str("there is no interface for its `%unique`"),
         }
     }
 }

@@ -167,7 +167,7 @@ impl Traps {
         trap.policies = match add_policies(spds, &trap.spec, reqid) {
             Ok(policies) => policies,
             Err(TrapError::Spd(error)) => return Err(error),
-            Err(TrapError::NoTraffic | TrapError::UnknownHost) => return Ok(()),
+            Err(TrapError::NoTraffic | TrapError::UnknownHost | TrapError::OwnSpd) => return Ok(()),
         };
         for policy in trap.policies.outbound() {
             self.by_policy.insert(policy, reqid);
@@ -360,7 +360,8 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
     let action = protect(template, false);
     let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
     let actions = DirectionActions::both(&action);
-    let set = PolicySet::add(spds, child.spds, local, remote, actions, priority_of)?;
+    let pair = child.spds.pair().ok_or(TrapError::OwnSpd)?;
+    let set = PolicySet::add(spds, pair, local, remote, actions, priority_of)?;
     if set.is_empty() && !spec.waits_for_addrs() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 

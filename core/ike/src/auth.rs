@@ -1,10 +1,13 @@
 //! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
+mod cert_requests;
 pub(crate) mod credentials;
 #[cfg(feature = "eap")]
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+#[cfg(feature = "resumption")]
+pub(crate) mod resumption;
 #[cfg(feature = "eap")]
 pub(crate) mod rounds;
 mod signature;
@@ -15,13 +18,14 @@ use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
-use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
+use crate::{Context, Credentials, OwnKey, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use cert_requests::CertRequests;
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
@@ -31,6 +35,11 @@ pub(crate) struct PeerAuthenticated {
     id: Identity,
     pair: PeerPair,
     scope: AuthScope,
+    /// Our identity when the peer was authenticated.
+    #[cfg(any(feature = "eap", feature = "resumption"))]
+    own_id: Identity,
+    #[cfg(feature = "resumption")]
+    proof: Proof,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -195,6 +204,10 @@ pub(crate) fn verify(
         id: claim.id.clone(),
         pair,
         scope,
+        #[cfg(any(feature = "eap", feature = "resumption"))]
+        own_id: own_id.clone(),
+        #[cfg(feature = "resumption")]
+        proof,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]
@@ -204,33 +217,52 @@ pub(crate) fn verify(
     })
 }
 
+/// What the peer wants of this host.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What it has requested of our certificates.
+    pub(crate) requests: &'a CertRequests,
+    /// Identity that an initiator asks for.
+    pub(crate) id: Option<&'a Identity>,
+}
+
 /// Our identity and key for a peer.
 pub(crate) struct LocalAuthenticator<'c> {
     pub(crate) id: Identity,
     key: Option<OwnKey<'c>>,
     /// Whether our certificates are sent.
     sends_certs: bool,
+    /// The OCSP response that is sent with them (RFC 4806).
+    #[cfg(feature = "revocation")]
+    ocsp_response: Option<Vec<u8>>,
 }
 
 impl<'c> LocalAuthenticator<'c> {
-    /// `wanted` are the authorities that the peer named.
+    /// Without a configured identity, ours is the one that the peer asks for if our certificate contains it,
+    /// otherwise the subject of the certificate or our address.
     pub(crate) fn new(
         connection: &Connection,
-        wanted: &[AuthorityHash],
+        wanted: Wanted<'_>,
         addr: IpAddr,
         credentials: &'c dyn Credentials,
     ) -> Result<Self, StateFault> {
+        let configured = connection.local.id.clone();
+        let asked = wanted.id.filter(|_| configured.is_none());
+        let Wanted { requests, .. } = wanted;
+        let as_asked = asked.and_then(|id| credentials.own_key_as(connection, id, &requests.authorities));
+        let asked = asked.filter(|_| as_asked.is_some()).cloned();
         let (key, subject) = match &connection.local.method {
             LocalMethod::SharedKey => (None, None),
             #[cfg(feature = "eap")]
             LocalMethod::Eap(_) => (None, credentials.eap_subject(connection)),
             LocalMethod::Certificate(_) => {
-                let key = credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?;
+                let key = as_asked.or_else(|| credentials.own_key(connection, &requests.authorities));
+                let key = key.ok_or(StateFault::NoSharedKey)?;
                 let subject = key.subject.clone();
                 (Some(key), subject)
             }
         };
-        let id = match (connection.local.id.clone(), subject) {
+        let id = match (configured.or(asked), subject) {
             // RFC 4945 section 3.1.5: the identity equals the subject of the certificate byte for byte,
             // because a peer may compare only bytes.
             (Some(id), Some(subject)) if id.is_same_peer(&subject) => subject,
@@ -239,10 +271,23 @@ impl<'c> LocalAuthenticator<'c> {
         };
         let shows = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => !wanted.is_empty(),
+            SendCert::IfAsked => !requests.authorities.is_empty(),
             SendCert::Never => false,
         };
-        Ok(Self { id, key, sends_certs: shows })
+        #[cfg(feature = "revocation")]
+        let ocsp_response = match &key {
+            Some(key) if shows && requests.ocsp && connection.ocsp.replies() => {
+                key.chain.first().and_then(|cert| credentials.own_ocsp_response(cert))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id,
+            key,
+            sends_certs: shows,
+            #[cfg(feature = "revocation")]
+            ocsp_response,
+        })
     }
 
     /// Body of our ID payload, which AUTH covers.
@@ -284,6 +329,13 @@ impl<'c> LocalAuthenticator<'c> {
         let (kind, data) = self.id.to_payload();
         write_id(out, &Id { kind, data: &data })?;
         let chain = self.key.iter().filter(|_| self.sends_certs).flat_map(|key| key.chain.iter());
-        chain.copied().try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))
+        chain
+            .copied()
+            .try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))?;
+        #[cfg(feature = "revocation")]
+        if let Some(data) = &self.ocsp_response {
+            out.cert(&Cert { encoding: CertEncoding::OCSP, data })?;
+        }
+        Ok(())
     }
 }

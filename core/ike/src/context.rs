@@ -50,6 +50,11 @@ pub trait Routes {
     /// The local source address for `remote`, if there is a route.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 
+    /// Whether this host still has an address. The default is for hosts whose configured addresses stay.
+    fn has_addr(&self, _addr: IpAddr) -> bool {
+        true
+    }
+
     /// Whether addresses or routes may have changed since the last call. Traps follow them. A host with
     /// notifications of changes returns `false` if there was none, which saves a look-up per trap and second.
     fn may_have_changed(&self) -> bool {
@@ -157,6 +162,8 @@ pub(crate) struct Shared {
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,
+    #[cfg(feature = "resumption")]
+    pub(crate) resumption: crate::resumption::Resumption,
 }
 
 impl Shared {

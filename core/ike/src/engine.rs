@@ -88,6 +88,8 @@ impl Ike {
             last_child_id: 0,
             last_ike_id: 0,
             effects: Vec::new(),
+            #[cfg(feature = "resumption")]
+            resumption: crate::resumption::Resumption::default(),
         };
         Self { sas: IkeSaTable::new(), shared }
     }
@@ -148,6 +150,8 @@ impl Ike {
         }
         self.sas.rebuild_connection_index();
         self.shared.retries.reconfigure(&connections);
+        #[cfg(feature = "resumption")]
+        self.shared.resumption.configure(&connections);
         self.shared.connections = ConnectionTable::new(connections);
         self.shared.pools.replace(pools);
         unconfigured

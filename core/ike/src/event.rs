@@ -162,6 +162,10 @@ pub enum Event {
         /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
         #[cfg(feature = "eap")]
         earlier_rounds: Vec<crate::ProvenRound>,
+        /// The IKE SA whose session this one resumes (RFC 5723), if it does. The peer was not authenticated
+        /// anew.
+        #[cfg(feature = "resumption")]
+        resumes: Option<IkeSaId>,
         /// Addresses and ports.
         path: Path,
     },
@@ -183,6 +187,17 @@ pub enum Event {
         from: IpAddr,
         /// The other gateway.
         to: IpAddr,
+    },
+    /// The peer has not accepted the ticket with which this host wanted to resume a session (RFC 5723). The
+    /// IKE SA is set up with a full exchange instead.
+    #[cfg(feature = "resumption")]
+    NotResumed {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
+        /// Addresses and ports.
+        path: Path,
     },
     /// The peer refused to replace an IKE SA. The IKE SA stays, and its replacement is requested again until
     /// its lifetime ends.

@@ -47,6 +47,7 @@ macro_rules! state_faults {
 const SYNTAX: FaultResponse = FaultResponse::Notify(NotifyType::INVALID_SYNTAX);
 const BUSY: FaultResponse = FaultResponse::Notify(NotifyType::TEMPORARY_FAILURE);
 const NO_PROPOSAL: FaultResponse = FaultResponse::Notify(NotifyType::NO_PROPOSAL_CHOSEN);
+const NO_TICKET: FaultResponse = FaultResponse::Notify(NotifyType::TICKET_NACK);
 const FAILED: FaultResponse = FaultResponse::Notify(NotifyType::AUTHENTICATION_FAILED);
 
 state_faults! {
@@ -146,6 +147,11 @@ state_faults! {
     UnexpectedNat = "unexpected-nat", Notify(NotifyType::UNEXPECTED_NAT_DETECTED), "RFC 4555 section 3.9";
     /// The response does not repeat our COOKIE2.
     Cookie2 = "cookie2", FaultResponse::Silence, "RFC 4555 section 3.7";
+    /// The ticket is not one of this host, or it or its key has expired.
+    Ticket = "ticket", NO_TICKET, "RFC 5723 section 4.3.2";
+    /// The session of the ticket cannot be resumed: it has ended or was resumed before, its connection has
+    /// changed or does not accept the addresses, or the secret of the peer has changed.
+    NotResumable = "not-resumable", NO_TICKET, "RFC 5723 sections 4.3.1 and 6.2";
     /// The request changes an SA that is being closed or replaced.
     Busy = "busy", BUSY, "RFC 7296 section 2.25";
     /// No SPI is available.

@@ -109,6 +109,22 @@ impl SaKeys {
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
 
+    /// Keys of an IKE SA that resumes a session, without a key exchange (RFC 5723 section 5.1). `sk_d` is
+    /// SK_d of the earlier IKE SA, whose algorithms the new one has.
+    #[cfg(feature = "resumption")]
+    pub fn resumed(
+        prf: PrfAlg,
+        suite: SkSuite,
+        sk_d: &SecretBytes,
+        nonces: Nonces<'_>,
+        spis: IkeSpis,
+        providers: &Providers<'_>,
+    ) -> Result<Self, KeymatError> {
+        let parts = [&b"Resumption"[..], nonces.initiator, nonces.responder];
+        let seed = providers.prf(prf, sk_d.expose())?.prf(&parts)?;
+        Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
+    }
+
     /// {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
     fn expand(
         prf: PrfAlg,

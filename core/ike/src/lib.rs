@@ -36,15 +36,17 @@ mod negotiate;
 mod path_mtu;
 #[cfg(feature = "redirect")]
 mod redirect;
+#[cfg(feature = "resumption")]
+mod resumption;
 mod settings;
 mod state;
 mod status;
 mod traffic_selector;
 mod transport;
 
-#[cfg(feature = "eap")]
-pub use auth::credentials::EapSession;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
+#[cfg(feature = "eap")]
+pub use auth::credentials::{EapSession, EapTls};
 #[cfg(feature = "revocation")]
 pub use auth::credentials::{PeerStatus, StatusQuery};
 pub use child_sa::AgreedRohc;

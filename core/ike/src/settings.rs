@@ -53,6 +53,10 @@ pub struct IkeSettings {
     /// Whether IKE SAs that this host starts follow redirects to other gateways (RFC 5685).
     #[cfg(feature = "redirect")]
     pub follow_redirects: bool,
+    /// Longest lifetime of a ticket of this host (RFC 5723). The key that protects tickets makes new ones for
+    /// as long, and its tickets are accepted for as long again.
+    #[cfg(feature = "resumption")]
+    pub ticket_lifetime: Duration,
 }
 
 /// Retransmission of requests (RFC 7296 section 2.1).
@@ -97,6 +101,8 @@ impl IkeSettings {
         refusal_wait: Duration::from_secs(2),
         #[cfg(feature = "redirect")]
         follow_redirects: true,
+        #[cfg(feature = "resumption")]
+        ticket_lifetime: Duration::from_secs(3_600),
     };
 
     /// For a device with some tens of kilobytes of free memory and a few peers.

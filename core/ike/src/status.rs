@@ -230,12 +230,19 @@ pub struct IkeStatus {
     pub path: Path,
     /// The peer's identity, once it is authenticated.
     pub peer: Option<Identity>,
+    /// Our identity, once the peer is authenticated. In several rounds, one of the earlier ones may be shown.
+    #[cfg(feature = "eap")]
+    pub own_id: Option<Identity>,
     /// EAP identity that the peer has proved, if it used EAP.
     #[cfg(feature = "eap")]
     pub eap_identity: Option<Vec<u8>>,
     /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
     #[cfg(feature = "eap")]
     pub earlier_rounds: Vec<ProvenRound>,
+    /// Whether the IKE SA, or one that it replaced by rekeying, resumes the session of an earlier one (RFC
+    /// 5723). The peer was then authenticated by the keys of that session.
+    #[cfg(feature = "resumption")]
+    pub is_resumed: bool,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

@@ -136,10 +136,11 @@ pub fn narrow(offered: &[TrafficSelector], allowed: &[TrafficSelector]) -> Vec<T
     narrowed
 }
 
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
 /// Packet selector for traffic from `src` to `dst`; `None` if no packet matches both.
 pub fn packet_selector(src: &TrafficSelector, dst: &TrafficSelector) -> Option<Selector> {
-    const ICMP: u8 = 1;
-    const ICMPV6: u8 = 58;
     if src.addrs.is_ipv4() != dst.addrs.is_ipv4() {
         return None;
     }
@@ -191,19 +192,33 @@ struct Proto(u8);
 impl fmt::Display for Proto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            1 => "icmp",
+            ICMP => "icmp",
             6 => "tcp",
             17 => "udp",
-            58 => "ipv6-icmp",
+            ICMPV6 => "ipv6-icmp",
             132 => "sctp",
             other => return other.fmt(f),
         })
     }
 }
 
+/// Port of a protocol. Type and code of ICMP are written as in strongSwan: `8`, or `3(4)` with a code.
+struct Port(u8, u16);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(proto, port) = *self;
+        match (proto, port.to_be_bytes()) {
+            (ICMP | ICMPV6, [kind, 0]) => kind.fmt(f),
+            (ICMP | ICMPV6, [kind, code]) => write!(f, "{kind}({code})"),
+            _ => port.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for TrafficSelector {
-    /// Writes `10.1.0.0/16` or `10.1.0.0/16[tcp/80]`. A protocol without a well-known name is written as a
-    /// number.
+    /// Writes `10.1.0.0/16`, `10.1.0.0/16[tcp/80]` or `10.1.0.0/16[icmp/8]`. A protocol without a well-known
+    /// name is written as a number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.addrs)?;
         let (first, last) = (self.ports.first(), self.ports.last());
@@ -211,8 +226,9 @@ impl fmt::Display for TrafficSelector {
             (None, true) => Ok(()),
             (Some(proto), true) => write!(f, "[{}]", Proto(proto)),
             (proto, false) => {
-                write!(f, "[{}/{first}", Proto(proto.unwrap_or(0)))?;
-                if first == last { f.write_str("]") } else { write!(f, "-{last}]") }
+                let proto = proto.unwrap_or(0);
+                write!(f, "[{}/{}", Proto(proto), Port(proto, first))?;
+                if first == last { f.write_str("]") } else { write!(f, "-{}]", Port(proto, last)) }
             }
         }
     }
@@ -317,5 +333,9 @@ mod tests {
         assert_eq!(shown(6, 80..=80), "10.1.0.0/16[tcp/80]");
         assert_eq!(shown(47, 0..=65_535), "10.1.0.0/16[47]");
         assert_eq!(shown(17, 1..=9), "10.1.0.0/16[udp/1-9]");
+        // As charon 5.9.8 writes them.
+        assert_eq!(shown(1, 0x0800..=0x0800), "10.1.0.0/16[icmp/8]");
+        assert_eq!(shown(58, 0x0104..=0x0104), "10.1.0.0/16[ipv6-icmp/1(4)]");
+        assert_eq!(shown(1, 0x0800..=0x08ff), "10.1.0.0/16[icmp/8-8(255)]");
     }
 }

@@ -2,105 +2,26 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
+#[path = "pair/passwords.rs"]
+mod passwords;
 
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::{
-    Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
-};
+use casemate_eap::{EapFault, Method};
 use casemate_ike::config::{
-    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap,
-    RemoteMethod, SERVER_POOL,
+    AddrPattern, Connection, EapIdentity, IdPattern, LocalEap, LocalMethod, RemoteMethod, SERVER_POOL,
 };
 use casemate_ike::diagnosis::Explanation;
-use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, EapSession, Event, IkeSettings, NotTrusted, OwnKey,
-    PeerCertificates, PeerFault, SharedKeys, StateFault,
-};
-use casemate_wire::ike::{Eap, NotifyType};
+use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, StateFault};
+use casemate_wire::ike::NotifyType;
 use pair::{Pair, connection, key, with_pool};
+use passwords::{Passwords, Relay, by_eap};
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// A shared key for the responder, and passwords for EAP identities.
-struct Passwords {
-    shared: SharedKeys,
-    passwords: Vec<(&'static str, SecretBytes)>,
-    /// Server for relayed conversations.
-    relay: Option<Relay>,
-}
-
-impl Passwords {
-    fn new(passwords: &[(&'static str, &str)]) -> Box<Self> {
-        let passwords = passwords.iter().map(|(id, text)| (*id, SecretBytes::new(text.as_bytes())));
-        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect(), relay: None })
-    }
-}
-
-impl EapCredentials for Passwords {
-    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
-        Some(&casemate_legacy::LEGACY)
-    }
-
-    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
-        self.passwords.iter().find(|(id, _)| id.as_bytes() == identity).map(|(_, password)| password)
-    }
-}
-
-impl Credentials for Passwords {
-    fn shared_key(&self, on: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
-        self.shared.shared_key(on, local, remote)
-    }
-
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
-
-    fn eap(&self) -> &dyn EapCredentials {
-        self
-    }
-
-    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
-        let relay = self.relay.as_ref()?;
-        Some(Box::new(RelayedPeer {
-            local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
-            asked: relay.asked.clone(),
-            addrs: relay.addrs.clone(),
-            answer: None,
-        }))
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
-    }
-}
 
 /// The left host uses EAP, the right one a shared key.
 fn use_eap(left: &mut Connection, right: &mut Connection, asked: EapIdentity) {
     left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
-    right.remote.method = RemoteMethod::Eap(RemoteEap { identity: asked, methods: vec![Method::Gtc] });
+    right.remote.method = by_eap(asked, vec![Method::Gtc]);
 }
 
 fn pair(asked: EapIdentity, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
@@ -231,16 +152,49 @@ fn nothing_of_eap_leaves_before_the_responder_has_proved_itself() {
     assert_eq!(proven(&pair), None);
 }
 
+/// An initiator that offers EAP alone (RFC 5998).
+fn offer_eap_only(left: &mut Connection) {
+    let methods = vec![Method::MsChapV2, Method::Gtc, Method::Ttls];
+    left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
+    left.remote.method = by_eap(EapIdentity::Ike, methods);
+}
+
 /// GTC does not authenticate the responder (RFC 5998 section 4).
 #[test]
 fn eap_alone_authenticates_a_responder_only_by_a_mutual_method() {
     let pair = run(pair(EapIdentity::Ike, |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc] });
+        offer_eap_only(left);
         right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
     assert_eq!(pair.left.children().len(), 0);
+}
+
+/// Both sides accept more methods. Only the one that both have, and that is mutual, is used; the test has no
+/// TLS.
+#[test]
+fn eap_alone_uses_the_mutual_methods() {
+    let pair = run(pair(EapIdentity::Ike, |left, right| {
+        offer_eap_only(left);
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Ttls] });
+        right.remote.method = by_eap(EapIdentity::Ike, vec![Method::MsChapV2, Method::Ttls]);
+    }));
+    let faults = [eap_fault(&pair.left.events), eap_fault(&pair.right.events)];
+    assert!(faults.contains(&Some(EapFault::Unsupported)), "{faults:?}");
+}
+
+#[test]
+fn without_a_mutual_method_only_the_peer_can_start() {
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    use_eap(&mut left, &mut right, EapIdentity::Ike);
+    for (methods, is_started_by_peer) in
+        [(vec![Method::Gtc], true), (vec![Method::Ttls], true), (vec![Method::Gtc, Method::Tls], false)]
+    {
+        left.local.method =
+            LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Gtc, Method::Tls] });
+        left.remote.method = by_eap(EapIdentity::Ike, methods.clone());
+        assert_eq!(left.is_started_by_peer(), is_started_by_peer, "{methods:?}");
+    }
 }
 
 #[test]
@@ -312,57 +266,11 @@ fn a_client_reauthenticates_before_the_gateway_closes_its_ike_sa() {
     }
 }
 
-/// A server that the test has answer. It chooses GTC.
-#[derive(Default)]
-struct Relay {
-    /// Number of responses of the peer, that to the identity request included.
-    asked: Arc<AtomicUsize>,
-    addrs: Vec<IpAddr>,
-}
-
-struct RelayedPeer {
-    local: LocalAuthenticator,
-    asked: Arc<AtomicUsize>,
-    addrs: Vec<IpAddr>,
-    answer: Option<AuthenticatorStep>,
-}
-
-impl RelayedPeer {
-    fn delay(&mut self, mut step: AuthenticatorStep) -> AuthenticatorStep {
-        if let AuthenticatorStep::Succeeded(_, done) = &mut step {
-            done.addrs.clone_from(&self.addrs);
-        }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.answer = Some(step);
-        AuthenticatorStep::Pending
-    }
-}
-
-impl Authenticator for RelayedPeer {
-    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let step = self.local.start(context);
-        self.delay(step)
-    }
-
-    fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
-        let step = self.local.receive(response, context);
-        self.delay(step)
-    }
-
-    fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
-        self.answer.take().unwrap()
-    }
-
-    fn identity(&self) -> Option<&[u8]> {
-        self.local.identity()
-    }
-}
-
 /// A pair whose right host passes EAP on.
 fn relayed(relay: Relay, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: Vec::new() });
+        right.remote.method = by_eap(identity, Vec::new());
         change(left, right);
     });
     let mut keys = Passwords::new(&[("left", "open")]);
@@ -444,9 +352,8 @@ fn without_a_server_the_peer_is_refused() {
 #[test]
 fn a_relayed_method_does_not_authenticate_this_host() {
     let pair = run(relayed(Relay::default(), |left, right| {
-        left.remote.method =
-            RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::MsChapV2] });
-        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
+        offer_eap_only(left);
+        right.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::Ttls] });
     }));
     assert_eq!(faults(&pair.right.events), [StateFault::AuthMethod.into()]);
 }
@@ -477,7 +384,7 @@ fn a_wrong_password_is_reported_before_the_peer_acknowledges_it() {
     let mut pair = pair(EapIdentity::Ike, |left, right| {
         left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: vec![Method::MsChapV2] });
         let identity = EapIdentity::Ike;
-        right.remote.method = RemoteMethod::Eap(RemoteEap { identity, methods: vec![Method::MsChapV2] });
+        right.remote.method = by_eap(identity, vec![Method::MsChapV2]);
     });
     pair.left.keys = Passwords::new(&[("left", "a guess")]);
     pair.left.initiate(pair.now);

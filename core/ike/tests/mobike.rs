@@ -126,10 +126,44 @@ fn a_client_moves_to_another_ip_version() {
     assert_eq!(last, Some((path("2001:db8::2", "2001:db8::7"), false)));
 }
 
+/// Single addresses say where an IKE SA begins. charon moves from them, too.
+#[test]
+fn a_client_moves_from_a_configured_address_that_is_gone() {
+    let [mut left, mut right] = roaming();
+    (left.local_addrs, right.remote_addrs) = (vec![single(LEFT)], vec![single(LEFT)]);
+    let mut pair = established([left, right]);
+    // The route prefers another address, but the configured one is there.
+    readdress(&mut pair, MOVED);
+    pair.run();
+    assert_eq!((paths(&pair.left.events), paths(&pair.right.events)), (vec![], vec![]));
+    pair.left.routes.lost = Some(addr(LEFT));
+    readdress(&mut pair, MOVED);
+    pair.run();
+    assert_eq!(paths(&pair.left.events).last(), Some(&(path(MOVED, RIGHT), false)));
+    assert_eq!(paths(&pair.right.events).last(), Some(&(path(RIGHT, MOVED), false)));
+    pair.check_children(1);
+}
+
+/// A range limits the addresses of this host.
+#[test]
+fn a_client_stays_in_the_configured_range() {
+    let [mut left, right] = roaming();
+    left.local_addrs = vec![AddrPattern::Range(AddrRange::prefix(addr("192.0.2.0"), 24).unwrap())];
+    let mut pair = established([left, right]);
+    pair.left.routes.lost = Some(addr(LEFT));
+    readdress(&mut pair, MOVED);
+    pair.run();
+    assert_eq!((paths(&pair.left.events), paths(&pair.right.events)), (vec![], vec![]));
+    readdress(&mut pair, "192.0.2.77");
+    pair.run();
+    assert_eq!(paths(&pair.right.events).last(), Some(&(path(RIGHT, "192.0.2.77"), false)));
+}
+
 #[test]
 fn addresses_that_the_connection_does_not_accept_are_refused() {
     let [left, mut right] = roaming();
-    right.remote_addrs = vec![single(LEFT)];
+    let range = AddrPattern::Range(AddrRange::prefix(addr("192.0.2.0"), 24).unwrap());
+    right.remote_addrs = vec![range, single(LEFT)];
     let mut pair = established([left, right]);
     readdress(&mut pair, MOVED);
     pair.run();

@@ -310,7 +310,8 @@ fn eap_waits_for_the_status_of_the_responder() {
         let mut pair = pair_with(&left, &right, |left, right| {
             let methods = vec![Method::Gtc];
             left.local.method = LocalMethod::Eap(LocalEap { identity: None, methods: methods.clone() });
-            right.remote.method = RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods });
+            right.remote.method =
+                RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, methods, groups: Vec::new() });
         });
         pair.run();
         pair.advance(Duration::from_secs(5));

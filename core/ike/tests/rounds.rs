@@ -114,7 +114,7 @@ fn local_eap(id: &str) -> LocalAuth {
 }
 
 fn remote_eap(id: &str) -> RemoteAuth {
-    let eap = RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc] };
+    let eap = RemoteEap { identity: EapIdentity::Ike, methods: vec![Method::Gtc], groups: Vec::new() };
     RemoteAuth { id: IdPattern::Exact(named(id)), method: RemoteMethod::Eap(eap) }
 }
 

@@ -72,6 +72,11 @@ pub fn is_self_issued(der: &[u8]) -> bool {
     Cert::parse(der).is_ok_and(|cert| cert.is_self_issued())
 }
 
+/// Whether a certificate says that it belongs to a CA (RFC 5280 section 4.2.1.9); `false` if it is malformed.
+pub fn is_authority(der: &[u8]) -> bool {
+    Cert::parse(der).is_ok_and(|cert| cert.extensions.basic.is_some_and(|basic| basic.is_ca))
+}
+
 /// Subject of a certificate, a Name in DER; `None` if it is malformed.
 pub fn subject(der: &[u8]) -> Option<&[u8]> {
     Cert::parse(der).ok().map(|cert| cert.subject)
@@ -88,6 +93,9 @@ pub(crate) struct Candidates<'a> {
     /// CA certificates that are not trusted themselves.
     pub(crate) intermediates: Vec<Cert<'a>>,
     pub(crate) crls: Vec<Crl<'a>>,
+    /// CA certificates in DER, one of which must be on the path. Empty if any path will do.
+    #[cfg(feature = "policies")]
+    pub(crate) required: Vec<&'a [u8]>,
 }
 
 /// A search for a path.
@@ -125,7 +133,13 @@ impl<'a> PathSearch<'a> {
         check_peer(&peer)?;
         let known = core::mem::replace(
             &mut self.candidates,
-            Candidates { roots: Vec::new(), intermediates: Vec::new(), crls: Vec::new() },
+            Candidates {
+                roots: Vec::new(),
+                intermediates: Vec::new(),
+                crls: Vec::new(),
+                #[cfg(feature = "policies")]
+                required: Vec::new(),
+            },
         );
         let mut path = Vec::from([&peer]);
         self.extend(&known, &mut path)?;
@@ -150,7 +164,7 @@ impl<'a> PathSearch<'a> {
             if step.is_ok() {
                 path.push(issuer);
                 let is_end = is_root && !has_trusted_issuer(known, issuer);
-                step = if is_end { self.check_policies(path) } else { self.extend(known, path) };
+                step = if is_end { self.check_end(known, path) } else { self.extend(known, path) };
                 if step.is_ok() {
                     return Ok(());
                 }
@@ -170,11 +184,18 @@ impl<'a> PathSearch<'a> {
         Err(first_fault.unwrap_or(CertFault::UnknownIssuer))
     }
 
-    /// Checks the policies of a path to a root, as far as this crate is built to process them.
-    fn check_policies(&self, path: &[&Cert<'_>]) -> Result<(), CertFault> {
+    /// Checks what a path to a root has to fulfil as a whole, as far as this crate is built for it: a required
+    /// CA, and the policies.
+    fn check_end(&self, known: &Candidates<'_>, path: &[&Cert<'_>]) -> Result<(), CertFault> {
         #[cfg(feature = "policies")]
-        crate::policy::check(path, &self.options.policies)?;
-        let _ = path;
+        {
+            let has_required = path.iter().skip(1).any(|ca| known.required.contains(&ca.der));
+            if !known.required.is_empty() && !has_required {
+                return Err(CertFault::UnknownIssuer);
+            }
+            crate::policy::check(path, &self.options.policies)?;
+        }
+        let _ = (known, path);
         Ok(())
     }
 

@@ -79,6 +79,9 @@ pub struct TrustStore {
     roots: Vec<Vec<u8>>,
     intermediates: Vec<Vec<u8>>,
     crls: Vec<Vec<u8>>,
+    /// CAs, one of which must be on a path.
+    #[cfg(feature = "policies")]
+    required: Vec<Vec<u8>>,
 }
 
 impl TrustStore {
@@ -92,6 +95,13 @@ impl TrustStore {
     pub fn add_root(&mut self, der: &[u8]) -> Result<(), CertFault> {
         self.check_certificate(der)?;
         push(&mut self.roots, der, self.limits.roots)
+    }
+
+    /// Adds a trusted CA, and requires that each path contains one of the CAs that were added in this way.
+    #[cfg(feature = "policies")]
+    pub fn add_required_root(&mut self, der: &[u8]) -> Result<(), CertFault> {
+        self.add_root(der)?;
+        push(&mut self.required, der, self.limits.roots)
     }
 
     /// Adds a CA that is not trusted itself, so that peers need not send it.
@@ -129,15 +139,19 @@ impl TrustStore {
         answers.max_by_key(|answer| (answer.status == crate::CertStatus::Revoked, answer.valid_until))
     }
 
-    /// Trusted roots in DER.
-    pub fn roots(&self) -> impl Iterator<Item = &[u8]> {
-        self.roots.iter().map(Vec::as_slice)
+    /// CAs in DER below which a peer's certificate must be: those that are required, or else the trusted ones.
+    pub fn accepted_authorities(&self) -> impl Iterator<Item = &[u8]> {
+        #[cfg(feature = "policies")]
+        let accepted = if self.required.is_empty() { &self.roots } else { &self.required };
+        #[cfg(not(feature = "policies"))]
+        let accepted = &self.roots;
+        accepted.iter().map(Vec::as_slice)
     }
 
-    /// Concatenated SHA-1 hashes of the roots' keys, as in a CERTREQ payload (RFC 7296 section 3.7). Empty if
+    /// Concatenated SHA-1 hashes of the keys of the accepted authorities, as in a CERTREQ payload (RFC 7296 section 3.7). Empty if
     /// no provider supports SHA-1.
     pub fn certificate_authorities(&self, providers: &Providers<'_>) -> Vec<u8> {
-        let keys = self.roots.iter().filter_map(|der| Some(Cert::parse(der).ok()?.spki));
+        let keys = self.accepted_authorities().filter_map(|der| Some(Cert::parse(der).ok()?.spki));
         let digests = keys.filter_map(|key| providers.hash(HashAlg::Sha1, &[key]));
         digests.flat_map(|digest| digest.as_slice().to_vec()).collect()
     }
@@ -165,8 +179,14 @@ impl TrustStore {
         let roots = self.roots.iter().filter_map(|der| Cert::parse(der).ok()).collect();
         let crls = self.crls.iter().filter_map(|der| Crl::parse(der).ok()).collect();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        path::PathSearch::new(path::Candidates { roots, intermediates: pool, crls }, now, options, providers)
-            .run(peer)
+        let known = path::Candidates {
+            roots,
+            intermediates: pool,
+            crls,
+            #[cfg(feature = "policies")]
+            required: self.required.iter().map(Vec::as_slice).collect(),
+        };
+        path::PathSearch::new(known, now, options, providers).run(peer)
     }
 
     fn check_certificate(&self, der: &[u8]) -> Result<(), CertFault> {

@@ -404,6 +404,36 @@ fn a_path_leads_to_the_highest_of_several_trusted_cas() {
     assert_eq!(moon.issuers().collect::<Vec<_>>(), [&sub]);
 }
 
+/// As with `cacerts` of strongSwan: the named CA must be on the path, which goes on to the root.
+#[cfg(feature = "policies")]
+#[test]
+fn a_path_must_contain_a_required_ca() {
+    let (root, sub, other) =
+        (cert(data!("root.pem")), cert(data!("sub.pem")), data!("status/other.der").to_vec());
+    let requiring = |required: &[u8], trusted: &[&[u8]]| {
+        let mut store = TrustStore::new(StoreLimits::default());
+        store.add_required_root(required).unwrap();
+        trusted.iter().for_each(|ca| store.add_root(ca).unwrap());
+        assert_eq!(store.accepted_authorities().collect::<Vec<_>>(), [required]);
+        store
+    };
+    let path = |store: &TrustStore| {
+        let found = verify(store, data!("moon.pem"), &VerifyOptions::default());
+        found.map(|moon| moon.issuers().map(<[u8]>::to_vec).collect::<Vec<_>>())
+    };
+    assert_eq!(path(&requiring(&sub, &[&root])), Ok(vec![sub.clone(), root.clone()]));
+    assert_eq!(path(&requiring(&sub, &[&other])), Ok(vec![sub.clone()]), "the CA above is not trusted");
+    assert_eq!(path(&requiring(&root, &[&sub])), Ok(vec![sub.clone(), root.clone()]));
+    assert_eq!(path(&requiring(&other, &[&root, &sub])), Err(CertFault::UnknownIssuer));
+    // The CRLs of the upper CA are required, too.
+    let mut store = requiring(&sub, &[&root]);
+    store.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]).unwrap();
+    let strictly = |store: &TrustStore| verify(store, data!("moon.pem"), &strict()).map(drop);
+    assert_eq!(strictly(&store), Err(CertFault::RevocationUnknown));
+    store.add_crl(&pem::crls(data!("root.crl")).unwrap()[0]).unwrap();
+    assert_eq!(strictly(&store), Ok(()));
+}
+
 #[test]
 fn certreq_names_a_ca_by_its_key_hash() {
     // openssl x509 -in root.pem -noout -pubkey | openssl pkey -pubin -outform DER | sha1sum
@@ -419,7 +449,7 @@ fn a_store_enforces_its_limits() {
     let (root, sub) = (cert(data!("root.pem")), cert(data!("sub.pem")));
     let mut store = TrustStore::new(limits);
     assert_eq!((store.add_root(&root), store.add_root(&root)), (Ok(()), Ok(())));
-    assert_eq!(store.roots().count(), 1);
+    assert_eq!(store.accepted_authorities().count(), 1);
     assert_eq!(store.add_root(&sub), Err(CertFault::TooLarge));
     assert_eq!(store.add_intermediate(&sub), Err(CertFault::TooLarge));
     assert_eq!(store.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]), Err(CertFault::TooLarge));

@@ -36,7 +36,7 @@ fn ocsp(issued: IssuedCert<'_>, response: &[u8]) -> Result<CertStatus, StatusFau
 /// The request is the one for which OpenSSL has made the responses.
 #[test]
 fn a_request_names_the_certificate_and_has_the_nonce() {
-    let request = at(NOW, |verifier| verifier.ocsp_request(GOOD, &NONCE));
+    let request = at(NOW, |verifier| verifier.ocsp_request(GOOD, Some(&NONCE)));
     assert_eq!(request.as_deref(), Ok(data!("good.req")));
 }
 

@@ -1,9 +1,9 @@
 //! Access-Request, and the responses to it (RFC 2865 section 4, RFC 3579).
 
 use crate::attribute::{
-    ACCT_INTERIM_INTERVAL, CALLED_ID, CALLING_ID, CLASS, EAP_MESSAGE, FRAMED, FRAMED_IP_ADDRESS,
-    FRAMED_IPV6_ADDRESS, NAS_IDENTIFIER, NAS_IP_ADDRESS, NAS_IPV6_ADDRESS, NAS_PORT_TYPE, SERVICE_TYPE,
-    SESSION_TIMEOUT, STATE, TERMINATION_ACTION, USER_NAME, VIRTUAL,
+    ACCT_INTERIM_INTERVAL, CALLED_ID, CALLING_ID, CLASS, EAP_MESSAGE, ESP_TUNNEL, FILTER_ID, FRAMED,
+    FRAMED_IP_ADDRESS, FRAMED_IPV6_ADDRESS, NAS_IDENTIFIER, NAS_IP_ADDRESS, NAS_IPV6_ADDRESS, NAS_PORT_TYPE,
+    SERVICE_TYPE, SESSION_TIMEOUT, STATE, TERMINATION_ACTION, TUNNEL_TYPE, USER_NAME, VIRTUAL,
 };
 use crate::packet::{Code, Packet};
 use crate::proof::{master_session_key, verify_digest, verify_message};
@@ -66,6 +66,8 @@ pub struct AccessResponse {
     pub state: Option<Vec<u8>>,
     /// Class attributes, which accounting repeats.
     pub classes: Vec<Vec<u8>>,
+    /// Name of a filter, if the server says that it belongs to an ESP tunnel.
+    pub filter_id: Option<Vec<u8>>,
     /// Name of the user for accounting, if the server gives one.
     pub user_name: Option<Vec<u8>>,
     /// Master session key of the EAP method.
@@ -130,6 +132,7 @@ impl AccessResponse {
             eap: packet.joined(EAP_MESSAGE),
             state: packet.first(STATE).map(Vec::from),
             classes: packet.all(CLASS).take(MAX_CLASSES).map(Vec::from).collect(),
+            filter_id: tunnel_filter(packet).map(Vec::from),
             user_name: packet.first(USER_NAME).map(Vec::from),
             msk: master_session_key(packet, authenticator, md5, secret)?,
             addrs: framed_addrs(packet),
@@ -141,6 +144,12 @@ impl AccessResponse {
             interim_interval: seconds(ACCT_INTERIM_INTERVAL),
         })
     }
+}
+
+/// The last filter name, if the last type of a tunnel is ESP.
+fn tunnel_filter<'p>(packet: &Packet<'p>) -> Option<&'p [u8]> {
+    let is_esp = packet.all(TUNNEL_TYPE).last()?.split_first()?.1 == ESP_TUNNEL;
+    packet.all(FILTER_ID).last().filter(|_| is_esp)
 }
 
 /// The addresses for the peer. 255.255.255.255 and 255.255.255.254 leave the choice to the peer and to this

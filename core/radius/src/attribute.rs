@@ -8,6 +8,8 @@ pub(crate) const NAS_IP_ADDRESS: u8 = 4;
 pub(crate) const SERVICE_TYPE: u8 = 6;
 /// Framed-IP-Address (RFC 2865 section 5.8).
 pub(crate) const FRAMED_IP_ADDRESS: u8 = 8;
+/// Filter-Id (RFC 2865 section 5.11).
+pub(crate) const FILTER_ID: u8 = 11;
 /// State (RFC 2865 section 5.24).
 pub(crate) const STATE: u8 = 24;
 /// Class (RFC 2865 section 5.25).
@@ -46,6 +48,10 @@ pub(crate) const ACCT_INPUT_GIGAWORDS: u8 = 52;
 pub(crate) const ACCT_OUTPUT_GIGAWORDS: u8 = 53;
 /// NAS-Port-Type (RFC 2865 section 5.41).
 pub(crate) const NAS_PORT_TYPE: u8 = 61;
+/// Tunnel-Type (RFC 2868 section 3.1): a tag and a number of three bytes.
+pub(crate) const TUNNEL_TYPE: u8 = 64;
+/// ESP in tunnel mode, a value of Tunnel-Type.
+pub(crate) const ESP_TUNNEL: [u8; 3] = [0, 0, 9];
 /// EAP-Message (RFC 3579 section 3.1).
 pub(crate) const EAP_MESSAGE: u8 = 79;
 /// Message-Authenticator (RFC 3579 section 3.2).

@@ -12,6 +12,7 @@ mod addr;
 mod params;
 mod selector;
 mod spd;
+mod spd_rule;
 pub mod table;
 mod time;
 
@@ -22,6 +23,9 @@ pub use params::{
 };
 pub use selector::{DscpSet, PortRange, Selector};
 pub use spd::{SpdId, SpdPair};
+#[cfg(feature = "spds")]
+pub use spd_rule::{OwnSpd, SpdNumbers, SpdOwner};
+pub use spd_rule::{SpdRule, SpdRules};
 pub use time::{Bounds, Instant, Lifetime, RateLimiter};
 
 /// Maximum sizes of tables. A full table rejects new entries.

@@ -21,7 +21,12 @@ pub fn parse_traffic_selector(text: &str) -> Parsed<TrafficSelectorTemplate> {
     }
     let inside = rest.trim_end().strip_suffix(']').ok_or("a `]` was expected at the end")?;
     let (proto, port) = inside.split_once('/').unwrap_or((inside, ""));
-    Ok(TrafficSelectorTemplate { addrs, proto: protocol(proto.trim())?, ports: ports(port.trim())? })
+    let proto = protocol(proto.trim())?;
+    let ports = match proto {
+        Some(1 | 58) => icmp_types(port.trim())?,
+        _ => ports(port.trim())?,
+    };
+    Ok(TrafficSelectorTemplate { addrs, proto, ports })
 }
 
 /// Parses a protocol name or number. An empty text and 0 mean any.
@@ -51,6 +56,27 @@ fn protocol(text: &str) -> Parsed<Option<u8>> {
     let number =
         number.ok_or("a protocol was expected: any, a number, or a name such as tcp, udp or icmp")?;
     Ok(Some(number).filter(|number| *number != 0))
+}
+
+/// Parses an ICMP type, a type with its code such as `3(4)`, or a range of either. As in strongSwan, a number
+/// from 256 on is 256 times the type plus the code.
+fn icmp_types(text: &str) -> Parsed<PortRange> {
+    if matches!(text, "" | "any") {
+        return Ok(PortRange::ANY);
+    }
+    let number = |text: &str| {
+        let (number, code) = match text.trim().strip_suffix(')').and_then(|text| text.split_once('(')) {
+            Some((kind, code)) => (parse_number::<u8>(kind).ok()?.into(), parse_number::<u8>(code).ok()?),
+            None => (parse_number::<u16>(text.trim()).ok()?, 0),
+        };
+        Some(match u8::try_from(number) {
+            Ok(kind) => u16::from_be_bytes([kind, code]),
+            Err(_) => number,
+        })
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first).zip(number(last)).and_then(|(first, last)| PortRange::new(first, last));
+    range.ok_or_else(|| "an ICMP type was expected: any, a number, or one with a code such as 3(4)".into())
 }
 
 /// Parses a port, a range of ports, or a service name.
@@ -143,6 +169,11 @@ mod tests {
             ("fec1::/16[ipv6-icmp]", "fec1::/16 Some(58) 0-65535"),
             ("10.1.0.0/16[udp/1000-2000]", "10.1.0.0/16 Some(17) 1000-2000"),
             ("10.1.0.0/16[icmp/2048]", "10.1.0.0/16 Some(1) 2048-2048"),
+            ("10.1.0.0/16[icmp/8]", "10.1.0.0/16 Some(1) 2048-2048"),
+            ("dynamic[ipv6-icmp/1(4)]", "dynamic Some(58) 260-260"),
+            ("dynamic[icmp/8-8(255)]", "dynamic Some(1) 2048-2303"),
+            ("dynamic[icmp/0-8]", "dynamic Some(1) 0-2048"),
+            ("dynamic[icmp/any]", "dynamic Some(1) 0-65535"),
             ("dynamic[]", "dynamic None 0-65535"),
         ] {
             assert_eq!(shown(text).as_deref(), Ok(expected), "{text}");
@@ -153,6 +184,11 @@ mod tests {
             "dynamic[tcp",
             "dynamic[tcp/opaque]",
             "dynamic[tcp/99999]",
+            "dynamic[tcp/3(4)]",
+            "dynamic[icmp/300(4)]",
+            "dynamic[icmp/3(256)]",
+            "dynamic[icmp/3(4]",
+            "dynamic[icmp/http]",
             "dynamic[300]",
             "dynamic[tcp/9-8]",
             "moon",

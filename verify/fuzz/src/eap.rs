@@ -135,6 +135,7 @@ impl Side<Peer> {
                 self.result = Some((method, done.msk));
                 None
             }
+            PeerStep::Pending => panic!("nothing is looked up"),
             PeerStep::Failed(_) => None,
         }
     }
@@ -151,7 +152,7 @@ impl Side<LocalAuthenticator> {
                 self.result = Some((method, done.msk));
                 (&packet).into()
             }
-            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
+            AuthenticatorStep::Pending => panic!("nothing is looked up"),
         }
     }
 

@@ -4,8 +4,8 @@ use crate::Target;
 use crate::input::{Input, Script};
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
 use casemate_eap::{
-    Authenticator as _, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
-    Peer, PeerStep, TlsEstablished, TlsRole, TlsSession, TlsVersion,
+    Authenticator as _, AuthenticatorStep, CertificateStatus, EapContext, EapCredentials, EapFault,
+    LocalAuthenticator, Method, Peer, PeerStep, TlsEstablished, TlsRole, TlsSession, TlsVersion,
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -34,6 +34,8 @@ const MAX_MESSAGE: usize = 1 << 16;
 #[derive(Default)]
 struct State {
     is_established: bool,
+    /// Whether the status of the certificate was asked for.
+    is_asked: bool,
     has_indication: bool,
     output: Vec<u8>,
     received: Vec<u8>,
@@ -61,6 +63,15 @@ impl Session {
 
     fn has_keys(&self) -> bool {
         !self.has(0x20)
+    }
+
+    /// The status of the certificate takes time.
+    fn is_slow(&self) -> bool {
+        self.has(0x40)
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.has(0x80)
     }
 
     fn version(&self) -> TlsVersion {
@@ -93,6 +104,16 @@ impl TlsSession for Session {
         let established =
             TlsEstablished { version: self.version(), is_peer_certified: self.is_peer_certified() };
         self.state.lock().unwrap().is_established.then_some(established)
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        let mut state = self.state.lock().unwrap();
+        assert!(state.is_established, "the status of a certificate that proves nothing");
+        match std::mem::replace(&mut state.is_asked, true) {
+            false if self.is_slow() => CertificateStatus::Pending,
+            _ if self.is_revoked() => CertificateStatus::Refused,
+            _ => CertificateStatus::Accepted,
+        }
     }
 
     fn export(&self, _: &str, _: Option<&[u8]>, _: &mut [u8]) -> Result<(), EapFault> {
@@ -156,6 +177,7 @@ fn run(bytes: &[u8]) {
     }
     let state = session.state.lock().unwrap();
     assert!(state.is_established && session.has_keys(), "success without a session");
+    assert!(!session.is_revoked(), "success with a revoked certificate");
     let asks_password = session.has(2) && method != Method::Tls;
     assert!(session.is_peer_certified() || asks_password, "success without a certificate");
     if method == Method::Tls && !session.has(2) && session.version() == TlsVersion::V13 {
@@ -177,6 +199,13 @@ fn prove(input: &mut Input<'_>, method: Method, context: &mut EapContext<'_>) ->
         let request = Eap { code: EapCode::REQUEST, identifier: 1, data: &data };
         match peer.receive(&request, context) {
             PeerStep::Respond(response) => assert!(response.as_payload().data.len() <= 1_006),
+            // Half of the callers do not wait, which must not succeed.
+            PeerStep::Pending if input.u8() & 1 == 0 => {}
+            PeerStep::Pending => {
+                if !matches!(peer.poll(), PeerStep::Respond(_)) {
+                    break;
+                }
+            }
             PeerStep::Failed(_) => break,
             PeerStep::Succeeded(_) => panic!("success without an EAP Success"),
         }
@@ -190,6 +219,9 @@ fn authenticate(input: &mut Input<'_>, method: Method, context: &mut EapContext<
     let mut authenticator = LocalAuthenticator::new(Some(IDENTITY.into()), vec![method]);
     let mut step = authenticator.start(context);
     while !input.is_empty() {
+        if matches!(step, AuthenticatorStep::Pending) {
+            step = authenticator.poll(context);
+        }
         let AuthenticatorStep::Request(request) = &step else { break };
         let (identifier, data) = (request.as_payload().identifier, packet(input, method));
         step = authenticator.receive(&Eap { code: EapCode::RESPONSE, identifier, data: &data }, context);
@@ -205,7 +237,9 @@ fn seeds() -> Vec<Vec<u8>> {
     let fragments: [&[u8]; 2] = [&[0xC0, 0, 0, 0, 3, ANSWERS], &[0, 1, 2]];
     let identity_avp = b"\0\x01\0\0\0\x4F\x40\0\0\x12\x02\0\0\x0A\x01carol\0\0";
     let mut seeds = Vec::new();
-    for setup in (0..16).chain([0x10, 0x20, 0x19, 0x29]) {
+    for setup in
+        (0..16).chain([0x10, 0x20, 0x19, 0x29]).chain(0x40..0x50).chain([0x80, 0x81, 0x82, 0x89, 0xC0, 0xC2])
+    {
         let (start, ack, done): (&[u8], &[u8], &[u8]) = (&[0x20], &[0], &[0, ESTABLISHES]);
         seeds.push(conversation(setup, &[start, done]));
         seeds.push(conversation(setup, &[start, &[0, ESTABLISHES | ANSWERS], ack, &[0, 0, 0]]));

@@ -66,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     rohc::channel::TARGET,
     rohc::FEEDBACK,
     ike::responder::TARGET,
+    ike::resumption::TARGET,
     ike::session::TARGET,
     eap::TARGET,
     eap_tls::TARGET,

@@ -10,10 +10,12 @@ use std::process::Command;
 
 /// The highest exposure of the unit that is accepted, in tenths (systemd-analyze(1)).
 const EXPOSURE: &str = "30";
-/// The test of the service in a container.
-const SERVICE_TEST: &str = "packaging/tests/service.sh";
-/// Debian packages of the root besides the minimum: those that the package depends on.
-const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,nftables,libipsec-mb1,passwd";
+/// The tests of the service in a container, in this order.
+const SERVICE_TESTS: [&str; 2] = ["service.sh", "name-servers.sh"];
+/// Debian packages of the root besides the minimum: those that the package depends on, and those that manage
+/// the name servers of a host.
+const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,nftables,libipsec-mb1,passwd,\
+                             systemd-resolved,libpam-systemd,polkitd";
 /// Files that package managers and logs change in a root.
 const VOLATILE: &str = r"^\./(proc|sys|dev|run|tmp|var/(log|cache|tmp)|var/lib/(dpkg|apt|systemd/(linger|timers)))(/| )|^\./etc/[^ ]*- ";
 
@@ -89,14 +91,16 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
     Failure::unless_empty(&missing, "the package has removed these files of others")
 }
 
-/// Boots systemd in the root and runs the test of the service.
+/// Boots systemd in the root and runs the tests of the service.
 fn run_service(root: &Path) -> Result {
-    fs::copy(shell::root().join(SERVICE_TEST), root.join("service.sh"))?;
+    for test in SERVICE_TESTS {
+        fs::copy(shell::root().join("packaging/tests").join(test), root.join(test))?;
+    }
     let units = root.join("etc/systemd/system");
     let unit = units.join("service-test.service");
     // The result of the test is the output: a container that is not registered returns no status.
-    let content = "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=120\n\
-                   ExecStart=/bin/bash -c 'bash /service.sh >/service.log 2>&1'\n\
+    let content = "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=180\n\
+                   ExecStart=/bin/bash -c '(bash /service.sh && bash /name-servers.sh) >/service.log 2>&1'\n\
                    ExecStopPost=/bin/systemctl poweroff --no-block\n";
     fs::write(&unit, content)?;
     let wants = units.join("multi-user.target.wants/service-test.service");
@@ -106,19 +110,22 @@ fn run_service(root: &Path) -> Result {
     fs::create_dir_all(&settings)?;
     fs::write(settings.join("test.conf"), "[Service]\nWatchdogSec=3\n")?;
     let mut boot = shell::command("timeout");
-    boot.args(["--kill-after=10", "180", "systemd-nspawn", "--quiet", "--boot", "--private-network"]);
+    boot.args(["--kill-after=10", "240", "systemd-nspawn", "--quiet", "--boot", "--private-network"]);
+    // The file of the root leads to systemd-resolved.
+    boot.arg("--resolv-conf=off");
     // nspawn forbids by itself what a host allows: programs for queues, and locked memory.
     boot.args(["--system-call-filter=bpf @memlock", "--capability=CAP_NET_ADMIN,CAP_BPF"]);
     boot.args(["--bind=/dev/net/tun", "--register=no", "--keep-unit", "--directory"]);
     let booted = shell::succeeds(boot.arg(root));
     let log = fs::read_to_string(root.join("service.log")).unwrap_or_default();
     println!("{log}");
-    for path in [unit, wants, settings.join("test.conf"), root.join("service.sh"), root.join("service.log")] {
+    let tests = SERVICE_TESTS.map(|test| root.join(test));
+    for path in [unit, wants, settings.join("test.conf"), root.join("service.log")].into_iter().chain(tests) {
         fs::remove_file(path)?;
     }
     fs::remove_dir(settings)?;
     let _ = fs::remove_file(root.join("etc/casemate/conf.d/office.conf"));
-    if log.trim_end().ends_with("service: passed") {
+    if log.trim_end().ends_with("name servers: passed") {
         return Ok(());
     }
     let how = if booted { "the test of the service failed" } else { "the container did not end by itself" };

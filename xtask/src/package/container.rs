@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The other program of the image.
 const NFT: &str = "/usr/sbin/nft";
 /// Entries of the root that are not needed in a container.
-const SURPLUS: [&str; 8] = [
+const SURPLUS: [&str; 9] = [
     "usr/lib/systemd",
     "usr/lib/sysusers.d",
     "usr/lib/tmpfiles.d",
@@ -19,6 +19,7 @@ const SURPLUS: [&str; 8] = [
     "usr/share/fish",
     "usr/share/lintian",
     "usr/share/man",
+    "usr/share/polkit-1",
     "usr/share/zsh",
 ];
 /// Directories with links to them in `/`, as Debian has them.

@@ -106,6 +106,7 @@ impl Tree {
             ("systemd/casemate.service", "usr/lib/systemd/system/casemate.service"),
             ("systemd/casemate.sysusers", "usr/lib/sysusers.d/casemate.conf"),
             ("systemd/casemate.tmpfiles", "usr/lib/tmpfiles.d/casemate.conf"),
+            ("polkit/casemate.rules", "usr/share/polkit-1/rules.d/casemate.rules"),
             ("etc/swanctl.conf", "etc/casemate/swanctl.conf"),
             ("debian/lintian-overrides", "usr/share/lintian/overrides/casemate"),
         ] {

@@ -74,6 +74,7 @@ impl EventLoop {
         let route_error = context.routes.take_error();
         let is_tracing = context.endpoint.datapath().is_tracing();
         self.collect_output(context, shared, handler);
+        self.reject_spds(shared, handler);
         self.send_rohc_feedback(shared);
         if is_tracing {
             handler.on_trace(&EndpointHandle(shared));
@@ -127,15 +128,12 @@ impl EventLoop {
     }
 
     /// Takes from the endpoint what it has for the system, for peers and for the handler.
-    fn collect_output(
+    pub(super) fn collect_output(
         &mut self,
         mut context: MutexGuard<'_, EndpointContext>,
         shared: &Shared,
         handler: &mut dyn EngineHandler,
     ) {
-        if let Some(tunnels) = shared.tunnels.take_marked() {
-            self.system.set_marked_tunnels(tunnels);
-        }
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
         let sas: Vec<Option<SaStatus>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
@@ -159,6 +157,10 @@ impl EventLoop {
             let what =
                 format!("{lost} IKE messages were dropped while the system did not follow the policies");
             handler.on_problem(SystemProblem::Policies, what);
+        }
+        self.follow_own_spds(&notices, shared, handler);
+        if let Some(tunnels) = shared.tunnels.take_marked() {
+            self.system.set_marked_tunnels(tunnels);
         }
         for (notice, sa) in notices.into_iter().zip(sas) {
             apply_notice(&mut self.system, &notice, shared, handler);

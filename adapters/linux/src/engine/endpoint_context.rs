@@ -36,12 +36,11 @@ impl EndpointHandle<'_> {
         self.0.tunnels.prepare(specs)
     }
 
-    /// Uses exactly these interfaces, and removes all others. Must not be called while the endpoint is
+    /// Uses exactly these interfaces, and those of SPDs that belong to one SA; removes all others. Must not be called while the endpoint is
     /// locked.
     pub fn use_tunnels(&self, prepared: PreparedTunnels) -> Result<(), Error> {
-        let names = prepared.names();
         self.0.tunnels.commit(prepared, &mut self.0.lock_rx().tunnels)?;
-        self.lock().tunnel_names = names;
+        self.lock().tunnel_names = self.0.tunnels.names();
         Ok(())
     }
 
@@ -85,7 +84,7 @@ pub struct EndpointContext {
     /// Copied at the same time.
     pub(super) name_servers: DnsState,
     /// Interfaces of route-based tunnels.
-    tunnel_names: BTreeMap<SpdId, String>,
+    pub(super) tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }

@@ -53,6 +53,8 @@ pub(super) struct EventLoop {
     pub(super) ike_outbox: Vec<Transmit>,
     /// Notices that wait for the same.
     pub(super) pending_notices: PendingNotices,
+    /// SPDs that belong to one SA, whose interfaces could not be made.
+    pub(super) rejected_spds: Vec<SpdId>,
     /// DISCARD policies for the protected traffic of a former run.
     pub(super) discard_policies: DiscardPolicies,
     /// What the handler knows about name servers.

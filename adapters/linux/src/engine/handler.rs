@@ -1,6 +1,6 @@
 //! What an engine is made from, and the callbacks through which it reports.
 
-use super::{DummyTraffic, EndpointHandle, Scheduling};
+use super::{DummyTraffic, EndpointHandle, Scheduling, TunnelSpec};
 use crate::Error;
 use crate::counters::CounterStore;
 use crate::dns::DnsState;
@@ -11,7 +11,7 @@ use casemate::{Endpoint, Notice};
 use casemate_crypto::Provider;
 use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_ike::Credentials;
-use casemate_sa::{Limits, SaParams};
+use casemate_sa::{Limits, SaParams, SpdId};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
@@ -35,6 +35,9 @@ pub trait EngineHandler {
     /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the
     /// data path.
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);
+    /// The interface to make for an SPD that belongs to one SA
+    /// ([`SpdAdded`](casemate::PolicyChange::SpdAdded)); `None` if there is none for it.
+    fn own_tunnel(&self, spd: SpdId) -> Option<TunnelSpec>;
     /// Other name servers of tunnels are in use, or not in use any more.
     fn on_name_servers(&mut self, state: &DnsState);
     /// The operating system refused an operation; `what` names object and cause. Packets from the network can

@@ -34,6 +34,7 @@ mod held;
 mod inbound;
 mod ip_idents;
 mod outbound;
+mod own_tunnels;
 mod reorder;
 mod rx;
 mod shared;
@@ -145,6 +146,7 @@ impl Engine {
             last_tick: casemate_sa::Instant::ZERO,
             ike_outbox: Vec::new(),
             pending_notices: PendingNotices::default(),
+            rejected_spds: Vec::new(),
             discard_policies: DiscardPolicies::default(),
             name_servers: DnsState::default(),
             keeps_former_traffic,

@@ -104,6 +104,10 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_tick");
     }
 
+    fn own_tunnel(&self, _: casemate_sa::SpdId) -> Option<crate::TunnelSpec> {
+        None
+    }
+
     fn on_name_servers(&mut self, _: &crate::dns::DnsState) {}
     fn on_reconciled(&mut self) {
         self.assert_unlocked("on_reconciled");

@@ -1,7 +1,8 @@
 //! TUN interfaces of route-based tunnels, one for each SPD besides the main one.
 //!
-//! Such an interface exists from the start of the configuration that names it to its end, whether SAs exist
-//! or not, so that routes into it hold packets back rather than let them leave in clear. All these interfaces
+//! An interface of the configuration exists from the start of the configuration that names it to its end,
+//! whether SAs exist or not, so that routes into it hold packets back rather than let them leave in clear. An
+//! interface of an SPD that belongs to one SA exists as long as the SPD. All these interfaces
 //! are one input of the engine, with an epoll set of their own: the engine's input list does not change when
 //! a reload adds or removes an interface. Their packets are not scheduled.
 
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Largest number of interfaces.
+/// Largest number of interfaces of a configuration.
 pub const MAX_TUNNELS: usize = 256;
 
 /// Description of the interface of a route-based tunnel.
@@ -53,22 +54,33 @@ pub(super) struct Tunnels {
     control: Mutex<TunnelControl>,
 }
 
-/// What only the event loop uses.
+/// What only the event loop uses. Locked before the map.
 struct TunnelControl {
     /// Name of the TUN interface of the main SPD.
     main: String,
+    /// Interfaces of the configuration.
+    configured: TunnelSet,
+    /// Interfaces of SPDs that belong to one SA.
+    own: TunnelSet,
     /// Tunnels whose packets have marks, if they have changed.
     marked: Option<BTreeMap<SpdId, MarkedTunnel>>,
     /// Made with the first mark.
     set_marks: Option<SetMarks>,
 }
 
+/// Some of the interfaces.
+#[derive(Debug, Clone, Default)]
+struct TunnelSet {
+    map: TunnelMap,
+    /// Those whose packets have marks.
+    marked: BTreeMap<SpdId, MarkedTunnel>,
+}
+
 /// The interfaces of a new configuration, which `Tunnels::commit` puts in the place of the former ones.
 /// Dropping it removes those that are new.
 #[derive(Debug)]
 pub struct PreparedTunnels {
-    map: TunnelMap,
-    marked: BTreeMap<SpdId, MarkedTunnel>,
+    tunnels: TunnelSet,
     /// Marks of packets by index of their interface.
     set_marks: BTreeMap<u32, u32>,
 }
@@ -76,7 +88,8 @@ pub struct PreparedTunnels {
 impl Tunnels {
     /// No interfaces yet, in an instance with this TUN interface.
     pub(super) fn new(main: &str) -> Self {
-        let control = TunnelControl { main: main.into(), marked: None, set_marks: None };
+        let [configured, own] = [TunnelSet::default(), TunnelSet::default()];
+        let control = TunnelControl { main: main.into(), configured, own, marked: None, set_marks: None };
         Self { map: RwLock::default(), control: Mutex::new(control) }
     }
 
@@ -86,11 +99,11 @@ impl Tunnels {
         if specs.len() > MAX_TUNNELS {
             return Err(Error::other("tunnel interfaces", format!("there are more than {MAX_TUNNELS}")));
         }
-        let existing = self.snapshot();
+        let existing = self.lock_control().configured.map.clone();
         let mut netlink = None;
-        let (map, marked, set_marks) = (TunnelMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut prepared = PreparedTunnels { map, marked, set_marks };
-        for TunnelSpec { spd, name, mtu, mark, set_mark } in specs {
+        let mut prepared = PreparedTunnels { tunnels: TunnelSet::default(), set_marks: BTreeMap::new() };
+        for spec in specs {
+            let TunnelSpec { name, mtu, .. } = spec;
             // An interface stays if it gets another SPD.
             let known = existing.values().find(|tunnel| tunnel.tun.name() == name);
             let tunnel = match known {
@@ -103,26 +116,57 @@ impl Tunnels {
                     Arc::new(Tunnel::create(name, *mtu, netlink)?)
                 }
             };
-            let index = tunnel.tun.index();
-            prepared.marked.extend(mark.map(|mark| (*spd, MarkedTunnel { mark, index })));
-            prepared.set_marks.extend(set_mark.map(|mark| (index, mark)));
-            prepared.map.insert(*spd, tunnel);
+            prepared.set_marks.extend(spec.set_mark.map(|mark| (tunnel.tun.index(), mark)));
+            prepared.tunnels.insert(spec, tunnel);
         }
         Ok(prepared)
     }
 
-    /// Uses exactly these interfaces. The others are removed, together with the routes into them.
+    /// Uses exactly these interfaces, and those of SPDs that belong to one SA. The others are removed,
+    /// together with the routes into them.
     pub(super) fn commit(&self, prepared: PreparedTunnels, inputs: &mut TunnelInputs) -> Result<(), Error> {
-        let PreparedTunnels { map, marked, set_marks } = prepared;
-        inputs.set(&map)?;
-        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+        let PreparedTunnels { tunnels, set_marks } = prepared;
         let mut control = self.lock_control();
-        control.marked = Some(marked);
+        control.configured = tunnels;
+        self.publish(&mut control, inputs)?;
         let failed = |error| Error::new("nftables, for set_mark_in", error);
         if control.set_marks.is_none() && !set_marks.is_empty() {
             control.set_marks = Some(SetMarks::open(&control.main).map_err(failed)?);
         }
         control.set_marks.as_mut().map_or(Ok(()), |table| table.set(set_marks)).map_err(failed)
+    }
+
+    /// Makes the interface of an SPD that belongs to one SA.
+    pub(super) fn add_own(&self, spec: &TunnelSpec, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        let tunnel = Arc::new(Tunnel::create(&spec.name, spec.mtu, &mut Netlink::open()?)?);
+        let mut control = self.lock_control();
+        control.own.insert(spec, tunnel);
+        self.publish(&mut control, inputs)
+    }
+
+    /// Removes the interface of such an SPD, if there is one.
+    pub(super) fn remove_own(&self, spd: SpdId, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        let mut control = self.lock_control();
+        control.own.map.remove(&spd);
+        control.own.marked.remove(&spd);
+        self.publish(&mut control, inputs)
+    }
+
+    /// Makes all threads use the interfaces of both sets.
+    fn publish(&self, control: &mut TunnelControl, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        let TunnelSet { mut map, mut marked } = control.configured.clone();
+        map.extend(control.own.map.clone());
+        marked.extend(control.own.marked.clone());
+        inputs.set(&map)?;
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+        control.marked = Some(marked);
+        Ok(())
+    }
+
+    /// Names of all interfaces.
+    pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
     }
 
     /// Tunnels whose packets have marks; `None` if they have not changed since the last call.
@@ -151,16 +195,13 @@ impl Tunnels {
     fn get(&self, spd: SpdId) -> Option<Arc<Tunnel>> {
         self.map.read().unwrap_or_else(PoisonError::into_inner).get(&spd).cloned()
     }
-
-    fn snapshot(&self) -> TunnelMap {
-        self.map.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
-impl PreparedTunnels {
-    /// The names of the interfaces.
-    pub(super) fn names(&self) -> BTreeMap<SpdId, String> {
-        self.map.iter().map(|(spd, tunnel)| (*spd, tunnel.tun.name().to_owned())).collect()
+impl TunnelSet {
+    fn insert(&mut self, spec: &TunnelSpec, tunnel: Arc<Tunnel>) {
+        let index = tunnel.tun.index();
+        self.marked.extend(spec.mark.map(|mark| (spec.spd, MarkedTunnel { mark, index })));
+        self.map.insert(spec.spd, tunnel);
     }
 }
 

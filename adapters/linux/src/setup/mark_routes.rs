@@ -44,6 +44,8 @@ pub(super) struct MarkRoutes {
     rules: BTreeSet<MarkRule>,
     /// Tables with routes, with the interface of each.
     tables: BTreeMap<TableKey, u32>,
+    /// Tables that the journal lists, and that are empty since they were cleared.
+    cleared: BTreeSet<u32>,
 }
 
 /// A table for an IP version.
@@ -95,6 +97,7 @@ impl MarkRoutes {
             let key = rule.table();
             if self.tables.get(&key) != Some(index) {
                 journal.record(Undo::MarkTable { table: key.table })?;
+                self.cleared.remove(&key.table);
                 key.set_routes(*index, netlink)?;
                 self.tables.insert(key, *index);
             }
@@ -114,16 +117,22 @@ impl MarkRoutes {
         self.clear_others(journal, netlink)
     }
 
-    /// Clears the tables of marks that no tunnel has any more, also those of a former run.
+    /// Clears the tables of marks that no tunnel has any more, also those of a former run. The journal keeps
+    /// them: it would grow with each Child SA that has a mark of its own.
     fn clear_others(&mut self, journal: &Journal, netlink: &mut Netlink) -> Result<(), Error> {
         let known: BTreeSet<u32> = self.tunnels.values().map(|tunnel| table_of(tunnel.mark)).collect();
         let listed = journal.entries().iter().filter_map(|entry| match entry {
             Undo::MarkTable { table } => Some(*table),
             _ => None,
         });
-        let former: Vec<u32> = listed.filter(|table| !known.contains(table)).collect();
+        let is_former = |table: &u32| !known.contains(table) && !self.cleared.contains(table);
+        let former: Vec<u32> = listed.filter(is_former).collect();
         self.tables.retain(|key, _| known.contains(&key.table));
-        former.into_iter().try_for_each(|table| clear(table, netlink))
+        for table in former {
+            clear(table, netlink)?;
+            self.cleared.insert(table);
+        }
+        Ok(())
     }
 }
 

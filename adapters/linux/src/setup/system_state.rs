@@ -236,6 +236,7 @@ impl SystemState {
                     self.mark_routes.remove(*id);
                 }
             }
+            PolicyChange::SpdAdded { .. } | PolicyChange::SpdRemoved { .. } => {}
         }
     }
 

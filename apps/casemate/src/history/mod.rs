@@ -317,6 +317,7 @@ mod tests {
             peer: Identity::Fqdn("right".into()),
             eap_identity: None,
             earlier_rounds: Vec::new(),
+            resumes: None,
             path: path(),
         };
         note(&mut history, up);
@@ -368,6 +369,7 @@ mod tests {
                 peer: Identity::Fqdn("right".into()),
                 eap_identity: None,
                 earlier_rounds: Vec::new(),
+                resumes: None,
                 path: path(),
             },
         );

@@ -5,8 +5,7 @@
 //! PBES1, scrypt and ciphers other than AES-CBC and 3DES are not supported.
 //!
 //! A PKCS #12 container (RFC 7292) has private keys and certificates in one encrypted file, as browsers,
-//! Windows and `openssl pkcs12` write them. It adds nothing to the trusted certificates: an authority in it
-//! is sent to peers at most.
+//! Windows and `openssl pkcs12` write them. As in strongSwan, a root CA in it is trusted.
 
 use super::load::{is_der, wrong_passphrase};
 use crate::swanctl::{Passphrase, base64};
@@ -15,6 +14,7 @@ use casemate_crypto::{
     AesBits, CipherAlg, KeyLimits, PasswordAlgorithms as _, PrivateKey, Providers, SecretBytes,
 };
 use casemate_legacy::LEGACY;
+use casemate_pki::is_authority;
 use casemate_strongswan::value::parse_hex;
 use p12_keystore::Pkcs12Archive;
 use p12_keystore::error::Error;
@@ -242,6 +242,13 @@ impl Container {
             keys: keys.collect::<Result<_, _>>().map_err(|fault| fault.to_string())?,
             certs: archive.certs.iter().map(|bag| bag.cert.as_der().to_vec()).collect(),
         })
+    }
+}
+
+impl Container {
+    /// The certificates of CAs.
+    pub(super) fn authorities(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.certs.iter().filter(|der| is_authority(der))
     }
 }
 

@@ -23,6 +23,7 @@ impl KeyFileReader<'_> {
     pub(super) fn own(
         &self,
         config: &Config,
+        mut containers: Vec<(PathBuf, Container)>,
         cas: &[Vec<u8>],
         providers: &Providers<'_>,
     ) -> (OwnKeys, Vec<ListedFile>) {
@@ -30,7 +31,7 @@ impl KeyFileReader<'_> {
         let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
         paths.sort();
         paths.dedup();
-        let (mut keys, mut containers) = (self.private_keys(config, providers), self.containers(config));
+        let mut keys = self.private_keys(config, providers);
         for (path, container) in containers.iter_mut() {
             keys.extend(container.keys.drain(..).map(|key| (path.clone(), key)));
         }
@@ -109,12 +110,12 @@ impl KeyFileReader<'_> {
         keys: &[(PathBuf, PrivateKey)],
         providers: &Providers<'_>,
     ) -> Option<OwnCert> {
-        let Issuers { intermediates, authorities } = issuers;
+        let Issuers { issuer, intermediates, authorities } = issuers;
         let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
         for (file, key) in keys {
             let Some(key) = self.signing_key(file, key, providers) else { continue };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
-                Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
+                Ok(cert) => return Some(OwnCert { path: path.into(), cert, issuer, authorities }),
                 Err(LocalCertFault::KeyMismatch) => {}
                 Err(fault) => {
                     self.wrong(path, fault);
@@ -135,7 +136,8 @@ impl KeyFileReader<'_> {
         config.folders.private_keys.iter().filter_map(read).collect()
     }
 
-    fn containers(&self, config: &Config) -> Vec<(PathBuf, Container)> {
+    /// The containers of the folder `pkcs12`.
+    pub(super) fn containers(&self, config: &Config) -> Vec<(PathBuf, Container)> {
         let read = |path: &PathBuf| {
             let bytes = self.read(path)?;
             let passphrase = passphrase_of(config, path).ok_or_else(|| NO_PASSPHRASE.to_owned());
@@ -168,6 +170,8 @@ fn passphrase_of<'c>(config: &'c Config, path: &Path) -> Option<&'c Passphrase> 
 
 /// The CAs above a local certificate.
 struct Issuers {
+    /// The first one.
+    issuer: Option<Vec<u8>>,
     /// Certificates between the local certificate and its root, which are sent with it.
     intermediates: Vec<Vec<u8>>,
     /// Hashes of all CAs.
@@ -186,7 +190,7 @@ impl Issuers {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
             // Expired, or the root is missing: only the certificates in the same file are sent with it.
-            return Self { intermediates: same_file.to_vec(), authorities: Vec::new() };
+            return Self { issuer: None, intermediates: same_file.to_vec(), authorities: Vec::new() };
         };
         let mut all = TrustStore::new(StoreLimits::default());
         for der in path.issuers() {
@@ -194,6 +198,7 @@ impl Issuers {
         }
         let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
         let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
-        Self { intermediates, authorities }
+        let issuer = path.issuers().next().map(<[u8]>::to_vec);
+        Self { issuer, intermediates, authorities }
     }
 }

@@ -7,7 +7,7 @@ use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
-use casemate_pki::{StoreLimits, TrustStore, pem};
+use casemate_pki::{StoreLimits, TrustStore, is_self_issued, pem};
 use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,8 @@ struct DerOfFile<'p> {
 /// What the verifiers of all connections share.
 struct Trusted<'t> {
     cas: &'t [Vec<u8>],
+    /// Certificates of other CAs.
+    intermediates: &'t [Vec<u8>],
     crls: &'t [DerOfFile<'t>],
     known_keys: &'t KnownKeys,
 }
@@ -64,18 +66,23 @@ pub(super) fn load(
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
-    let cas: Vec<Vec<u8>> =
+    let mut cas: Vec<Vec<u8>> =
         folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
+    let containers = reader.containers(config);
+    let contained = containers.iter().flat_map(|(_, container)| container.authorities().cloned());
+    let (roots, intermediates): (Vec<Vec<u8>>, Vec<Vec<u8>>) = contained.partition(|der| is_self_issued(der));
+    cas.extend(roots);
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
     let crls: Vec<DerOfFile<'_>> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
     let known_keys = raw_keys::read_known(&reader, &folders.public_keys, &list);
-    let trusted = Trusted { cas: &cas, crls: &crls, known_keys: &known_keys };
+    let trusted = Trusted { cas: &cas, intermediates: &intermediates, crls: &crls, known_keys: &known_keys };
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
-    let (own, mut listed) = reader.own(config, &cas, &list);
+    let (own, mut listed) = reader.own(config, containers, &cas, &list);
+    listed.retain(|file| file.kind == ListedKind::Own || !cas.contains(&file.der));
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
     listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
     let authorities = reader.authorities(config);
@@ -88,13 +95,14 @@ pub(super) fn load(
         shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
         eap: EapSecrets::new(keys_for(KeyPurpose::Eap).collect(), &list),
         own,
+        sends_ocsp: config.connections.iter().any(|connection| connection.ocsp.replies()),
         own_rules: config.own_signatures.clone(),
         verifiers,
         listed,
         refusals: Arc::default(),
         providers: providers.to_vec(),
         radius: Mutex::default(),
-        authorities,
+        authorities: Arc::new(authorities),
         revocation: Mutex::default(),
     })
 }
@@ -166,7 +174,7 @@ impl KeyFileReader<'_> {
         trusted: &Trusted<'_>,
         providers: &Providers<'_>,
     ) -> PeerVerifier {
-        let Trusted { cas, crls, known_keys } = *trusted;
+        let Trusted { cas, intermediates, crls, known_keys } = *trusted;
         let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
         let raw_key = raw_key.map(|key| RawKey::new(key, providers));
         let accepts_known = raw_keys::accepts_known_keys(conditions);
@@ -177,14 +185,18 @@ impl KeyFileReader<'_> {
             .iter()
             .flat_map(|path| self.certificates(path).into_iter().map(move |der| DerOfFile { path, der }))
             .collect();
+        // A connection that names CAs accepts only certificates below them. The path goes on to a CA above,
+        // so that its constraints and CRLs apply.
         for DerOfFile { path, der } in &named {
-            store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
+            store.add_required_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for der in cas {
-            // A connection that names CAs trusts only those; the other CA certificates can be
-            // intermediates.
-            let added = if named.is_empty() { store.add_root(der) } else { store.add_intermediate(der) };
+            let added = store.add_root(der);
             added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
+        }
+        for der in intermediates {
+            let added = store.add_intermediate(der);
+            added.unwrap_or_else(|fault| self.wrong(Path::new("PKCS #12 containers"), fault));
         }
         for DerOfFile { path, der } in crls {
             match store.add_crl(der) {

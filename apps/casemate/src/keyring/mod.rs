@@ -12,18 +12,20 @@ mod own;
 mod raw_keys;
 mod shared_keys;
 mod tls;
+mod tls_peer;
 mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
-use crate::revocation::{Authorities, Fetched, PathCheck, PathVerdict, RevocationLink};
+use crate::revocation::{Authorities, Fetched, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsRole, TlsSession};
-use casemate_ike::config::{Connection, IdPattern, Identity};
+use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsSession};
+use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{
-    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, PeerStatus, StatusQuery,
+    AuthorityHash, Credentials, EapSession, EapTls, NotTrusted, OwnKey, PeerCertificates, PeerStatus,
+    StatusQuery,
 };
 use casemate_pki::{DnPattern, PolicyOid, dn_text_parts};
 use eap_secrets::EapSecrets;
@@ -31,7 +33,6 @@ pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::SharedKeys;
-use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use verifier::RefusedPeer;
 use verifier::{PeerVerifier, Refusals, StatusCheck};
@@ -41,6 +42,8 @@ pub struct Keyring {
     shared: SharedKeys,
     eap: EapSecrets,
     own: OwnKeys,
+    /// Whether a connection sends OCSP responses for our certificates.
+    sends_ocsp: bool,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<Arc<PeerVerifier>>,
     /// All certificates and CRLs, for clients that show them.
@@ -52,7 +55,7 @@ pub struct Keyring {
     /// AAA servers for peers that use EAP.
     radius: Mutex<Option<RadiusLink>>,
     /// CAs and OCSP responders, for the status of certificates.
-    authorities: Authorities,
+    authorities: Arc<Authorities>,
     /// The threads that fetch it; `None` if nothing is fetched.
     revocation: Mutex<Option<RevocationLink>>,
 }
@@ -98,13 +101,14 @@ impl Keyring {
             shared: SharedKeys::default(),
             eap: EapSecrets::default(),
             own: OwnKeys::default(),
+            sends_ocsp: false,
             own_rules: Vec::new(),
             verifiers: Vec::new(),
             listed: Vec::new(),
             refusals: Arc::default(),
             providers: Vec::new(),
             radius: Mutex::default(),
-            authorities: Authorities::default(),
+            authorities: Arc::default(),
             revocation: Mutex::default(),
         }
     }
@@ -119,8 +123,14 @@ impl Keyring {
         &self.providers
     }
 
-    /// Has the status of certificates fetched.
+    /// Has the status of certificates fetched: of those of peers when it is needed, and of our own in
+    /// advance.
     pub(crate) fn use_revocation(&self, link: Option<RevocationLink>) {
+        if let Some(link) = &link {
+            let own = self.own.certs.iter().filter(|_| self.sends_ocsp);
+            let issued = own.filter_map(|own| own.issued());
+            link.keep_own(&issued.collect::<Vec<_>>(), &self.authorities);
+        }
         *self.revocation.lock().unwrap_or_else(PoisonError::into_inner) = link;
     }
 
@@ -139,6 +149,11 @@ impl Keyring {
     /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<RefusedPeer> {
         self.refusals.take()
+    }
+
+    /// The threads that fetch the status of certificates.
+    fn revocation(&self) -> Option<RevocationLink> {
+        self.revocation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Locks the link to the AAA servers, which is replaced as a whole.
@@ -187,19 +202,34 @@ impl Credentials for Keyring {
     fn eap_tls(
         &self,
         connection: &Connection,
-        responder: Option<&Identity>,
-        role: TlsRole<'_>,
+        session: &EapTls<'_>,
     ) -> Result<Box<dyn TlsSession>, EapFault> {
-        self.begin_tls(connection, responder, role)
+        self.begin_tls(connection, session)
     }
 
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         self.own.find(connection, wanted)
     }
 
+    fn own_key_as(
+        &self,
+        connection: &Connection,
+        id: &Identity,
+        wanted: &[AuthorityHash],
+    ) -> Option<OwnKey<'_>> {
+        match connection.local.method {
+            // The certificate is that of TLS, whose choice does not depend on the peer's wishes.
+            LocalMethod::Eap(_) => {
+                self.eap_cert(connection).filter(|own| own.contains_identity(id)).map(|own| own.own_key())
+            }
+            LocalMethod::Certificate(_) => self.own.find_as(connection, id, wanted),
+            LocalMethod::SharedKey => None,
+        }
+    }
+
     fn eap_subject(&self, connection: &Connection) -> Option<Identity> {
-        let named = self.own_rules(connection).map_or(&[][..], |rules| &rules.certs);
-        if named.is_empty() { None } else { self.own.select(named, None, &[]).map(|own| own.subject()) }
+        let names_certs = self.own_rules(connection).is_some_and(|rules| !rules.certs.is_empty());
+        self.eap_cert(connection).filter(|_| names_certs).map(|own| own.subject())
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
@@ -213,7 +243,7 @@ impl Credentials for Keyring {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
         let verifier = self.verifier(connection).ok_or(NotTrusted)?;
-        verifier.verify(shown, providers, StatusCheck::Follows, &pattern_matches).map_err(|why| {
+        verifier.verify(shown, providers, &pattern_matches).map_err(|why| {
             self.refuse(connection, shown.id, format!("certificate of {}: {why}", shown.id));
             NotTrusted
         })
@@ -226,42 +256,17 @@ impl Credentials for Keyring {
         providers: &Providers<'_>,
     ) -> PeerStatus {
         let Some(verifier) = self.verifier(connection) else { return PeerStatus::Refused };
-        let path = match verifier.path(&query.shown, providers) {
-            None => return PeerStatus::Accepted,
-            Some(path) => path,
-        };
-        let link = self.revocation.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let check = PathCheck {
-            policy: verifier.conditions().revocation,
-            store: &verifier.store,
-            authorities: &self.authorities,
-            cache: link.as_ref().map(RevocationLink::cache),
-            now: query.shown.unix_time,
-            stapled: query.stapled,
-            is_last: query.is_last,
-            providers,
-        };
-        let mut verdict = match path {
-            Ok(path) => check.run(&path),
-            Err(fault) => PathVerdict::Refused(fault.to_string()),
-        };
-        if let (PathVerdict::Wanted(wanted), Some(link)) = (&mut verdict, &link) {
-            let trusted = self.authorities.responders.clone();
-            match link.look_up(query.ike, mem::take(wanted), trusted) {
-                Ok(()) => return PeerStatus::Pending,
-                Err((wanted, why)) => verdict = check.without_look_up(&wanted, why),
-            }
-        }
-        match verdict {
-            PathVerdict::Accepted => PeerStatus::Accepted,
-            // Nothing is wanted without a link.
-            PathVerdict::Wanted(_) => PeerStatus::Refused,
-            PathVerdict::Refused(why) => {
-                let id = query.shown.id;
-                self.refuse(connection, id, format!("certificate of {id}: {why}"));
-                PeerStatus::Refused
-            }
-        }
+        let (authorities, link) = (&self.authorities, self.revocation());
+        let check = StatusCheck { verifier, authorities, link: link.as_ref(), providers };
+        check.run(query).unwrap_or_else(|why| {
+            let id = query.shown.id;
+            self.refuse(connection, id, format!("certificate of {id}: {why}"));
+            PeerStatus::Refused
+        })
+    }
+
+    fn own_ocsp_response(&self, cert: &[u8]) -> Option<Vec<u8>> {
+        self.revocation()?.own_response(cert)
     }
 
     fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {

@@ -4,7 +4,7 @@ use casemate::peer_name;
 use casemate_crypto::SigningKey;
 use casemate_ike::config::{Connection, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, OwnKey};
-use casemate_pki::LocalCert;
+use casemate_pki::{IssuedCert, LocalCert};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(super) struct OwnCert {
     pub(super) path: PathBuf,
     pub(super) cert: LocalCert,
+    /// Certificate of the CA that has issued it in DER; `None` if it is not known.
+    pub(super) issuer: Option<Vec<u8>>,
     /// Hashes of the CAs above it.
     pub(super) authorities: Vec<AuthorityHash>,
 }
@@ -40,13 +42,17 @@ impl OwnKeys {
         id: Option<&Identity>,
         wanted: &[AuthorityHash],
     ) -> Option<&Arc<OwnCert>> {
-        let suits = |own: &&Arc<OwnCert>| match names.is_empty() {
+        self.best(wanted, |own| match names.is_empty() {
             true => id.is_none_or(|id| own.contains_identity(id)),
             false => is_named(names, &own.path),
-        };
+        })
+    }
+
+    /// The first suiting certificate below a CA that the peer requested, or else the first.
+    fn best(&self, wanted: &[AuthorityHash], suits: impl Fn(&OwnCert) -> bool) -> Option<&Arc<OwnCert>> {
         let is_wanted =
             |own: &&Arc<OwnCert>| own.authorities.iter().any(|authority| wanted.contains(authority));
-        let suiting = || self.certs.iter().filter(suits);
+        let suiting = || self.certs.iter().filter(|own| suits(own));
         suiting().find(is_wanted).or_else(|| suiting().next())
     }
 
@@ -58,6 +64,19 @@ impl OwnKeys {
         let cert = self.select(names, connection.local.id.as_ref(), wanted);
         let raw = || self.raw.iter().find(|own| is_named(names, &own.path));
         cert.map(|own| own.own_key()).or_else(|| raw().map(OwnRawKey::own_key))
+    }
+
+    /// Like [`find`](Self::find), among the certificates that contain an identity.
+    pub(super) fn find_as(
+        &self,
+        connection: &Connection,
+        id: &Identity,
+        wanted: &[AuthorityHash],
+    ) -> Option<OwnKey<'_>> {
+        let LocalMethod::Certificate(names) = &connection.local.method else { return None };
+        let suits =
+            |own: &OwnCert| own.contains_identity(id) && (names.is_empty() || is_named(names, &own.path));
+        self.best(wanted, suits).map(|own| own.own_key())
     }
 }
 
@@ -71,11 +90,16 @@ impl OwnCert {
         peer_name(id).is_some_and(|name| self.cert.has_name(&name))
     }
 
+    /// The certificate with that of its CA, if this is known.
+    pub(super) fn issued(&self) -> Option<IssuedCert<'_>> {
+        Some(IssuedCert { cert: self.cert.chain().next()?, issuer: self.issuer.as_deref()? })
+    }
+
     pub(super) fn subject(&self) -> Identity {
         Identity::Dn(self.cert.subject().to_vec())
     }
 
-    fn own_key(&self) -> OwnKey<'_> {
+    pub(super) fn own_key(&self) -> OwnKey<'_> {
         OwnKey { key: self.cert.key(), chain: self.cert.chain().collect(), subject: Some(self.subject()) }
     }
 }

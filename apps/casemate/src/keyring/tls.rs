@@ -1,15 +1,14 @@
 //! TLS sessions of EAP, with the certificates of the connections.
 
-use super::verifier::{PeerVerifier, Refusals, RefusedPeer, StatusCheck};
-use super::{Keyring, OwnCert, pattern_matches};
-use casemate_crypto::{Provider, Providers, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
+use super::tls_peer::TlsPeerVerifier;
+use super::{Keyring, OwnCert};
+use casemate_crypto::{PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
 use casemate_eap::{EapFault, TlsRole, TlsSession};
-use casemate_ike::PeerCertificates;
 use casemate_ike::config::{Connection, Identity};
+use casemate_ike::{Credentials as _, EapTls, IkeSaId};
 use casemate_pki::is_der_sequence;
-use casemate_rustls::{CertificateVerifier, NotAccepted, OwnCertificate};
-use std::path::PathBuf;
-use std::sync::Arc;
+use casemate_rustls::{CertificateVerifier, OwnCertificate};
+use std::sync::{Arc, Mutex};
 
 impl Keyring {
     /// Begins a session. The server must have the identity `aaa_id` of the connection, by default that of the
@@ -17,46 +16,57 @@ impl Keyring {
     pub(super) fn begin_tls(
         &self,
         connection: &Connection,
-        responder: Option<&Identity>,
-        role: TlsRole<'_>,
+        session: &EapTls<'_>,
     ) -> Result<Box<dyn TlsSession>, EapFault> {
-        let rules = self.own_rules(connection);
-        let certs = rules.map_or(&[][..], |rules| &rules.certs);
+        let EapTls { ike, responder, role } = *session;
         match role {
             TlsRole::Client { has_certificate } => {
+                let rules = self.own_rules(connection);
                 let expected = rules.and_then(|rules| rules.aaa_id.as_ref()).or(responder);
                 let expected = expected.ok_or(EapFault::Tls)?.clone();
-                let own = has_certificate.then(|| self.tls_certificate(connection, certs)).transpose()?;
-                casemate_rustls::client(self.tls_verifier(connection, expected)?, own)
+                let own = has_certificate.then(|| self.tls_certificate(connection)).transpose()?;
+                casemate_rustls::client(self.tls_verifier(connection, ike, expected)?, own)
             }
             TlsRole::Server { client } => {
-                let clients = client.map(|id| self.tls_verifier(connection, to_identity(id)?)).transpose()?;
-                casemate_rustls::server(self.tls_certificate(connection, certs)?, clients)
+                let verifier = |id| self.tls_verifier(connection, ike, to_identity(id)?);
+                let clients = client.map(verifier).transpose()?;
+                casemate_rustls::server(self.tls_certificate(connection)?, clients)
             }
         }
     }
 
-    fn tls_certificate(
-        &self,
-        connection: &Connection,
-        certs: &[PathBuf],
-    ) -> Result<OwnCertificate, EapFault> {
-        let own = self.own.select(certs, connection.local.id.as_ref(), &[]).ok_or(EapFault::NoCertificate)?;
-        let chain = own.cert.chain().map(<[u8]>::to_vec).collect();
-        Ok(OwnCertificate { chain, key: Arc::new(SharedSigningKey(Arc::clone(own))) })
+    /// The certificate of this host in TLS.
+    pub(super) fn eap_cert(&self, connection: &Connection) -> Option<&Arc<OwnCert>> {
+        let certs = self.own_rules(connection).map_or(&[][..], |rules| &rules.certs);
+        self.own.select(certs, connection.local.id.as_ref(), &[])
+    }
+
+    fn tls_certificate(&self, connection: &Connection) -> Result<OwnCertificate, EapFault> {
+        let own = self.eap_cert(connection).ok_or(EapFault::NoCertificate)?;
+        let chain: Vec<Vec<u8>> = own.cert.chain().map(<[u8]>::to_vec).collect();
+        let ocsp_response = match chain.first().filter(|_| connection.ocsp.replies()) {
+            Some(cert) => self.own_ocsp_response(cert),
+            None => None,
+        };
+        Ok(OwnCertificate { chain, ocsp_response, key: Arc::new(SharedSigningKey(Arc::clone(own))) })
     }
 
     fn tls_verifier(
         &self,
         connection: &Connection,
+        ike: IkeSaId,
         expected: Identity,
     ) -> Result<Arc<dyn CertificateVerifier>, EapFault> {
         let verifier = self.verifier(connection).ok_or(EapFault::PeerCertificate)?;
         Ok(Arc::new(TlsPeerVerifier {
             verifier: Arc::clone(verifier),
+            ike,
             expected,
+            authorities: Arc::clone(&self.authorities),
+            link: self.revocation(),
             providers: self.providers.clone(),
             refusals: Arc::clone(&self.refusals),
+            shown: Mutex::default(),
         }))
     }
 }
@@ -69,39 +79,6 @@ fn to_identity(eap: &[u8]) -> Result<Identity, EapFault> {
     let text = str::from_utf8(eap).map_err(|_| EapFault::PeerCertificate)?;
     let identity = casemate_strongswan::parse_identity(text).map_err(|_| EapFault::PeerCertificate)?;
     identity.ok_or(EapFault::PeerCertificate)
-}
-
-/// Verifies the other side of one session as a peer of its connection.
-struct TlsPeerVerifier {
-    verifier: Arc<PeerVerifier>,
-    expected: Identity,
-    providers: Vec<&'static dyn Provider>,
-    refusals: Arc<Refusals>,
-}
-
-impl CertificateVerifier for TlsPeerVerifier {
-    fn verify(&self, chain: &[&[u8]], unix_time: u64) -> Result<(), NotAccepted> {
-        let shown = PeerCertificates { id: &self.expected, chain, unix_time };
-        let verdict = self.verifier.verify(
-            &shown,
-            &Providers(&self.providers),
-            StatusCheck::CrlFiles,
-            &pattern_matches,
-        );
-        verdict.map(drop).map_err(|why| {
-            self.refusals.add(RefusedPeer {
-                peer: self.expected.clone(),
-                connection: self.verifier.conditions().connection.clone(),
-                reason: format!("TLS certificate of {}: {why}", self.expected),
-            });
-            NotAccepted
-        })
-    }
-
-    fn authorities(&self) -> Vec<Vec<u8>> {
-        let subjects = self.verifier.store.roots().filter_map(casemate_pki::subject);
-        subjects.map(<[u8]>::to_vec).collect()
-    }
 }
 
 /// The private key of a certificate that a session shares with the keyring.

@@ -69,7 +69,8 @@ impl Keyring {
                 connection.name
             ));
         }
-        let mut identities = eap_identities(connection, needs_password);
+        let is_server = self.eap_subject(connection).is_some();
+        let mut identities = eap_identities(connection, is_server, needs_password);
         let missing = identities.find(|identity| self.eap.password(identity).is_none())?;
         Some(format!(
             "connection {}: no password for the EAP identity {}: a section `eap` in `secrets` with this `id` \
@@ -83,7 +84,7 @@ impl Keyring {
     /// names it.
     fn usim_warning(&self, connection: &Connection) -> Option<String> {
         let mut missing =
-            eap_identities(connection, |methods| methods.iter().all(|method| method.uses_usim()));
+            eap_identities(connection, false, |methods| methods.iter().all(|method| method.uses_usim()));
         let missing = missing.find(|identity| self.eap.subscriber(identity).is_none())?;
         Some(format!(
             "connection {}: no keys of a USIM for the EAP identity {}: a section `eap` in `secrets` with \
@@ -140,13 +141,14 @@ fn needs_password(methods: &[Method]) -> bool {
 }
 
 /// Our own EAP identity and that of the peer, as far as the configuration names them, if their methods are of
-/// this kind.
+/// this kind. `is_server`: this host proves a certificate, as the responder of TLS does.
 fn eap_identities(
     connection: &Connection,
+    is_server: bool,
     is_of_kind: impl Fn(&[Method]) -> bool,
 ) -> impl Iterator<Item = Vec<u8>> {
     let own = match &connection.local.method {
-        LocalMethod::Eap(eap) if is_of_kind(&eap.methods) => {
+        LocalMethod::Eap(eap) if !is_server && is_of_kind(&eap.methods) => {
             eap.identity.clone().or_else(|| local_identity(connection).map(|id| id.to_eap()))
         }
         _ => None,

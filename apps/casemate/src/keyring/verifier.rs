@@ -1,11 +1,12 @@
 //! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
 use super::raw_keys::{KnownKeys, RawKey};
-use crate::swanctl::{PeerConditions, Revocation};
+use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
+use crate::swanctl::PeerConditions;
 use casemate::peer_name;
 use casemate_crypto::{Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
-use casemate_ike::{AuthorityHash, PeerCertificates};
+use casemate_ike::{AuthorityHash, PeerCertificates, PeerStatus, StatusQuery};
 use casemate_pki::{CertFault, TrustStore, VerifiedCert, VerifyOptions};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, mem};
@@ -65,16 +66,6 @@ pub(super) struct PeerVerifier {
     pub(super) raw_key: Option<RawKey>,
     /// Keys of which any may authenticate a peer that has its key ID as the identity.
     pub(super) known_keys: KnownKeys,
-}
-
-/// Where `revocation` of the connection is applied. A certificate that a CRL file revokes is refused at once
-/// in both cases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StatusCheck {
-    /// Here, by CRL files alone.
-    CrlFiles,
-    /// Later, once the peer has proved that it has the private key.
-    Follows,
 }
 
 /// Why a peer certificate is refused.
@@ -155,13 +146,12 @@ impl PeerVerifier {
         &self,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
-        status: StatusCheck,
         pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
         if let Some(key) = &self.raw_key {
             return Ok(key.key.clone());
         }
-        let options = self.options(status);
+        let options = self.options();
         if let Some(known) = self.known_key(shown) {
             options.algorithms.check_key(&known).map_err(|fault| self.refusal(fault))?;
             return Ok(known);
@@ -209,7 +199,7 @@ impl PeerVerifier {
         if self.raw_key.is_some() || !self.pinned.is_empty() || self.known_key(shown).is_some() {
             return None;
         }
-        let options = self.options(StatusCheck::Follows);
+        let options = self.options();
         Some(self.store.verify(shown.chain, shown.unix_time, &options, providers))
     }
 
@@ -249,17 +239,56 @@ impl PeerVerifier {
         }
     }
 
-    fn options(&self, status: StatusCheck) -> VerifyOptions {
-        let revocation = match (status, self.conditions.revocation) {
-            (StatusCheck::Follows, _) | (_, Revocation::Relaxed) => casemate_pki::Revocation::Relaxed,
-            (StatusCheck::CrlFiles, Revocation::Strict) => casemate_pki::Revocation::Strict,
-            (StatusCheck::CrlFiles, Revocation::IfUri) => casemate_pki::Revocation::IfUri,
-        };
+    /// A certificate that a CRL file revokes is refused at once. `revocation` of the connection is applied
+    /// later ([`StatusCheck`]), once the peer has proved that it has the private key.
+    fn options(&self) -> VerifyOptions {
         VerifyOptions {
-            revocation,
+            revocation: casemate_pki::Revocation::Relaxed,
             algorithms: self.conditions.signatures.demands(),
             policies: self.conditions.policies.clone(),
             ..VerifyOptions::default()
+        }
+    }
+}
+
+/// Whether the certificates that a verifier has accepted are still valid for their issuers.
+pub(super) struct StatusCheck<'k> {
+    pub(super) verifier: &'k PeerVerifier,
+    pub(super) authorities: &'k Authorities,
+    /// The threads that fetch what is missing; `None` if nothing is fetched.
+    pub(super) link: Option<&'k RevocationLink>,
+    pub(super) providers: &'k Providers<'k>,
+}
+
+impl StatusCheck<'_> {
+    /// Decides, or orders a look-up. The error says why a certificate is refused.
+    pub(super) fn run(&self, query: &StatusQuery<'_>) -> Result<PeerStatus, String> {
+        let Some(path) = self.verifier.path(&query.shown, self.providers) else {
+            return Ok(PeerStatus::Accepted);
+        };
+        let check = PathCheck {
+            policy: self.verifier.conditions().revocation,
+            store: &self.verifier.store,
+            authorities: self.authorities,
+            cache: self.link.map(RevocationLink::cache),
+            now: query.shown.unix_time,
+            stapled: query.stapled,
+            is_last: query.is_last,
+            providers: self.providers,
+        };
+        let mut verdict = check.run(&path.map_err(|fault| fault.to_string())?);
+        if let (PathVerdict::Wanted(wanted), Some(link)) = (&mut verdict, self.link) {
+            let trusted = self.authorities.responders.clone();
+            match link.look_up(query.ike, mem::take(wanted), trusted) {
+                Ok(()) => return Ok(PeerStatus::Pending),
+                Err((wanted, why)) => verdict = check.without_look_up(&wanted, why),
+            }
+        }
+        match verdict {
+            PathVerdict::Accepted => Ok(PeerStatus::Accepted),
+            // Nothing is wanted without a link.
+            PathVerdict::Wanted(_) => Err("its status cannot be looked up".into()),
+            PathVerdict::Refused(why) => Err(why),
         }
     }
 }

@@ -198,6 +198,9 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::MissingKey => format!("the method derived no key for {who}"),
         EapFault::Unsupported => format!("an algorithm of the method for {who} is missing"),
         EapFault::NoServer => format!("no RADIUS server has answered for {who}"),
+        EapFault::NoGroup => {
+            format!("the RADIUS server names no group of {who} that `groups` of a connection contains")
+        }
         EapFault::ServerRefused => format!("the RADIUS server refuses {who}"),
         EapFault::BadServerPacket => {
             format!("the RADIUS server has sent an EAP packet that does not fit, for {who}")

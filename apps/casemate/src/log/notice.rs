@@ -95,7 +95,9 @@ fn policy_line(change: &PolicyChange) -> String {
         PolicyChange::Added { direction, policy, .. } => {
             format!("policy added: {direction:?}, {}, {}", policy.selector, policy.action).to_lowercase()
         }
-        other => format!("{other:?}"),
+        PolicyChange::SpdAdded { spd } => format!("SPD added: {spd}"),
+        PolicyChange::SpdRemoved { spd } => format!("SPD removed: {spd}"),
+        PolicyChange::Removed { .. } => format!("{change:?}"),
     }
 }
 
@@ -115,7 +117,7 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
-        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds } => (
+        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds, resumes } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
             match eap_identity {
@@ -125,13 +127,23 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
                     wording::eap_identity(identity),
                     path.remote,
                 ),
-            } + &earlier_rounds.iter().map(earlier_round).collect::<String>(),
+            } + &resumes.map(|old| format!(", resumes the session of [{old}]")).unwrap_or_default()
+                + &earlier_rounds.iter().map(earlier_round).collect::<String>(),
             Vec::new(),
         ),
         Event::Redirected { ike, connection, from, to } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
             format!("redirected by {from} to {to}"),
+            Vec::new(),
+        ),
+        Event::NotResumed { ike, connection, path } => (
+            Level::Info,
+            Subject::ike_sa(&connection.name, *ike),
+            format!(
+                "{} does not resume the session: the hosts authenticate each other again",
+                path.remote.ip()
+            ),
             Vec::new(),
         ),
         Event::IkeRekeyed { old, new } => {

@@ -42,8 +42,9 @@ pub fn local_id(connection: &Connection) -> String {
     match (&connection.local.id, &connection.local.method) {
         (Some(id), _) => id.to_string(),
         (None, LocalMethod::Certificate(_)) => "the subject of the certificate (no local.id)".into(),
-        (None, LocalMethod::SharedKey | LocalMethod::Eap(_)) => {
-            "the address of this host (no local.id)".into()
+        (None, LocalMethod::SharedKey) => "the address of this host (no local.id)".into(),
+        (None, LocalMethod::Eap(_)) => {
+            "the subject of the certificate in local.certs, or the address of this host (no local.id)".into()
         }
     }
 }
@@ -53,9 +54,17 @@ pub fn received_id(id: Option<&Identity>) -> String {
     id.map_or_else(|| "an identity that is too long to show or of an unknown type".into(), quoted)
 }
 
-/// An EAP identity, which is text unless the peer is odd.
+/// An EAP identity in quotes.
 pub fn eap_identity(identity: &[u8]) -> String {
-    format!("`{}`", printable::line(&String::from_utf8_lossy(identity)))
+    format!("`{}`", printable::line(&eap_identity_text(identity)))
+}
+
+/// An EAP identity as text, not escaped. A distinguished name in DER has its usual form.
+pub fn eap_identity_text(identity: &[u8]) -> String {
+    match casemate_pki::is_der_sequence(identity) {
+        true => Identity::Dn(identity.into()).to_string(),
+        false => String::from_utf8_lossy(identity).into_owned(),
+    }
 }
 
 pub(super) fn quoted(id: &Identity) -> String {
@@ -131,4 +140,18 @@ pub fn child_proposals(child: &ChildConfig, with_kex: bool) -> Vec<Proposal> {
 /// A list of proposals, as in `proposals` or `esp_proposals`.
 pub fn proposals(list: &[Proposal]) -> String {
     if list.is_empty() { "nothing".into() } else { notation::proposals(list) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eap_identities_are_text() {
+        let name =
+            casemate_strongswan::parse_identity("C=CH, O=strongSwan Project, CN=carol").unwrap().unwrap();
+        assert_eq!(eap_identity(&name.to_eap()), "`C=CH, O=strongSwan Project, CN=carol`");
+        assert_eq!(eap_identity(b"carol\x1b[2J"), "`carol\\u{1b}[2J`");
+        assert_eq!(eap_identity_text(b"DOMAIN\\carol"), "DOMAIN\\carol");
+    }
 }

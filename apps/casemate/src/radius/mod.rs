@@ -13,6 +13,7 @@ pub(crate) use service::RadiusService;
 pub(crate) use sessions::Sessions;
 
 use crate::control::signal;
+use crate::swanctl::{GroupSources, RadiusConfig};
 use casemate_ike::IkeSaId;
 use casemate_radius::{AccessRequest, AccessResponse, AccountingRequest, Dynamic, ErrorCause, ServerId};
 use std::net::SocketAddr;
@@ -63,6 +64,9 @@ pub(crate) enum Report {
     Problem(String),
 }
 
+/// Class attributes of this length in bytes, or longer, name no group, as in strongSwan.
+const MAX_GROUP: usize = 44;
+
 /// Access to the thread for authenticators and sessions. The thread ends when there is none any more.
 #[derive(Clone)]
 pub(crate) struct RadiusLink {
@@ -70,12 +74,22 @@ pub(crate) struct RadiusLink {
     waker: Arc<UnixStream>,
     reports: Sender<Report>,
     ids_have_port: bool,
+    groups: GroupSources,
 }
 
 impl RadiusLink {
     /// `waker` wakes the thread, `reports` leads to the event loop.
-    fn new(orders: Sender<Order>, waker: UnixStream, reports: Sender<Report>, ids_have_port: bool) -> Self {
-        Self { orders, waker: Arc::new(waker), reports, ids_have_port }
+    fn new(orders: Sender<Order>, waker: UnixStream, reports: Sender<Report>, config: &RadiusConfig) -> Self {
+        let RadiusConfig { ids_have_port, groups, .. } = *config;
+        Self { orders, waker: Arc::new(waker), reports, ids_have_port, groups }
+    }
+
+    /// The groups of a peer that a server has accepted. Long Class attributes name none: some servers, such
+    /// as NPS, mark their sessions with them.
+    fn groups_of(&self, response: &AccessResponse) -> Vec<Vec<u8>> {
+        let classes = response.classes.iter().filter(|class| self.groups.class && class.len() < MAX_GROUP);
+        let filter = response.filter_id.iter().filter(|_| self.groups.filter_id);
+        classes.chain(filter).cloned().collect()
     }
 
     /// Sends an Access-Request. The answer arrives on the returned channel, and a report says when.

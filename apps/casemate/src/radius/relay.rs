@@ -155,7 +155,8 @@ impl RelayAuthenticator {
         let packet = EapPacket::from_payload(&parse(&response.eap, EapCode::SUCCESS)?);
         let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
         let (msk, addrs) = (response.msk.clone(), response.addrs.clone());
-        let done = Authenticated::by_server(self.method, identity, msk, addrs)?;
+        let mut done = Authenticated::by_server(self.method, identity, msk, addrs)?;
+        done.groups = self.link.groups_of(&response);
         self.link.report(Report::Accepted(self.ike, response));
         self.stage = Stage::Ended;
         Ok(AuthenticatorStep::Succeeded(packet, done))

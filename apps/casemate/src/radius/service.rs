@@ -50,7 +50,7 @@ impl RadiusService {
         let failed = |error| format!("RADIUS: {error}");
         let (wake, wakes_thread) = crate::control::pair().map_err(failed)?;
         let (orders, from_loop) = channel();
-        let link = RadiusLink::new(orders, wakes_thread, reports.clone(), config.ids_have_port);
+        let link = RadiusLink::new(orders, wakes_thread, reports.clone(), config);
         let dae = config.dae.clone().map(|settings| DaeSocket::open(settings, former)).transpose()?;
         let copy = dae.as_ref().map(|dae| dae.socket.try_clone()).transpose().map_err(failed)?;
         let state = ServiceThread {

@@ -5,6 +5,7 @@ use super::RadiusLink;
 use super::host_id;
 use crate::swanctl::{Accounting, RadiusConfig};
 use casemate::Notice;
+use casemate_ike::config::RemoteMethod;
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, Path};
 use casemate_linux::EndpointContext;
 use casemate_radius::{
@@ -16,6 +17,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// Sessions that have ended and can be resumed, at most.
+const MAX_LOST: usize = 65_536;
 /// Sessions that are looked at in one go.
 const SESSIONS_AT_ONCE: usize = 64;
 
@@ -25,6 +28,10 @@ pub(crate) struct Sessions {
     /// Peers whose IKE SA is not established yet.
     accepted: BTreeMap<IkeSaId, Box<AccessResponse>>,
     active: HashMap<IkeSaId, Session>,
+    /// Peers that did not respond any more, and may resume their sessions (RFC 5723).
+    lost: BTreeMap<IkeSaId, Authorization>,
+    /// IKE SAs that resume a session whose decision is not known: they are closed.
+    unauthorized: Vec<IkeSaId>,
     /// Sessions to look at.
     due: VecDeque<IkeSaId>,
     /// Distinguishes sessions of this run from those of others.
@@ -32,10 +39,19 @@ pub(crate) struct Sessions {
     last: u64,
 }
 
-struct Session {
-    id: String,
+/// What a server has decided on a user.
+#[derive(Clone)]
+struct Authorization {
     user_name: Vec<u8>,
     response: Box<AccessResponse>,
+    /// When the first session of this decision began; `None` until the first look at the endpoint. The time
+    /// that the server allows counts from then on, also for a session that resumes another.
+    since: Option<Instant>,
+}
+
+struct Session {
+    id: String,
+    authorization: Authorization,
     path: Path,
     addrs: Vec<IpAddr>,
     /// When the session began; `None` until the next look at the endpoint.
@@ -60,7 +76,7 @@ impl Sessions {
     pub(crate) fn on_tick(&mut self, config: &RadiusConfig) -> bool {
         // Under load, the last round may not have ended.
         if self.due.is_empty() {
-            let has_time = |session: &Session| session.response.session_timeout.is_some();
+            let has_time = |session: &Session| session.authorization.response.session_timeout.is_some();
             let is_due = |session: &Session| config.accounting.is_some() || has_time(session);
             let due = self.active.iter().filter(|(_, session)| is_due(session)).map(|(ike, _)| *ike);
             self.due.extend(due);
@@ -79,10 +95,20 @@ impl Sessions {
     /// Follows the IKE SAs. Returns whether [`update`](Self::update) has to follow at once.
     pub(crate) fn on_notice(&mut self, notice: &Notice, link: &RadiusLink, config: &RadiusConfig) -> bool {
         match notice {
+            Notice::Ike(Event::IkeUp { ike, connection, path, resumes: Some(old), .. }) => {
+                let authorization = self.authorization_of(*old);
+                if authorization.is_none() && is_relayed(&connection.remote.method) {
+                    self.unauthorized.push(*ike);
+                }
+                let is_known = authorization.is_some();
+                authorization.into_iter().for_each(|one| self.begin(*ike, *path, one));
+                is_known || !self.unauthorized.is_empty()
+            }
             Notice::Ike(Event::IkeUp { ike, eap_identity, path, .. }) => {
                 let Some(response) = self.accepted.remove(ike) else { return false };
                 let identity = eap_identity.clone().unwrap_or_default();
-                self.begin(*ike, identity, *path, response);
+                let user_name = response.user_name.clone().unwrap_or(identity);
+                self.begin(*ike, *path, Authorization { user_name, response, since: None });
                 true
             }
             Notice::Ike(Event::IkeRekeyed { old, new }) => {
@@ -100,6 +126,12 @@ impl Sessions {
             Notice::Ike(Event::IkeDown { ike, reason, .. }) => {
                 self.accepted.remove(ike);
                 if let Some(session) = self.active.remove(ike) {
+                    if *reason == DownReason::DeadPeer {
+                        self.lost.insert(*ike, session.authorization.clone());
+                    }
+                    if self.lost.len() > MAX_LOST {
+                        self.lost.pop_first();
+                    }
                     session.stop(terminate_cause(*reason), link, config);
                 }
                 false
@@ -108,12 +140,17 @@ impl Sessions {
         }
     }
 
-    fn begin(&mut self, ike: IkeSaId, identity: Vec<u8>, path: Path, response: Box<AccessResponse>) {
+    /// The decision on the peer of an earlier IKE SA, which another one resumes.
+    fn authorization_of(&mut self, old: IkeSaId) -> Option<Authorization> {
+        let active = self.active.get(&old).map(|session| session.authorization.clone());
+        self.lost.remove(&old).or(active)
+    }
+
+    fn begin(&mut self, ike: IkeSaId, path: Path, authorization: Authorization) {
         self.last = self.last.wrapping_add(1);
         let session = Session {
             id: format!("{:016x}-{}", self.run, self.last),
-            user_name: response.user_name.clone().unwrap_or(identity),
-            response,
+            authorization,
             path,
             addrs: Vec::new(),
             began: None,
@@ -135,13 +172,16 @@ impl Sessions {
         link: &RadiusLink,
         config: &RadiusConfig,
     ) -> bool {
+        for ike in self.unauthorized.drain(..) {
+            context.with(|endpoint, context| endpoint.terminate(ike, context));
+        }
         for _ in 0..SESSIONS_AT_ONCE {
             let Some(ike) = self.due.pop_front() else { return false };
             // The session may have ended, or have another IKE SA.
             let Some(session) = self.active.get_mut(&ike) else { continue };
             session.read(ike, context);
             session.report_due(context.now(), link, config);
-            if session.response.session_timeout.is_some_and(|timeout| session.duration >= timeout) {
+            if session.is_over(context.now()) {
                 session.cause = Some(TerminateCause::SessionTimeout);
                 context.with(|endpoint, context| endpoint.terminate(ike, context));
             }
@@ -159,6 +199,14 @@ impl Sessions {
     ) {
         let result = request.request.clone().and_then(|wanted| {
             let mut named = Vec::new();
+            // A user who is to be disconnected must not come back without the server.
+            let lost_before = self.lost.len();
+            let is_meant = |lost: &Authorization| {
+                wanted.session_id.is_none()
+                    && wanted.user_name.as_ref().is_some_and(|name| *name == lost.user_name)
+            };
+            self.lost.retain(|_, lost| !is_meant(lost));
+            let is_any_lost = self.lost.len() < lost_before;
             for (ike, session) in self.active.iter_mut().filter(|(_, session)| session.is_user(&wanted)) {
                 // The request may name an address, and the record of the end has the last counters.
                 session.read(*ike, context);
@@ -170,7 +218,7 @@ impl Sessions {
             for ike in &named {
                 context.with(|endpoint, context| endpoint.terminate(*ike, context));
             }
-            if named.is_empty() { Err(ErrorCause::SessionNotFound) } else { Ok(()) }
+            if named.is_empty() && !is_any_lost { Err(ErrorCause::SessionNotFound) } else { Ok(()) }
         });
         link.respond(to, request, result);
     }
@@ -188,6 +236,7 @@ impl Session {
     fn read(&mut self, ike: IkeSaId, context: &EndpointContext) {
         let (endpoint, now) = (context.endpoint(), context.now());
         let began = *self.began.get_or_insert(now);
+        self.authorization.since.get_or_insert(now);
         self.duration = now.since(began);
         let Some(status) = endpoint.ike().status_of(ike) else { return };
         self.addrs = status.virtual_addrs;
@@ -205,13 +254,20 @@ impl Session {
         }
     }
 
+    /// Whether the time that the server allows is over.
+    fn is_over(&self, now: Instant) -> bool {
+        let Authorization { response, since, .. } = &self.authorization;
+        let used = since.map_or(Duration::ZERO, |since| now.since(since));
+        response.session_timeout.is_some_and(|timeout| used >= timeout)
+    }
+
     /// Sends a Start or an interim update if it is due.
     fn report_due(&mut self, now: Instant, link: &RadiusLink, config: &RadiusConfig) {
         let Some(accounting) = &config.accounting else { return };
         if accounting.requires_vip && self.addrs.is_empty() {
             return;
         }
-        let interval = self.response.interim_interval.or(accounting.interval);
+        let interval = self.authorization.response.interim_interval.or(accounting.interval);
         if !self.is_recorded {
             self.is_recorded = true;
             self.send(AccountingStatus::Start, accounting, link);
@@ -236,8 +292,12 @@ impl Session {
         link.account(AccountingRequest {
             status,
             session_id: self.id.clone(),
-            user_name: self.user_name.clone(),
-            classes: if accounting.sends_class { self.response.classes.clone() } else { Vec::new() },
+            user_name: self.authorization.user_name.clone(),
+            classes: if accounting.sends_class {
+                self.authorization.response.classes.clone()
+            } else {
+                Vec::new()
+            },
             addrs: self.addrs.clone(),
             nas_addr: self.path.local.ip(),
             called_id: host_id(self.path.local, with_port),
@@ -261,10 +321,15 @@ impl Session {
     /// Whether a request of a server names this session, but for its address.
     fn is_user(&self, wanted: &DisconnectRequest) -> bool {
         let names = [true, false].map(|with_port| host_id(self.path.remote, with_port));
-        wanted.user_name.as_ref().is_none_or(|name| *name == self.user_name)
+        wanted.user_name.as_ref().is_none_or(|name| *name == self.authorization.user_name)
             && wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
             && wanted.calling_id.as_ref().is_none_or(|name| names.iter().any(|own| own.as_bytes() == name))
     }
+}
+
+/// Whether a server decides on the peers.
+fn is_relayed(method: &RemoteMethod) -> bool {
+    matches!(method, RemoteMethod::Eap(eap) if eap.is_relayed())
 }
 
 /// Why a session has ended, if this host had no reason of its own to close it.

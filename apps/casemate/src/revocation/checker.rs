@@ -33,6 +33,31 @@ pub(crate) struct Authorities {
     pub(crate) fetching: Fetching,
 }
 
+impl Authorities {
+    /// OCSP responders and CRLs: those of the configuration, then those of the certificate.
+    pub(super) fn sources(&self, issued: IssuedCert<'_>) -> (Vec<Source>, Vec<Source>) {
+        let configured: Vec<&AuthorityUris> =
+            self.uris.iter().filter(|authority| authority.cacert == issued.issuer).collect();
+        let own = StatusUris::of(issued.cert);
+        let join = |configured: Vec<HttpUri>, own: &[String]| {
+            let configured = configured.into_iter().map(|uri| (uri, Origin::Configuration));
+            let own = own.iter().filter_map(|uri| HttpUri::parse(uri).ok());
+            let mut sources: Vec<Source> = Vec::new();
+            for (uri, origin) in configured.chain(own.map(|uri| (uri, Origin::Certificate))) {
+                if !sources.iter().any(|known| known.uri == uri) {
+                    sources.push(Source { uri, origin });
+                }
+            }
+            sources
+        };
+        let ocsp = configured.iter().flat_map(|authority| authority.ocsp.clone()).collect();
+        let crls = configured.iter().flat_map(|authority| authority.crls.clone()).collect();
+        let Fetching { ocsp: asks, crls: fetches } = self.fetching;
+        let (ocsp, crls) = (join(ocsp, &own.ocsp), join(crls, &own.crls));
+        (if asks { ocsp } else { Vec::new() }, if fetches { crls } else { Vec::new() })
+    }
+}
+
 /// The check of a path.
 pub(crate) struct PathCheck<'c> {
     pub(crate) policy: Revocation,
@@ -125,7 +150,7 @@ impl PathCheck<'_> {
         }
         let key = CertKey::of(issued, self.providers);
         let found = key.zip(self.cache).and_then(|(key, cache)| cache.get(key, now));
-        let (ocsp, crls) = self.sources(issued);
+        let (ocsp, crls) = self.authorities.sources(issued);
         let has_uris = !ocsp.is_empty() || !crls.is_empty();
         let why = match found {
             Some(Finding::Status { status, source }) => return known(status, &source.to_string()),
@@ -154,29 +179,6 @@ impl PathCheck<'_> {
         let stapled = self.stapled.iter().take(MAX_STAPLED);
         let mut answers = stapled.filter_map(|der| verifier.verify_ocsp(issued, der, None, &trusted).ok());
         answers.next().map(|answer| answer.status)
-    }
-
-    /// OCSP responders and CRLs: those of the configuration, then those of the certificate.
-    fn sources(&self, issued: IssuedCert<'_>) -> (Vec<Source>, Vec<Source>) {
-        let configured: Vec<&AuthorityUris> =
-            self.authorities.uris.iter().filter(|authority| authority.cacert == issued.issuer).collect();
-        let own = StatusUris::of(issued.cert);
-        let join = |configured: Vec<HttpUri>, own: &[String]| {
-            let configured = configured.into_iter().map(|uri| (uri, Origin::Configuration));
-            let own = own.iter().filter_map(|uri| HttpUri::parse(uri).ok());
-            let mut sources: Vec<Source> = Vec::new();
-            for (uri, origin) in configured.chain(own.map(|uri| (uri, Origin::Certificate))) {
-                if !sources.iter().any(|known| known.uri == uri) {
-                    sources.push(Source { uri, origin });
-                }
-            }
-            sources
-        };
-        let ocsp = configured.iter().flat_map(|authority| authority.ocsp.clone()).collect();
-        let crls = configured.iter().flat_map(|authority| authority.crls.clone()).collect();
-        let Fetching { ocsp: asks, crls: fetches } = self.authorities.fetching;
-        let (ocsp, crls) = (join(ocsp, &own.ocsp), join(crls, &own.crls));
-        (if asks { ocsp } else { Vec::new() }, if fetches { crls } else { Vec::new() })
     }
 }
 
@@ -324,7 +326,7 @@ mod tests {
             sources.into_iter().map(|source| (source.uri.to_string(), source.origin)).collect()
         };
         let (ocsp, crls) = Case::new(Revocation::Relaxed).check(|check, path| {
-            let (ocsp, crls) = check.sources(path.issued().next().unwrap());
+            let (ocsp, crls) = check.authorities.sources(path.issued().next().unwrap());
             (texts(ocsp), texts(crls))
         });
         let own = |uri: &str| (uri.to_owned(), Origin::Certificate);

@@ -96,8 +96,8 @@ impl LookUp<'_> {
         let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
         let mut why = Vec::new();
         for source in &wanted.ocsp {
-            match self.ask(issued, source, &nonce()) {
-                Ok(answer) => return Ok((answer, FetchedFrom::Ocsp(source.uri.clone()))),
+            match self.ask(issued, source, Some(&nonce())) {
+                Ok((answer, _)) => return Ok((answer, FetchedFrom::Ocsp(source.uri.clone()))),
                 Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
             }
         }
@@ -110,17 +110,33 @@ impl LookUp<'_> {
         Err(why)
     }
 
+    /// Asks the responders for a response that this host passes on. Without a nonce, because the host that
+    /// gets it has sent none.
+    pub(super) fn ask_responders(&self, wanted: &Wanted) -> Result<(StatusAnswer, Vec<u8>), Vec<String>> {
+        let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
+        let mut why = Vec::new();
+        for source in &wanted.ocsp {
+            match self.ask(issued, source, None) {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
+            }
+        }
+        Err(why)
+    }
+
+    /// Returns the answer of a responder, and the response.
     fn ask(
         &self,
         issued: IssuedCert<'_>,
         Source { uri, origin }: &Source,
-        nonce: &[u8; NONCE_LEN],
-    ) -> Result<StatusAnswer, SourceFault> {
+        nonce: Option<&[u8; NONCE_LEN]>,
+    ) -> Result<(StatusAnswer, Vec<u8>), SourceFault> {
         let request = self.verifier.ocsp_request(issued, nonce)?;
         let response = fetch(uri, &Query::Ocsp(&request), *origin, MAX_OCSP_LEN, self.deadline)?;
         // Time has passed.
         let verifier = StatusVerifier { now: unix_time(), ..self.verifier };
-        Ok(verifier.verify_ocsp(issued, &response, Some(nonce), self.trusted)?)
+        let answer = verifier.verify_ocsp(issued, &response, nonce, self.trusted)?;
+        Ok((answer, response))
     }
 
     /// Looks up a certificate in the complete CRL of this URI, and in the delta CRLs that belong to it.

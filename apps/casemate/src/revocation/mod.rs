@@ -3,12 +3,14 @@
 //! `checker` decides on the certificates of one peer by CRL files, by OCSP responses that the peer has
 //! sent, and by the `cache`. What is missing, the threads of `service` look up at the URIs of the
 //! configuration and of the certificates (`lookup`, `http`); `RevocationLink` leads to them. No URI is
-//! followed before the peer has proved that it has the private key.
+//! followed before the peer has proved that it has the private key. `own` keeps the OCSP responses for our
+//! own certificates.
 
 mod cache;
 mod checker;
 mod http;
 mod lookup;
+mod own;
 mod service;
 mod uri;
 

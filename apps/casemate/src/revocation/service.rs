@@ -1,14 +1,16 @@
 //! The threads that look up the status of certificates. Orders and reports go through channels.
 
 use super::cache::{Fetched, StatusCache};
+use super::checker::Authorities;
 use super::lookup::{CrlStore, LookUp, Wanted};
+use super::own::{KeepOrder, Keeper, OwnResponses};
 use super::unix_time;
 use crate::control::{Waker, signal};
 use casemate_crypto::{Provider, Providers, Rng as _};
 use casemate_ike::IkeSaId;
 use casemate_linux::process::SystemRng;
 use casemate_linux::sandbox;
-use casemate_pki::{NONCE_LEN, StatusVerifier, VerifyOptions};
+use casemate_pki::{IssuedCert, NONCE_LEN, StatusVerifier, VerifyOptions};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -47,6 +49,9 @@ struct Service {
     cache: Arc<StatusCache>,
     crls: Arc<CrlStore>,
     orders: Mutex<Option<SyncSender<Order>>>,
+    own: Arc<OwnResponses>,
+    /// The thread that fetches them, once it has started.
+    keeper: Mutex<Option<Sender<KeepOrder>>>,
     providers: Vec<&'static dyn Provider>,
     reports: Sender<RevocationReport>,
     waker: Arc<Waker>,
@@ -61,7 +66,8 @@ impl RevocationLink {
     ) -> Self {
         let (cache, crls, orders, waker) =
             (Arc::default(), Arc::default(), Mutex::default(), Arc::new(waker));
-        Self(Arc::new(Service { cache, crls, orders, providers, reports, waker }))
+        let (own, keeper) = (Arc::default(), Mutex::default());
+        Self(Arc::new(Service { cache, crls, orders, own, keeper, providers, reports, waker }))
     }
 
     /// Asks sources again that did not answer.
@@ -80,6 +86,33 @@ impl RevocationLink {
     /// What was found out so far.
     pub(crate) fn cache(&self) -> &StatusCache {
         &self.0.cache
+    }
+
+    /// A valid OCSP response for a certificate of this host, if there is one.
+    pub(crate) fn own_response(&self, cert: &[u8]) -> Option<Vec<u8>> {
+        self.0.own.get(cert, unix_time())
+    }
+
+    /// Keeps the OCSP responses for these certificates of this host, and no others.
+    pub(crate) fn keep_own(&self, certs: &[IssuedCert<'_>], authorities: &Authorities) {
+        let order = KeepOrder::new(certs, authorities, &Providers(&self.0.providers));
+        let mut keeper = self.0.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if keeper.is_none() && !order.is_empty() {
+            let Service { own, providers, reports, waker, .. } = &*self.0;
+            let (responses, providers) = (own.clone(), providers.clone());
+            let thread = Keeper { responses, providers, reports: reports.clone(), waker: waker.clone() };
+            match thread.start() {
+                Ok(started) => *keeper = Some(started),
+                Err(error) => {
+                    let problem = format!("no OCSP responses can be sent: {error}");
+                    let _ = self.0.reports.send(RevocationReport::Problem(problem));
+                    signal(&self.0.waker.0);
+                }
+            }
+        }
+        if let Some(keeper) = &*keeper {
+            let _ = keeper.send(order);
+        }
     }
 
     /// Orders a look-up. A report follows. The error says why none will, and returns the certificates.

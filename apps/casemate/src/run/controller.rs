@@ -20,7 +20,7 @@ use crate::output;
 use crate::revocation::RevocationState;
 use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
-use crate::swanctl::{Charon, FilesRead};
+use crate::swanctl::{Charon, FilesRead, unique_interface};
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
@@ -33,8 +33,9 @@ use casemate_linux::process::SystemRng;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::{
     EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
-    crash_secret,
+    TunnelSpec, crash_secret,
 };
+use casemate_sa::SpdId;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
@@ -317,6 +318,10 @@ impl EngineHandler for RunController {
             let subject = Subject::connection(&connection);
             self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, reason));
         }
+    }
+
+    fn own_tunnel(&self, spd: SpdId) -> Option<TunnelSpec> {
+        unique_interface(spd)
     }
 
     fn on_name_servers(&mut self, state: &DnsState) {

@@ -11,7 +11,7 @@ use casemate_ike::config::{
     StartAction,
 };
 use casemate_linux::TunnelSpec;
-use casemate_sa::SpdId;
+use casemate_sa::{SpdId, SpdRule};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -99,7 +99,11 @@ fn write_child(text: &mut String, child: &ChildConfig, tunnels: &[TunnelSpec]) -
     };
     let traffic = traffic(&child.local_ts, &child.remote_ts);
     writeln!(text, "#   child {}: {traffic}, {mode} mode", child.name)?;
-    match (interface(tunnels, child.spds.outbound), interface(tunnels, child.spds.inbound)) {
+    let interface = |rule: SpdRule| match rule.fixed() {
+        Some(spd) => interface(tunnels, spd),
+        None => Some("one for each Child SA, with the ID or mark of %unique"),
+    };
+    match (interface(child.spds.outbound), interface(child.spds.inbound)) {
         (None, None) => {}
         (out, inn) if out == inn => writeln!(text, "#     interface: {}", out.unwrap_or_default())?,
         (out, inn) => {

@@ -3,11 +3,12 @@
 use super::narrowing::is_narrowed;
 use super::seconds;
 use super::snapshot::code_points;
+use crate::log::wording;
 use crate::providers;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, ProvenRound, TrafficSelector};
-use casemate_sa::{Instant, SpdId};
+use casemate_sa::{Instant, SpdId, SpdPair};
 use casemate_strongswan::notation;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,8 @@ pub(super) struct IkeSnapshot {
     waiting: Vec<PendingRetry>,
     /// The SAs of each Child SA in the data path.
     paths: HashMap<ChildId, ChildSas>,
+    /// The SPDs of each Child SA.
+    spds: HashMap<ChildId, SpdPair>,
     faults: Vec<(&'static str, u64)>,
     interfaces: Interfaces,
 }
@@ -38,6 +41,7 @@ type Interfaces = BTreeMap<SpdId, String>;
 /// The SAs of the data path by ID, those of each Child SA, and the interfaces.
 struct TrafficCounters<'s> {
     interfaces: &'s Interfaces,
+    spds: &'s HashMap<ChildId, SpdPair>,
     sas: HashMap<SaId, &'s SaStatus>,
     paths: &'s HashMap<ChildId, ChildSas>,
 }
@@ -66,9 +70,11 @@ impl IkeSnapshot {
         let ike = endpoint.ike();
         let faults = ike.faults().iter().filter(|(_, count)| *count > 0).collect();
         let sas: Vec<IkeStatus> = ike.status().collect();
-        let children = sas.iter().flat_map(|sa| &sa.children);
-        let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults, interfaces }
+        let children = || sas.iter().flat_map(|sa| &sa.children).map(|child| child.id);
+        let paths = children().filter_map(|child| Some((child, endpoint.sas_of(child)?))).collect();
+        let spds = children().filter_map(|child| Some((child, endpoint.spds_of(child)?))).collect();
+        let waiting = endpoint.pending_retries().collect();
+        Self { waiting, paths, spds, faults, interfaces, sas }
     }
 
     /// The algorithms of each SA of a Child SA.
@@ -108,6 +114,7 @@ impl IkeSnapshot {
             sas: packets.iter().map(|status| (status.id, status)).collect(),
             paths: &self.paths,
             interfaces: &self.interfaces,
+            spds: &self.spds,
         };
         self.sas.iter().map(|sa| ike_sa(sa, now, &counters)).collect()
     }
@@ -138,8 +145,9 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "local": sa.path.local.to_string(),
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
-        "eap_identity": sa.eap_identity.as_deref().map(String::from_utf8_lossy),
+        "eap_identity": sa.eap_identity.as_deref().map(wording::eap_identity_text),
         "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
+        "resumed": sa.is_resumed,
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
             "local": sa.nat.local && !sa.nat.forced,
@@ -158,13 +166,14 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
 fn proven_round(round: &ProvenRound) -> Value {
     json!({
         "peer": round.peer.to_string(),
-        "eap_identity": round.eap_identity.as_deref().map(String::from_utf8_lossy),
+        "eap_identity": round.eap_identity.as_deref().map(wording::eap_identity_text),
     })
 }
 
 fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
     let texts = |parts: &[TrafficSelector]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
     let [inbound, outbound] = counters.traffic(child.id);
+    let spds = counters.spds.get(&child.id).copied().unwrap_or_default();
     let spi = |spi: casemate_sa::Spi| format!("{:08x}", spi.get());
     json!({
         "id": child.id.to_string(),
@@ -180,8 +189,8 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
         "remote_ts": texts(&child.remote),
         "narrowed": is_narrowed(child),
         "dscp_values": code_points(child.child.dscp),
-        "interface_in": counters.interfaces.get(&child.child.spds.inbound),
-        "interface_out": counters.interfaces.get(&child.child.spds.outbound),
+        "interface_in": counters.interfaces.get(&spds.inbound),
+        "interface_out": counters.interfaces.get(&spds.outbound),
         "packets_in": inbound.packets,
         "bytes_in": inbound.bytes,
         "packets_out": outbound.packets,

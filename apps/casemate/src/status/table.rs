@@ -209,10 +209,12 @@ fn peer_of(round: &Value) -> String {
 fn ike_row(sa: &Value) -> [String; 7] {
     let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
     let at = show(sa, "remote");
+    let is_resumed = sa.get("resumed").and_then(Value::as_bool) == Some(true);
+    let state = show(sa, "state") + if is_resumed { ", resumed" } else { "" };
     // The last round of authentication comes first, as the peer is known by it.
     let rounds = [sa].into_iter().chain(list(sa, "earlier_rounds").iter().rev());
     let peer = rounds.map(peer_of).collect::<Vec<_>>().join(" + ");
-    [show(sa, "name"), show(sa, "state"), peer, at, show(sa, "proposal"), age, rekey]
+    [show(sa, "name"), state, peer, at, show(sa, "proposal"), age, rekey]
 }
 
 fn waiting_row(waiting: &Value) -> [String; 3] {

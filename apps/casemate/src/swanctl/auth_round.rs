@@ -78,6 +78,10 @@ pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certifica
 
 const EAP_ID_WITHOUT_EAP: &str = "it applies to EAP only: auth = eap was expected beside it";
 const AAA_ID_WITHOUT_TLS: &str = "it applies to EAP with TLS only: auth = eap-tls was expected beside it";
+const ONLY_SERVERS_KNOW_GROUPS: &str = "only a RADIUS server names groups of the peer, because attribute \
+     certificates are not implemented: auth = eap-radius was expected beside it";
+const NO_SOURCE_OF_GROUPS: &str = "no peer would be accepted, because no attribute of the RADIUS server \
+     names groups: class_group = yes, or filter_id = yes, was expected in charon.plugins.eap-radius";
 const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const LOCAL: Schema = Schema {
@@ -99,7 +103,7 @@ pub(super) const REMOTE: Schema = Schema {
         ("round", Rule::Read),
         ("id", Rule::Read),
         ("eap_id", Rule::Read),
-        ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
+        ("groups", Rule::Read),
         ("cert_policy", Rule::Read),
         ("certs", Rule::Read),
         ("cacerts", Rule::Read),
@@ -131,6 +135,8 @@ pub(super) struct RoundContext<'c> {
     pub(super) round: usize,
     /// The directory of the configuration file.
     pub(super) directory: &'c Path,
+    /// Whether AAA servers name groups of peers.
+    pub(super) has_groups: bool,
     pub(super) problems: &'c Problems,
 }
 
@@ -154,7 +160,7 @@ pub(super) fn local(
     resolved: Option<&Resolved<'_, '_>>,
     context: RoundContext<'_>,
 ) -> (LocalAuth, OwnSignature) {
-    let RoundContext { connection, round, directory, problems } = context;
+    let RoundContext { connection, round, directory, problems, .. } = context;
     let mut own = OwnSignature {
         connection: connection.into(),
         round,
@@ -217,7 +223,7 @@ pub(super) fn remote(
     resolved: Option<&Resolved<'_, '_>>,
     context: RoundContext<'_>,
 ) -> (RemoteAuth, PeerConditions) {
-    let RoundContext { connection, round, directory, problems } = context;
+    let RoundContext { connection, round, directory, has_groups, problems } = context;
     let mut conditions = PeerConditions {
         connection: connection.into(),
         round,
@@ -256,6 +262,7 @@ pub(super) fn remote(
     if keys.has("eap_id") && eap_methods.is_none() {
         eap_id_without_eap(&keys, auth.is_none());
     }
+    let groups = groups(&keys, matches!(auth, Some(Auth::EapRadius)), has_groups);
     let method = match auth {
         Some(Auth::Eap(_) | Auth::EapRadius) => {
             let methods = eap_methods.unwrap_or_default();
@@ -271,7 +278,7 @@ pub(super) fn remote(
                 Some(None) => EapIdentity::Asked,
                 Some(Some(identity)) => EapIdentity::Fixed(identity),
             };
-            RemoteMethod::Eap(RemoteEap { identity, methods })
+            RemoteMethod::Eap(RemoteEap { identity, methods, groups })
         }
         Some(Auth::SharedKey) => {
             if asks {
@@ -293,6 +300,23 @@ pub(super) fn remote(
         }
     };
     (RemoteAuth { id, method }, conditions)
+}
+
+/// Groups, one of which the AAA server must name. Attribute certificates, which name groups as well, are not
+/// implemented.
+fn groups(keys: &Keys<'_>, is_relayed: bool, has_groups: bool) -> Vec<String> {
+    let groups = keys.list("groups", |name| match name.starts_with(['*', '%']) {
+        true => Err("names of groups were expected, without patterns".into()),
+        false => Ok(name.to_owned()),
+    });
+    match (is_relayed, has_groups) {
+        _ if !keys.has("groups") => {}
+        (false, _) => keys.error("groups", ONLY_SERVERS_KNOW_GROUPS),
+        (true, false) => keys.error("groups", NO_SOURCE_OF_GROUPS),
+        (true, true) if groups.is_empty() => keys.error("groups", "the name of a group was expected"),
+        (true, true) => {}
+    }
+    groups
 }
 
 /// Refuses `eap_id` beside another method than EAP. A value of `auth` with an error of its own may have meant

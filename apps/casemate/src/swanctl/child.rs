@@ -13,7 +13,7 @@ use casemate_ike::config::{
     self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
-use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdPair};
+use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdRules};
 use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ enum EntryMode {
 pub(super) fn read(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
-    spds: SpdPair,
+    spds: SpdRules,
     context: &Context<'_>,
 ) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
@@ -129,6 +129,7 @@ pub(super) fn read(
                      was expected, or trap with mode = transport",
                 );
             }
+            tunnel::check_unique(&keys, &child);
             check_trap_selectors(&keys, &child, peer);
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
@@ -219,7 +220,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         outer: outer(keys),
         priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
         policies: keys.get("policies", truth).unwrap_or(true),
-        spds: SpdPair::MAIN,
+        spds: SpdRules::MAIN,
     }
 }
 

@@ -17,10 +17,10 @@ use casemate_datapath::pmtu;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
-    SendCert, Shunt, StartAction, Unique,
+    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, RemoteAuth, RemoteEap, RemoteMethod,
+    SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
-use casemate_sa::{AddrRange, SpdPair};
+use casemate_sa::{AddrRange, SpdRules};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,6 +47,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("pull", Rule::Only(&["yes", "true", "enabled", "1"], NO_IKEV1)),
         ("dscp", Rule::Only(&["000000"], "the DSCP of IKE packets cannot be set")),
         ("redirect_to", Rule::Read),
+        ("resumption", Rule::Read),
         ("encap", Rule::Read),
         ("mobike", Rule::Read),
         ("dpd_delay", Rule::Read),
@@ -55,10 +56,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("childless", Rule::Read),
         ("send_certreq", Rule::Read),
         ("send_cert", Rule::Read),
-        (
-            "ocsp",
-            Rule::Only(&["never"], "OCSP responses are accepted from a peer, but neither requested nor sent"),
-        ),
+        ("ocsp", Rule::Read),
         ("ppk_id", Rule::Refused(NO_PPK)),
         ("ppk_required", Rule::OnlyNo(NO_PPK)),
         ("keyingtries", Rule::Read),
@@ -102,6 +100,8 @@ pub(super) struct Context<'c> {
     pub(super) pools: &'c [String],
     /// Whether a scheduler reorders packets, so that replay windows must be wider.
     pub(super) has_scheduler: bool,
+    /// Whether AAA servers name groups of peers.
+    pub(super) has_groups: bool,
     pub(super) problems: &'c Problems,
 }
 
@@ -144,6 +144,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         dns_domains: DomainPolicy { accepted: keys.list("dns_domains", pool::domain) },
         mobike: keys.get("mobike", truth).unwrap_or(true),
         redirect_to: keys.get("redirect_to", address::addr),
+        resumption: keys.get("resumption", truth).unwrap_or(false),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
@@ -155,6 +156,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         reauth,
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
+        ocsp: keys.get("ocsp", choice(&OCSP)).unwrap_or(OcspInIke::Reply),
         packet_limits,
     };
     warn_of_unproven_identities(&connection, &keys);
@@ -239,6 +241,13 @@ const UNIQUE: [(&str, Unique); 4] =
 const SEND_CERT: [(&str, SendCert); 3] =
     [("ifasked", SendCert::IfAsked), ("always", SendCert::Always), ("never", SendCert::Never)];
 
+const OCSP: [(&str, OcspInIke); 4] = [
+    ("reply", OcspInIke::Reply),
+    ("request", OcspInIke::Request),
+    ("both", OcspInIke::Both),
+    ("never", OcspInIke::Never),
+];
+
 /// Reads `fragmentation`. `force` concerns the first message of IKEv1, so it is the same as `yes` here.
 fn fragmentation(text: &str) -> Result<Fragmentation, String> {
     let words = [
@@ -279,7 +288,7 @@ struct Children {
 fn children(
     resolved: &Resolved<'_, '_>,
     peer: Option<&AddrPattern>,
-    spds: SpdPair,
+    spds: SpdRules,
     context: &Context<'_>,
 ) -> Children {
     let mut read = Children::default();

@@ -43,7 +43,7 @@ pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnv
 pub use pool::Authority;
 use problem::Problems;
 pub use problem::{ConfigError, Location, Problem};
-pub use radius::{Accounting, DynamicAuthorization, RadiusConfig};
+pub use radius::{Accounting, DynamicAuthorization, GroupSources, RadiusConfig};
 pub use secret::{KeyPurpose, OperatorKey, Passphrase, SharedKey, Usim};
 pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
@@ -62,7 +62,7 @@ use std::sync::Arc;
 use suggestion::unknown;
 use tree::Tree;
 pub use tunnel::InterfaceRequest;
-pub(crate) use tunnel::{TUN_MTU, mark_of};
+pub(crate) use tunnel::{TUN_MTU, mark_of, unique_interface};
 pub(crate) use value::base64;
 use value::truth;
 
@@ -73,6 +73,8 @@ pub struct Known<'k> {
     pub pools: &'k [String],
     /// Whether there is a scheduler.
     pub has_scheduler: bool,
+    /// Whether AAA servers name groups of peers.
+    pub has_groups: bool,
 }
 
 /// A whole configuration.
@@ -133,6 +135,11 @@ impl Config {
         tunnel::interfaces(children.map(|child| child.spds), requests)
     }
 
+    /// Whether AAA servers name groups of peers.
+    pub(crate) fn names_groups(&self) -> bool {
+        self.radius.as_ref().is_some_and(|radius| radius.groups.is_any())
+    }
+
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
     pub fn load(path: &Path, environment: &dyn Environment) -> Result<Self, ConfigError> {
         let text = environment.read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))?;
@@ -166,7 +173,7 @@ impl Config {
         problems: &Problems,
     ) -> Self {
         let directory = path.parent().unwrap_or(Path::new(""));
-        let known = Known { pools: &[], has_scheduler: false };
+        let known = Known { pools: &[], has_scheduler: false, has_groups: false };
         let mut config = Self::read_sections(directory, tree, root, &known, problems);
         if let Some(start) = root.location() {
             config.folders = Folders::list(directory, environment, start, problems);
@@ -204,7 +211,8 @@ impl Config {
         let own = subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect::<Vec<_>>();
         let pools: Vec<String> = own.into_iter().chain(known.pools.iter().cloned()).collect();
         let has_scheduler = config.scheduling.is_some() || known.has_scheduler;
-        let context = Context { directory, pools: &pools, has_scheduler, problems };
+        let has_groups = config.names_groups() || known.has_groups;
+        let context = Context { directory, pools: &pools, has_scheduler, has_groups, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(Arc::new(read.connection));

@@ -16,7 +16,6 @@ use std::time::Duration;
 pub(super) const PLUGINS: Schema =
     Schema { keys: &[], sections: &["=eap-radius", "=resolve", "=revocation"] };
 
-const NO_GROUPS: &str = "groups of a connection are not implemented";
 const WITHOUT_SERVER: &str = "it belongs to `server`: the address of the server was expected beside it";
 
 pub(super) const EAP_RADIUS: Schema = Schema {
@@ -27,8 +26,8 @@ pub(super) const EAP_RADIUS: Schema = Schema {
         ("accounting_requires_vip", Rule::Read),
         ("accounting_send_class", Rule::Read),
         ("accounting_close_on_timeout", Rule::OnlyNo("a session goes on if its accounting gets no answer")),
-        ("class_group", Rule::OnlyNo(NO_GROUPS)),
-        ("filter_id", Rule::OnlyNo(NO_GROUPS)),
+        ("class_group", Rule::Read),
+        ("filter_id", Rule::Read),
         ("close_all_on_timeout", Rule::OnlyNo("sessions go on if a server does not answer")),
         ("eap_start", Rule::OnlyNo("the identity of the peer is always sent")),
         ("id_prefix", Rule::Refused("the identity of the peer is sent as it is")),
@@ -89,10 +88,28 @@ pub struct RadiusConfig {
     pub retransmission: Retransmission,
     /// Whether Called-Station-Id and Calling-Station-Id contain ports.
     pub ids_have_port: bool,
+    /// What names the groups of a peer.
+    pub groups: GroupSources,
     /// Accounting, if it is wanted.
     pub accounting: Option<Accounting>,
     /// Requests of servers to end sessions, if they are accepted.
     pub dae: Option<DynamicAuthorization>,
+}
+
+/// Attributes of a server that name groups of a peer, for `groups` of connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupSources {
+    /// Class.
+    pub class: bool,
+    /// Filter-Id, beside a Tunnel-Type of ESP.
+    pub filter_id: bool,
+}
+
+impl GroupSources {
+    /// Whether any attribute names groups.
+    pub const fn is_any(self) -> bool {
+        self.class || self.filter_id
+    }
 }
 
 /// What is reported about sessions.
@@ -160,6 +177,10 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
         servers,
         retransmission,
         ids_have_port: keys.get("station_id_with_port", truth).unwrap_or(true),
+        groups: GroupSources {
+            class: keys.get("class_group", truth).unwrap_or(false),
+            filter_id: keys.get("filter_id", truth).unwrap_or(false),
+        },
         accounting: accounting(&keys),
         dae,
     })

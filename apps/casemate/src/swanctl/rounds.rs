@@ -22,8 +22,9 @@ const MAX_ROUNDS: usize = 8;
 /// Reads the sections whose names begin with `local` and `remote`: one round of authentication each (RFC
 /// 4739).
 pub(super) fn read(resolved: &Resolved<'_, '_>, keys: &Keys<'_>, context: &Context<'_>) -> Rounds {
-    let Context { directory, problems, .. } = *context;
-    let in_round = |round| RoundContext { connection: resolved.name(), round, directory, problems };
+    let Context { directory, has_groups, problems, .. } = *context;
+    let in_round =
+        |round| RoundContext { connection: resolved.name(), round, directory, has_groups, problems };
     let sections = |prefix, schema| {
         let mut sections: Vec<_> = resolved.sections();
         sections.retain(|section| section.name().starts_with(prefix));

@@ -2,13 +2,13 @@
 //! `set_mark_in`, and the interfaces that they ask for.
 //!
 //! An interface ID is the number of its SPD. A mark has an SPD with an interface, too, whose number is the
-//! mark with [`MARK_BIT`].
+//! mark with [`MARK_BIT`]. With `%unique`, the endpoint chooses one of [`UNIQUE`] for each Child SA.
 
 use super::schema::Keys;
 use super::value::parse_number;
-use casemate_ike::config::ChildMode;
+use casemate_ike::config::{ChildConfig, ChildMode, CloseAction};
 use casemate_linux::TunnelSpec;
-use casemate_sa::{SpdId, SpdPair};
+use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdRule, SpdRules};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,6 +24,13 @@ const MARK_BIT: u32 = 0x4000_0000;
 /// Marks of the packets that instances send (`RoutingNumbers`).
 const INSTANCE_MARKS: RangeInclusive<u32> = 50_510..=50_765;
 
+/// Interface IDs and marks for `%unique` and `%unique-dir`. No configuration may name them. Their number
+/// limits the interfaces that exist at the same time.
+const UNIQUE: RangeInclusive<u32> = 900_001..=901_024;
+
+/// Names of interfaces begin so, and the ID or the mark follows.
+const ID_PREFIX: &str = "ipsec";
+const MARK_PREFIX: &str = "vti";
 /// Longest name of an interface: IFNAMSIZ without the zero byte.
 const MAX_NAME_LEN: usize = 15;
 
@@ -45,38 +52,62 @@ enum InterfaceOption {
 /// The SPDs of a child, and what it says about their interfaces.
 #[derive(Debug, Default)]
 pub(super) struct ChildTunnel {
-    pub(super) spds: SpdPair,
+    pub(super) spds: SpdRules,
     pub(super) requests: Vec<InterfaceRequest>,
 }
 
-/// Reads the interface IDs of a connection, which its children inherit.
-pub(super) fn ids(keys: &Keys<'_>) -> SpdPair {
-    let spd = |name| keys.get(name, interface_id).unwrap_or_default();
-    SpdPair { outbound: spd("if_id_out"), inbound: spd("if_id_in") }
+/// An interface ID or a mark in a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    /// This number; 0 is none.
+    Fixed(u32),
+    /// `%unique`, or `%unique-dir`: one for each direction.
+    Unique { per_direction: bool },
 }
 
-/// Reads `mark_in` and `mark_out`.
-fn marks(keys: &Keys<'_>) -> SpdPair {
-    let spd = |name| keys.get(name, mark).map_or(SpdId::MAIN, spd_of_mark);
-    SpdPair { outbound: spd("mark_out"), inbound: spd("mark_in") }
+/// Reads the interface IDs of a connection, which its children inherit. With `%unique`, they belong to an IKE
+/// SA.
+pub(super) fn ids(keys: &Keys<'_>) -> SpdRules {
+    rules(keys, ["if_id_out", "if_id_in"], interface_id, SpdOwner::IkeSa, 0)
+}
+
+/// Reads the numbers of both directions. `bit` is set in the numbers of their SPDs.
+fn rules(
+    keys: &Keys<'_>,
+    names: [&str; 2],
+    read: impl Fn(&str) -> Result<Number, String>,
+    owner: SpdOwner,
+    bit: u32,
+) -> SpdRules {
+    let [outbound, inbound] = names.map(|name| keys.get(name, &read).unwrap_or(Number::Fixed(0)));
+    // As in strongSwan, one `%unique-dir` is enough for both.
+    let per_direction = [outbound, inbound].contains(&Number::Unique { per_direction: true });
+    let numbers = SpdNumbers::new(UNIQUE.start() | bit, UNIQUE.end() | bit);
+    let rule = |number| match (number, numbers) {
+        (Number::Fixed(0), _) | (Number::Unique { .. }, None) => SpdRule::default(),
+        (Number::Fixed(number), _) => SpdRule::Fixed(SpdId::new(number | bit)),
+        (Number::Unique { .. }, Some(numbers)) => SpdRule::Own(OwnSpd { owner, per_direction, numbers }),
+    };
+    SpdRules { outbound: rule(outbound), inbound: rule(inbound) }
 }
 
 /// Reads the keys of a child.
-pub(super) fn read(keys: &Keys<'_>, mode: ChildMode, inherited: SpdPair) -> ChildTunnel {
-    let (own, marks) = (ids(keys), marks(keys));
-    let or = |own: SpdId, inherited| if own.is_main() { inherited } else { own };
-    let ids = SpdPair {
+pub(super) fn read(keys: &Keys<'_>, mode: ChildMode, inherited: SpdRules) -> ChildTunnel {
+    let own = rules(keys, ["if_id_out", "if_id_in"], interface_id, SpdOwner::ChildSa, 0);
+    let marks = rules(keys, ["mark_out", "mark_in"], mark, SpdOwner::ChildSa, MARK_BIT);
+    let or = |own: SpdRule, inherited| if own.is_main() { inherited } else { own };
+    let ids = SpdRules {
         outbound: or(own.outbound, inherited.outbound),
         inbound: or(own.inbound, inherited.inbound),
     };
-    if ids != SpdPair::MAIN && marks != SpdPair::MAIN {
+    if !ids.are_main() && !marks.are_main() {
         keys.error(
             if keys.has("mark_out") { "mark_out" } else { "mark_in" },
             "the interface decides with if_id_in and if_id_out: no mark was expected",
         );
     }
-    let spds = if ids == SpdPair::MAIN { marks } else { ids };
-    if spds != SpdPair::MAIN && mode == ChildMode::Transport {
+    let spds = if ids.are_main() { marks } else { ids };
+    if !spds.are_main() && mode == ChildMode::Transport {
         keys.error(
             "mode",
             "in transport mode, the route into the interface would also lead protected packets into it: \
@@ -86,10 +117,40 @@ pub(super) fn read(keys: &Keys<'_>, mode: ChildMode, inherited: SpdPair) -> Chil
     ChildTunnel { spds, requests: requests(keys, spds) }
 }
 
-fn requests(keys: &Keys<'_>, spds: SpdPair) -> Vec<InterfaceRequest> {
+/// Refuses what a child with `%unique` cannot have.
+pub(super) fn check_unique(keys: &Keys<'_>, child: &ChildConfig) {
+    if child.spds.pair().is_some() {
+        return;
+    }
+    let traps = [
+        ("start_action", child.start_action.on_traffic),
+        ("close_action", child.close_action == CloseAction::Trap),
+        ("dpd_action", child.dpd_action == CloseAction::Trap),
+    ];
+    for (name, _) in traps.into_iter().filter(|(_, is_trap)| *is_trap) {
+        keys.error(
+            name,
+            "with %unique, the interface exists only while the Child SA does, so no packet can wait for it: \
+             another action than trap was expected",
+        );
+    }
+    if child.reqid.is_some() {
+        keys.error(
+            "reqid",
+            "with %unique, the Child SAs of several peers may carry the same traffic, and the reqid tells \
+             them apart: no reqid was expected",
+        );
+    }
+}
+
+fn requests(keys: &Keys<'_>, spds: SpdRules) -> Vec<InterfaceRequest> {
     let name = keys.get("interface", interface_name);
     if name.is_some() && spds.outbound.is_main() {
         let why = "it names the interface of a tunnel: if_id_out or mark_out was expected, too";
+        keys.error("interface", why);
+    }
+    if name.is_some() && spds.outbound.fixed().is_none() {
+        let why = "each Child SA has an interface of its own with %unique: no name was expected";
         keys.error("interface", why);
     }
     let set_mark = keys.get("set_mark_in", |text| set_mark(text, spds.inbound)).flatten();
@@ -99,9 +160,9 @@ fn requests(keys: &Keys<'_>, spds: SpdPair) -> Vec<InterfaceRequest> {
             "packets get a mark at an interface: mark_in or if_id_in was expected, too",
         );
     }
-    let name = name.map(|name| InterfaceRequest { spd: spds.outbound, option: InterfaceOption::Name(name) });
-    let set_mark =
-        set_mark.map(|mark| InterfaceRequest { spd: spds.inbound, option: InterfaceOption::SetMark(mark) });
+    let request = |rule: SpdRule, option| Some(InterfaceRequest { spd: rule.fixed()?, option });
+    let name = name.and_then(|name| request(spds.outbound, InterfaceOption::Name(name)));
+    let set_mark = set_mark.and_then(|mark| request(spds.inbound, InterfaceOption::SetMark(mark)));
     name.into_iter().chain(set_mark).collect()
 }
 
@@ -114,45 +175,72 @@ pub(super) fn refuse(keys: &Keys<'_>) {
     }
 }
 
-const NO_UNIQUE: &str = "interfaces are made before there is an SA: a number was expected";
-
-fn interface_id(text: &str) -> Result<SpdId, String> {
-    if text.starts_with('%') {
-        return Err(NO_UNIQUE.into());
-    }
-    match number(text)? {
-        number @ 0..=MAX_ID => Ok(SpdId::new(number)),
-        _ => Err(format!("a number up to {MAX_ID} was expected")),
+fn interface_id(text: &str) -> Result<Number, String> {
+    match unique(text)? {
+        Some(unique) => Ok(unique),
+        None => usable(number(text)?),
     }
 }
 
 /// Reads a mark with an optional mask; 0 is none.
-fn mark(text: &str) -> Result<u32, String> {
-    if text.starts_with('%') {
-        return Err(NO_UNIQUE.into());
-    }
+fn mark(text: &str) -> Result<Number, String> {
     let (value, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
-    match (number(value.trim())?, number(mask.trim())?) {
-        (0, _) => Ok(0),
-        (_, mask) if mask != u32::MAX => {
-            Err("the whole mark counts: the mask 0xffffffff was expected".into())
-        }
-        (value, _) if INSTANCE_MARKS.contains(&value) => {
+    let read = unique(value.trim())?;
+    let value = read.map_or_else(|| number(value.trim()).map(Number::Fixed), Ok)?;
+    let mask = number(mask.trim())?;
+    match value {
+        Number::Fixed(0) => Ok(value),
+        _ if mask != u32::MAX => Err("the whole mark counts: the mask 0xffffffff was expected".into()),
+        Number::Fixed(value) if INSTANCE_MARKS.contains(&value) => {
             Err(format!("packets of Casemate itself have the marks {INSTANCE_MARKS:?}: another was expected"))
         }
-        (value @ 1..=MAX_ID, _) => Ok(value),
+        Number::Fixed(value) => usable(value),
+        Number::Unique { .. } => Ok(value),
+    }
+}
+
+/// Reads `%unique` and `%unique-dir`; `None` is a number.
+fn unique(text: &str) -> Result<Option<Number>, String> {
+    match text {
+        "%unique" => Ok(Some(Number::Unique { per_direction: false })),
+        "%unique-dir" => Ok(Some(Number::Unique { per_direction: true })),
+        _ if text.starts_with('%') => Err("a number, %unique or %unique-dir was expected".into()),
+        _ => Ok(None),
+    }
+}
+
+fn usable(number: u32) -> Result<Number, String> {
+    match number {
+        _ if UNIQUE.contains(&number) => Err(kept_for_unique()),
+        0..=MAX_ID => Ok(Number::Fixed(number)),
         _ => Err(format!("a number up to {MAX_ID} was expected")),
     }
 }
 
+fn kept_for_unique() -> String {
+    format!("{} to {} are for %unique: another number was expected", UNIQUE.start(), UNIQUE.end())
+}
+
 /// Reads `set_mark_in`; `None` is none.
-fn set_mark(text: &str, inbound: SpdId) -> Result<Option<u32>, String> {
-    match text {
-        "%same" => match mark_of(inbound) {
-            None => Err("there is no mark_in: a number was expected".into()),
-            mark => Ok(mark),
-        },
-        _ => mark(text).map(|mark| Some(mark).filter(|mark| *mark != 0)),
+fn set_mark(text: &str, inbound: SpdRule) -> Result<Option<u32>, String> {
+    let mark = match (text, inbound.fixed()) {
+        ("0", None) => return Ok(None),
+        (_, None) => {
+            return Err(
+                "%unique has no mark before the Child SA is up, but a script that marks packets from \
+                        the interface learns it: 0 was expected"
+                    .into(),
+            );
+        }
+        ("%same", Some(spd)) => {
+            let mark = mark_of(spd);
+            return mark.map(Some).ok_or_else(|| "there is no mark_in: a number was expected".into());
+        }
+        _ => mark(text)?,
+    };
+    match mark {
+        Number::Fixed(mark) => Ok(Some(mark).filter(|mark| *mark != 0)),
+        Number::Unique { .. } => Err("a number or %same was expected".into()),
     }
 }
 
@@ -166,6 +254,10 @@ fn number(text: &str) -> Result<u32, String> {
 
 fn interface_name(text: &str) -> Result<String, String> {
     let is_odd = |character: char| !character.is_ascii_graphic() || "/:%".contains(character);
+    let number = text.strip_prefix(ID_PREFIX).or_else(|| text.strip_prefix(MARK_PREFIX));
+    if number.and_then(|number| number.parse().ok()).is_some_and(|number| UNIQUE.contains(&number)) {
+        return Err(kept_for_unique());
+    }
     if (1..=MAX_NAME_LEN).contains(&text.len()) && !text.contains(is_odd) && text != "." && text != ".." {
         return Ok(text.into());
     }
@@ -174,19 +266,30 @@ fn interface_name(text: &str) -> Result<String, String> {
     ))
 }
 
-const fn spd_of_mark(mark: u32) -> SpdId {
-    SpdId::new(if mark == 0 { 0 } else { mark | MARK_BIT })
-}
-
 /// The mark of the packets in this SPD.
 pub(crate) const fn mark_of(spd: SpdId) -> Option<u32> {
     if spd.number() & MARK_BIT == 0 { None } else { Some(spd.number() & !MARK_BIT) }
 }
 
+/// Name of the interface of an SPD, unless the configuration names it.
+fn default_name(spd: SpdId) -> String {
+    match mark_of(spd) {
+        Some(mark) => format!("{MARK_PREFIX}{mark}"),
+        None => format!("{ID_PREFIX}{}", spd.number()),
+    }
+}
+
+/// The interface of an SPD of `%unique`; `None` if the SPD has another number.
+pub(crate) fn unique_interface(spd: SpdId) -> Option<TunnelSpec> {
+    let (number, mark) = (spd.number() & !MARK_BIT, mark_of(spd));
+    let spec = || TunnelSpec { spd, name: default_name(spd), mtu: TUN_MTU, mark, set_mark: None };
+    UNIQUE.contains(&number).then(spec)
+}
+
 /// The interfaces of all connections with these SPDs and requests. An error if two requests for an interface
 /// differ, or one name is for two interfaces.
 pub(crate) fn interfaces(
-    children: impl Iterator<Item = SpdPair>,
+    children: impl Iterator<Item = SpdRules>,
     requests: impl Iterator<Item = InterfaceRequest>,
 ) -> Result<Vec<TunnelSpec>, String> {
     let (mut names, mut set_marks) = (BTreeMap::<SpdId, String>::new(), BTreeMap::<SpdId, u32>::new());
@@ -203,12 +306,9 @@ pub(crate) fn interfaces(
         }
     }
     let mut specs = BTreeMap::<String, SpdId>::new();
-    for spd in children.flat_map(|pair| [pair.outbound, pair.inbound]).filter(|spd| !spd.is_main()) {
-        let default = || match mark_of(spd) {
-            Some(mark) => format!("vti{mark}"),
-            None => format!("ipsec{}", spd.number()),
-        };
-        let name = names.get(&spd).cloned().unwrap_or_else(default);
+    let fixed = children.flat_map(|rules| [rules.outbound.fixed(), rules.inbound.fixed()]).flatten();
+    for spd in fixed.filter(|spd| !spd.is_main()) {
+        let name = names.get(&spd).cloned().unwrap_or_else(|| default_name(spd));
         if let Some(other) = specs.insert(name.clone(), spd).filter(|other| *other != spd) {
             return Err(format!(
                 "interface: {name} would be {} and {}: a name for each was expected",

@@ -9,7 +9,7 @@ use crate::swanctl::{UpdownScript, mark_of};
 use crate::vici::shown_reqid;
 use casemate_ike::config::{ChildConfig, Connection, Identity};
 use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
-use casemate_sa::{AddrRange, PortRange, Protocol, SpdId};
+use casemate_sa::{AddrRange, PortRange, Protocol, SpdId, SpdPair};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,6 +71,7 @@ pub(super) struct Facts<'a> {
     pub(super) script: &'a UpdownScript,
     /// The TUN interface of the child.
     pub(super) interface: &'a str,
+    pub(super) spds: SpdPair,
 }
 
 /// The variables for one pair of traffic selectors, without the verb.
@@ -130,7 +131,7 @@ impl Variables {
 
 /// The variables that do not depend on the traffic selectors.
 fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
-    let Facts { status, local_id, reqid, script, interface } = *facts;
+    let Facts { status, local_id, reqid, script, interface, spds } = *facts;
     let mut all = Vec::new();
     let mut set = |name: String, value: String| all.push((name, value));
     let peer_id = status.peer.as_ref().map(identity_text).unwrap_or_default();
@@ -151,7 +152,9 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
         set(name.into(), value);
     }
     if let Some(identity) = &status.eap_identity {
-        set("PLUTO_XAUTH_ID".into(), escape(identity));
+        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.clone()));
+        let text = text.map_or_else(|| escape(identity), |name| identity_text(&name));
+        set("PLUTO_XAUTH_ID".into(), text);
     }
     // Only one side of a connection has pools.
     let side = if new.connection.pools.is_empty() { "MY" } else { "PEER" };
@@ -163,7 +166,7 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
     if let Some(port) = new.udp_port {
         set("PLUTO_UDP_ENC".into(), port.to_string());
     }
-    for (direction, spd) in [("IN", new.child.spds.inbound), ("OUT", new.child.spds.outbound)] {
+    for (direction, spd) in [("IN", spds.inbound), ("OUT", spds.outbound)] {
         let spd_variable = spd_variable(direction, spd);
         spd_variable.into_iter().for_each(|(name, value)| set(name, value));
     }

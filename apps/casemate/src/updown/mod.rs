@@ -22,6 +22,7 @@ use casemate_linux::updown::{
     MAX_ENVIRONMENT, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
 };
 use casemate_linux::{EndpointContext, EndpointHandle, Error};
+use casemate_sa::SpdPair;
 use environment::{Facts, MAX_PAIRS, NewChild, Variables};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -152,12 +153,11 @@ impl Updown {
             match change {
                 Change::Up(new) => {
                     let context = handle.lock();
-                    let found = status_of(&new, &context).map(|status| (status, reqid_of(new.id, &context)));
-                    let tunnel = context.tunnel_names().get(&new.child.spds.outbound).cloned();
+                    let status = status_of(&new, &context);
+                    let place = active.place_of(new.id, &context);
                     drop(context);
-                    let interface = tunnel.unwrap_or_else(|| active.interface.clone());
-                    if let Some((status, reqid)) = found {
-                        messages.extend(active.up(&new, &status, (reqid, &interface), keyring));
+                    if let (Some(status), Some(place)) = (status, place) {
+                        messages.extend(active.up(&new, &status, &place, keyring));
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -216,13 +216,31 @@ fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
     inbound.map_or(0, |sa| sa.reqid)
 }
 
+/// Where a Child SA is installed.
+struct Place {
+    reqid: u32,
+    /// The interface of its packets.
+    interface: String,
+    spds: SpdPair,
+}
+
 impl Active {
-    /// Starts the scripts for a Child SA with this request identifier and interface.
+    /// Where a Child SA is installed. `None` if its interface could not be made, so that it is closed.
+    fn place_of(&self, child: ChildId, context: &EndpointContext) -> Option<Place> {
+        let spds = context.endpoint().spds_of(child).unwrap_or_default();
+        let interface = match spds.outbound.is_main() {
+            true => self.interface.clone(),
+            false => context.tunnel_names().get(&spds.outbound)?.clone(),
+        };
+        Some(Place { reqid: reqid_of(child, context), interface, spds })
+    }
+
+    /// Starts the scripts for a Child SA.
     fn up(
         &mut self,
         new: &NewChild,
         status: &IkeStatus,
-        (reqid, interface): (u32, &str),
+        place: &Place,
         keyring: &Keyring,
     ) -> Option<Message> {
         let script = self.scripts.get(&new.connection.name, &new.child.name)?;
@@ -235,7 +253,9 @@ impl Active {
         if self.runner.pending() >= MAX_PENDING {
             return refused(format!("{MAX_PENDING} others wait"));
         }
-        let facts = Facts { status, local_id: &local_id(status, keyring), reqid, script, interface };
+        let Place { reqid, ref interface, spds } = *place;
+        let local_id = &local_id(status, keyring);
+        let facts = Facts { status, local_id, reqid, script, interface, spds };
         let variables = Variables::of(new, &facts);
         if variables.len() > MAX_PAIRS {
             let count = variables.len();

@@ -120,6 +120,9 @@ pub(super) struct LoadedAuthority {
 pub(super) enum CertificateUse {
     /// Of this host or a peer.
     EndEntity,
+    /// Of a root CA that the client has not called one. It is trusted all the same, as in charon; swanctl
+    /// sends the CAs of PKCS #12 containers in this way.
+    Root,
     /// Of a trusted certification authority.
     Authority,
     /// A certificate revocation list.
@@ -194,8 +197,12 @@ impl Loaded {
         merged.authorities = authorities.chain(loaded).cloned().collect();
         merged.shared_keys.extend(self.shared_keys.values().map(|key| SharedKey::clone(key)));
         for (path, (purpose, _)) in &self.certificates {
+            if *purpose == CertificateUse::Root {
+                merged.folders.certs.push(path.clone());
+            }
             let folder = match purpose {
                 CertificateUse::EndEntity => &mut merged.folders.certs,
+                CertificateUse::Root => &mut merged.folders.cacerts,
                 CertificateUse::Authority => &mut merged.folders.cacerts,
                 CertificateUse::Crl => &mut merged.folders.crls,
             };

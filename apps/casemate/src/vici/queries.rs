@@ -66,7 +66,11 @@ fn write_remote(connection: &Connection, keyring: &Keyring, message: &mut Messag
         write_eap(eap, message);
     }
     let policies = keyring.required_policies(connection).iter().map(ToString::to_string);
-    message.list::<&str>("groups", []);
+    let groups = match &connection.remote.method {
+        RemoteMethod::Eap(eap) => &*eap.groups,
+        _ => &[],
+    };
+    message.list("groups", groups);
     message.list("cert_policy", policies);
     message.list::<&str>("certs", []);
     message.list::<&str>("cacerts", []);

@@ -5,6 +5,8 @@
 use super::algorithms;
 use super::message::MessageWriter;
 use crate::keyring::Keyring;
+use crate::log::wording;
+use crate::swanctl::mark_of;
 use casemate::FIRST_REQID;
 use casemate_datapath::SaStatus;
 use casemate_ike::config::{Identity, LocalMethod, Round};
@@ -12,7 +14,7 @@ use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
 };
 use casemate_linux::EndpointContext;
-use casemate_sa::{Instant, Protocol};
+use casemate_sa::{Instant, Protocol, SpdPair};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -26,6 +28,10 @@ pub(super) struct SaView {
     local_id: Identity,
     /// Inbound and outbound SA of each Child SA.
     traffic: HashMap<ChildId, [Option<SaStatus>; 2]>,
+    /// SPDs of each Child SA.
+    spds: HashMap<ChildId, SpdPair>,
+    /// SPDs that belong to the IKE SA.
+    own_spds: SpdPair,
     at: Instant,
 }
 
@@ -65,8 +71,11 @@ impl SaView {
             (child.id, ids.map(|id| endpoint.datapath().sa(id?)))
         };
         let traffic = status.children.iter().map(of_child).collect();
+        let spds_of = |child: &ChildStatus| Some((child.id, endpoint.spds_of(child.id)?));
+        let spds = status.children.iter().filter_map(spds_of).collect();
+        let own_spds = endpoint.spds_of_ike(status.id, &status.connection).unwrap_or_default();
         let local_id = local_id(&status, keyring);
-        Self { status, local_id, traffic, at: context.now() }
+        Self { status, local_id, traffic, spds, own_spds, at: context.now() }
     }
 
     /// Writes a section with the name of the connection.
@@ -92,7 +101,7 @@ impl SaView {
         if let Some(identity) = &status.eap_identity
             && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != *identity)
         {
-            message.value("remote-eap-id", identity);
+            message.value("remote-eap-id", wording::eap_identity_text(identity));
         }
         message.flag("initiator", status.initiator);
         message.display("initiator-spi", status.spis.initiator);
@@ -102,6 +111,7 @@ impl SaView {
         message.flag("nat-remote", remote);
         message.flag("nat-fake", forced && !remote);
         message.flag("nat-any", status.nat.any());
+        write_spds(self.own_spds, message);
         if let Some(suite) = &status.suite {
             algorithms::write_ike(suite, message);
         }
@@ -162,6 +172,7 @@ impl SaView {
         message.flag("encap", any.is_some_and(|sa| sa.udp_encapsulated));
         message.value("spi-in", format!("{:08x}", child.spi_in.get()));
         message.value("spi-out", format!("{:08x}", child.spi_out.get()));
+        write_spds(self.spds.get(&child.id).copied().unwrap_or_default(), message);
         algorithms::write_child(&child.suite, message);
         for (sa, [bytes, packets, used]) in [
             (inbound, ["bytes-in", "packets-in", "use-in"]),
@@ -181,6 +192,18 @@ impl SaView {
     /// Seconds until `at`.
     fn until(&self, at: Instant) -> u64 {
         at.since(self.at).as_secs()
+    }
+}
+
+/// Writes the marks and interface IDs of these SPDs, inbound before outbound.
+fn write_spds(spds: SpdPair, message: &mut MessageWriter) {
+    let SpdPair { inbound, outbound } = spds;
+    for (name, mark) in [("mark-in", mark_of(inbound)), ("mark-out", mark_of(outbound))] {
+        message.optional(name, mark.map(|mark| format!("{mark:08x}")));
+    }
+    for (name, spd) in [("if-id-in", inbound), ("if-id-out", outbound)] {
+        let id = Some(spd.number()).filter(|_| !spd.is_main() && mark_of(spd).is_none());
+        message.optional(name, id.map(|id| format!("{id:08x}")));
     }
 }
 
@@ -218,13 +241,17 @@ pub(super) fn identity_text(identity: &Identity) -> String {
     }
 }
 
-/// Our identity: the configured one, or else the subject of our certificate, or else our address.
+/// Our identity: the one that the peer knows; before, the configured one, or else the subject of our
+/// certificate, or else our address.
 pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
     let configured = &status.connection;
+    if let Some(own) = status.own_id.as_ref().filter(|_| configured.local_rounds() == 1) {
+        return own.clone();
+    }
     // The identity of the last round is the one that the peer knows.
     let last = Round { local: configured.local_rounds().saturating_sub(1), remote: 0 };
     let connection = configured.in_round(last).unwrap_or(Cow::Borrowed(configured));
-    let subject = || match &connection.local.method {
+    let subject = || match connection.local.method {
         LocalMethod::Eap(_) => keyring.eap_subject(&connection),
         _ => keyring.own_key(&connection, &[])?.subject,
     };

@@ -8,7 +8,7 @@ use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, se
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
 use casemate_linux::EndpointContext;
 use casemate_linux::dns::DnsState;
-use casemate_sa::AddrRange;
+use casemate_sa::{AddrRange, SpdId, SpdPair};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) fn report(
         "children": connection
             .children
             .iter()
-            .map(|child| child_configuration(child, context))
+            .map(|child| child_configuration(&connection, child, context))
             .collect::<Vec<_>>(),
         "traffic": traffic.iter().map(ChildTraffic::to_json).collect::<Vec<_>>(),
         "peer_addresses": addrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -157,11 +157,38 @@ fn local_networks(connection: &Connection) -> Value {
     networks.iter().map(network).collect()
 }
 
-fn child_configuration(child: &Arc<ChildConfig>, context: &EndpointContext) -> Value {
-    let interface = |spd| context.tunnel_names().get(&spd);
+/// The interface of a direction of a child; with `%unique`, those of all Child SAs that are up.
+fn interfaces(
+    connection: &Connection,
+    child: &ChildConfig,
+    is_outbound: bool,
+    context: &EndpointContext,
+) -> Option<String> {
+    let endpoint = context.endpoint();
+    let rule = if is_outbound { child.spds.outbound } else { child.spds.inbound };
+    let of = |pair: SpdPair| if is_outbound { pair.outbound } else { pair.inbound };
+    let spds: Vec<SpdId> = match rule.fixed() {
+        Some(spd) => vec![spd],
+        None => {
+            let sas = endpoint.ike().status().filter(|sa| sa.connection.name == connection.name);
+            let children = sas.flat_map(|sa| sa.children).filter(|up| up.child.name == child.name);
+            children.filter_map(|up| endpoint.spds_of(up.id)).map(of).collect()
+        }
+    };
+    let names = spds.iter().filter_map(|spd| context.tunnel_names().get(spd));
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+fn child_configuration(
+    connection: &Connection,
+    child: &Arc<ChildConfig>,
+    context: &EndpointContext,
+) -> Value {
+    let interface = |is_outbound| interfaces(connection, child, is_outbound, context);
     json!({
-        "interface_in": interface(child.spds.inbound),
-        "interface_out": interface(child.spds.outbound),
+        "interface_in": interface(false),
+        "interface_out": interface(true),
         "name": child.name,
         "local_ts": wording::templates(&child.local_ts),
         "remote_ts": wording::templates(&child.remote_ts),

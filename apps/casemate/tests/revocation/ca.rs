@@ -23,6 +23,7 @@ cert right ca 0x1002 right.ext
 cert responder ca 0x2001 responder.ext
 cert stranger other 0x2002 responder.ext
 printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ndefault_md=sha256\n' > ca.cnf
+printf '[delta]\n2.5.29.27=critical,DER:020101\n' >> ca.cnf
 for state in good revoked unknown; do
   case $state in
     good) printf 'V\t21260101000000Z\t\t1001\tunknown\t/CN=left\n';;
@@ -32,6 +33,8 @@ for state in good revoked unknown; do
   cp $state.txt index.txt
   openssl ca -config ca.cnf -cert ca.pem -keyfile ca.key -gencrl -crlhours 24 -out $state.crl.pem
   openssl crl -in $state.crl.pem -outform DER -out $state.crl
+  openssl ca -config ca.cnf -cert ca.pem -keyfile ca.key -gencrl -crlhours 24 -crlexts delta -out delta.pem
+  openssl crl -in delta.pem -outform DER -out $state.delta.crl
 done
 "#;
 

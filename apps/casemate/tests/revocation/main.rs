@@ -6,7 +6,9 @@ mod ca;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
+mod eap;
 mod server;
+mod stapling;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]
 mod swanctl;
@@ -28,7 +30,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 fn conf(side: Side, remote: &str, more: &str) -> String {
     let [own, peer] = [side, side.other()].map(|side| format!("{side:?}").to_lowercase());
     format!(
-        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n send_cert = always\n\
+        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n send_cert = always\n ocsp = never\n\
          local {{ auth = pubkey\n certs = {own}.pem\n id = {own}.test }}\n\
          remote {{ auth = pubkey\n id = {peer}.test\n{remote} }}\n\
          children {{ c {{ local_ts = {}\n remote_ts = {} }} }} }} }}\n{more}",
@@ -37,6 +39,11 @@ fn conf(side: Side, remote: &str, more: &str) -> String {
         side.inner(true),
         side.other().inner(true),
     )
+}
+
+/// Without the keys that charon 5.9.8 does not know.
+fn for_charon(conf: &str) -> String {
+    conf.replace("ocsp = never\n", "")
 }
 
 /// A section that names these URIs for the CA.
@@ -65,14 +72,8 @@ impl<'n> Setup<'n> {
         Some(Self { net, ca, server, left, right })
     }
 
-    /// Sets the connection up. Returns whether that works; then it is closed again.
     fn connects(&self) -> bool {
-        let output = self.net.left.casemate(&["initiate", "c"]);
-        if output.status.success() {
-            assert!(self.net.left.casemate(&["terminate", "t"]).status.success());
-            self.net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
-        }
-        output.status.success()
+        connects(&self.net.left, &self.net.right)
     }
 
     fn expect_connection(&self) {
@@ -92,6 +93,16 @@ impl<'n> Setup<'n> {
 
 fn run(host: &Host, ca: &Ca, name: &str, conf: &str) -> Running {
     host.run_config_file(&ca.install(name, &host.file("etc"), conf))
+}
+
+/// Sets the connection up. Returns whether that works; then it is closed again.
+fn connects(from: &Host, to: &Host) -> bool {
+    let output = from.casemate(&["initiate", "c"]);
+    if output.status.success() {
+        assert!(from.casemate(&["terminate", "t"]).status.success());
+        to.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    }
+    output.status.success()
 }
 
 const STRICT: &str = "revocation = strict";
@@ -136,7 +147,7 @@ fn the_responder_of_openssl_answers_for_charon() {
     let uris = authority("ocsp_uris = http://127.0.0.1:8880");
     let right = run(&net.right, &ca, "right", &conf(Side::Right, STRICT, &uris));
     let Some(charon) = charon::Charon::start(&net.left, "") else { return };
-    let left = conf(Side::Left, "", "");
+    let left = for_charon(&conf(Side::Left, "", ""));
     ca.install("left", &charon.swanctl.directory, &left);
     charon.swanctl.output(&["--load-all", "--noprompt"]);
     let initiate = || charon.swanctl.run(&["--initiate", "--child", "c", "--timeout", "20"]).status.success();
@@ -266,6 +277,35 @@ fn crls_are_fetched_if_no_responder_answers() {
     let right = run(&net.right, &setup.ca, "right", &conf(Side::Right, "", &uris));
     assert!(!net.left.casemate(&["initiate", "c"]).status.success(), "{}", right.log());
     eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by CRL http://"));
+}
+
+/// The complete CRL does not list the certificate; the delta CRL that the certificate names does.
+#[test]
+fn delta_crls_are_fetched() {
+    let Some(net) = TestNet::build("revocation_delta") else { return };
+    let plain = Ca::new(net.right.file("plain"), "").unwrap();
+    let server = Server::start(&net.right, Side::Right.outer(true), &plain, Answer::Nothing);
+    let uris = format!(
+        "crlDistributionPoints=URI:http://{0}/ca.crl\nfreshestCRL=URI:http://{0}/delta.crl",
+        server.addr
+    );
+    let ca = Ca::new(net.right.file("ca"), &uris).unwrap();
+    let left = run(&net.left, &ca, "left", &conf(Side::Left, "", ""));
+    for (delta, is_revoked) in [("good.delta.crl", false), ("revoked.delta.crl", true), ("good.crl", false)] {
+        let read = |name: &str| fs::read(ca.file(name)).unwrap();
+        server.answer_with(Answer::Files(vec![("/ca.crl", read("good.crl")), ("/delta.crl", read(delta))]));
+        let _ = fs::remove_dir_all(net.right.file("etc"));
+        let right = run(&net.right, &ca, "right", &conf(Side::Right, STRICT, ""));
+        let is_up = net.left.casemate(&["initiate", "c"]).status.success();
+        assert_eq!(is_up, !is_revoked, "{delta}: {}", right.log());
+        assert_eq!(server.take_requests(), ["GET /ca.crl HTTP/1.1", "GET /delta.crl HTTP/1.1"]);
+        if is_revoked {
+            eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by CRL"));
+        }
+        right.stop();
+        net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+    }
+    left.stop();
 }
 
 /// The initiator checks the certificate of the responder in the same way.

@@ -14,6 +14,8 @@ pub(crate) enum Answer {
     Ocsp { state: &'static str, signer: &'static str, more: &'static [&'static str] },
     /// These bytes.
     Bytes(Vec<u8>),
+    /// The bytes of the path that is requested, such as `/ca.crl`.
+    Files(Vec<(&'static str, Vec<u8>)>),
     /// A status line.
     Status(&'static str),
     /// Nothing, until the client gives up.
@@ -76,11 +78,15 @@ impl Server {
 impl State {
     fn serve(&self, mut client: TcpStream) {
         let Some((line, body)) = read_request(&client) else { return };
-        self.seen.lock().unwrap().push(line);
+        self.seen.lock().unwrap().push(line.clone());
         let answer = self.answer.lock().unwrap().clone();
         let body = match answer {
             Answer::Ocsp { state, signer, more } => self.ca.respond(&body, state, signer, more),
             Answer::Bytes(bytes) => bytes,
+            Answer::Files(files) => {
+                let file = files.into_iter().find(|(path, _)| line.split(' ').nth(1) == Some(path));
+                file.map(|(_, bytes)| bytes).unwrap_or_default()
+            }
             Answer::Status(status) => {
                 let _ =
                     write!(client, "HTTP/1.1 {status}\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n");

@@ -7,7 +7,7 @@ mod mschapv2;
 mod tls;
 
 use crate::packet::TypeData;
-use crate::{EapContext, EapFault};
+use crate::{CertificateStatus, EapContext, EapFault};
 use aka::Flavour;
 use alloc::boxed::Box;
 use casemate_crypto::SecretBytes;
@@ -54,6 +54,11 @@ pub(crate) trait PeerMethod: Send {
         context: &mut EapContext<'_>,
     ) -> Result<TypeData, EapFault>;
 
+    /// Status of the certificates of the authenticator.
+    fn certificate_status(&mut self) -> CertificateStatus {
+        CertificateStatus::Accepted
+    }
+
     /// The result, once the method has seen all that it requires of the authenticator; `None` before.
     fn finish(&mut self) -> Option<Finished>;
 
@@ -83,6 +88,11 @@ pub(crate) trait ServerMethod: Send {
         response: &MethodRequest<'_>,
         context: &mut EapContext<'_>,
     ) -> Result<ServerStep, EapFault>;
+
+    /// Status of the certificates of the peer.
+    fn certificate_status(&mut self) -> CertificateStatus {
+        CertificateStatus::Accepted
+    }
 
     /// The fault whose acknowledgement is awaited ([`Authenticator::fault`](crate::Authenticator::fault)).
     fn fault(&self) -> Option<EapFault> {

@@ -183,6 +183,7 @@ impl PeerSide {
             PeerStep::Respond(packet) => Step::Send((&packet).into()),
             PeerStep::Succeeded(result) => Step::Succeeded(result),
             PeerStep::Failed(fault) => Step::Failed(fault),
+            PeerStep::Pending => panic!("nothing is looked up"),
         }
     }
 
@@ -238,7 +239,7 @@ impl AuthenticatorSide {
             AuthenticatorStep::Request(packet) => return Step::Send((&packet).into()),
             AuthenticatorStep::Succeeded(packet, result) => (packet, Step::Succeeded(result)),
             AuthenticatorStep::Failed(packet, fault) => (packet, Step::Failed(fault)),
-            AuthenticatorStep::Pending => panic!("a local authenticator is never pending"),
+            AuthenticatorStep::Pending => panic!("nothing is looked up"),
         };
         let (expected, packet) = (matches!(step, Step::Succeeded(_)), Packet::from(&packet));
         assert_eq!(packet.code, if expected { EapCode::SUCCESS } else { EapCode::FAILURE });

@@ -1,6 +1,6 @@
 //! Groups of Child SAs for the same traffic, which share their policies.
 
-use super::Children;
+use super::{ChildPlace, Children};
 use crate::policy::{DirectionActions, PolicySet, Purpose, SpdWriter, priority, protect};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub(super) struct ChildGroup {
     pub(super) host: Option<TransportHost>,
     pub(super) local: Vec<TrafficSelector>,
     pub(super) remote: Vec<TrafficSelector>,
-    spds: SpdPair,
+    pub(super) spds: SpdPair,
     policies: PolicySet,
     members: u32,
 }
@@ -85,8 +85,8 @@ pub(super) const fn group_value(group: u32) -> [u64; 2] {
 pub(super) const HAS_GROUP: &str = "an installed Child SA has a group";
 
 impl ChildGroup {
-    pub(super) fn carries_traffic_of(&self, up: &ChildUp) -> bool {
-        self.spds == up.child.spds && self.local == up.local && self.remote == up.remote
+    pub(super) fn carries_traffic_of(&self, up: &ChildUp, spds: SpdPair) -> bool {
+        self.spds == spds && self.local == up.local && self.remote == up.remote
     }
 }
 
@@ -103,9 +103,15 @@ impl Children {
 
     /// Adds a Child SA to the group with this reqid and traffic, or to a new group. Returns `None` if the SPD
     /// has no room for the policies.
-    pub(super) fn join_group(&mut self, up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Option<u32> {
+    pub(super) fn join_group(
+        &mut self,
+        up: &ChildUp,
+        place: ChildPlace,
+        writer: &mut SpdWriter<'_>,
+    ) -> Option<u32> {
+        let ChildPlace { reqid, spds } = place;
         let first = first_addr(&up.remote);
-        let is_same_traffic = |found: &(u32, &ChildGroup)| found.1.carries_traffic_of(up);
+        let is_same_traffic = |found: &(u32, &ChildGroup)| found.1.carries_traffic_of(up, spds);
         let host = TransportHost::of(&up.outbound);
         let installed =
             self.groups_in(&self.by_reqid, &reqid_key(first, reqid)).find(is_same_traffic).map(|(id, _)| id);
@@ -116,13 +122,12 @@ impl Children {
             return Some(id);
         }
         let policies = match up.child.policies {
-            true => add_policies(up, reqid, spds).ok()?,
+            true => add_policies(up, place, writer).ok()?,
             false => PolicySet::default(),
         };
         let (connection, peer) = (up.connection.clone(), up.outbound.dst);
         let (local, remote) = (up.local.clone(), up.remote.clone());
         self.last_group = self.last_group.wrapping_add(1);
-        let spds = up.child.spds;
         let group = ChildGroup { reqid, connection, peer, host, local, remote, spds, policies, members: 1 };
         self.groups.insert(self.last_group, group.into());
         self.by_peer.insert(&peer_key(first, peer), group_value(self.last_group));
@@ -183,7 +188,12 @@ fn are_configured(negotiated: &[TrafficSelector], configured: &[TrafficSelectorT
 
 /// Adds the policies of a group. The SPI may change, and with a NAT or MOBIKE the addresses too, so the
 /// templates then match the reqid only.
-fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<PolicySet, InsertError> {
+fn add_policies(
+    up: &ChildUp,
+    place: ChildPlace,
+    writer: &mut SpdWriter<'_>,
+) -> Result<PolicySet, InsertError> {
+    let ChildPlace { reqid, spds } = place;
     let (protocol, mode) = (up.inbound.transform.protocol(), up.inbound.mode);
     let moves = up.inbound.encap.is_some() || mode == Mode::Transport || up.connection.may_move();
     let template = |sa: &SaParams| Template {
@@ -200,5 +210,5 @@ fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<Po
     let inbound = protect(template(&up.inbound), is_configured);
     let priority_of = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
     let actions = DirectionActions { outbound: &outbound, inbound: &inbound };
-    PolicySet::add(spds, up.child.spds, &up.local, &up.remote, actions, priority_of)
+    PolicySet::add(writer, spds, &up.local, &up.remote, actions, priority_of)
 }

@@ -136,7 +136,7 @@ impl Endpoint {
             }
             Ok(()) => Ok(()),
             Err(TrapError::Spd(error)) => Err(error),
-            Err(error @ (TrapError::NoTraffic | TrapError::UnknownHost)) => {
+            Err(error @ (TrapError::NoTraffic | TrapError::UnknownHost | TrapError::OwnSpd)) => {
                 self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
                 Ok(())
             }

@@ -2,7 +2,7 @@
 #![allow(clippy::panic, reason = "a test may fail")]
 
 use super::{OWN, OneSource, PEER, only, send};
-use casemate::{Context, Datapath, Endpoint};
+use casemate::{Context, Datapath, Endpoint, Notice};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity};
@@ -100,11 +100,17 @@ impl Node {
 
 /// Exchanges IKE messages between the nodes until there are none.
 pub(crate) fn exchange_messages(nodes: &mut [Node; 2]) {
+    notices_of_exchange(nodes);
+}
+
+/// Exchanges IKE messages between the nodes until there are none. Returns the notices of both.
+pub(crate) fn notices_of_exchange(nodes: &mut [Node; 2]) -> [Vec<Notice>; 2] {
+    let mut notices = [Vec::new(), Vec::new()];
     for _ in 0..100 {
         let mut any = false;
         for from in [0, 1] {
             nodes[from].act(Endpoint::handle_timeouts);
-            while nodes[from].endpoint.next_notice().is_some() {}
+            notices[from].extend(std::iter::from_fn(|| nodes[from].endpoint.next_notice()));
             while let Some(mut sent) = nodes[from].endpoint.next_transmit() {
                 any = true;
                 let path = Path { local: sent.path.remote, remote: sent.path.local };
@@ -113,7 +119,7 @@ pub(crate) fn exchange_messages(nodes: &mut [Node; 2]) {
             }
         }
         if !any {
-            return;
+            return notices;
         }
     }
     panic!("the nodes never stop sending");

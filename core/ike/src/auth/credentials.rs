@@ -85,6 +85,19 @@ pub struct EapSession<'a> {
     pub path: Path,
 }
 
+/// A TLS session that an EAP conversation needs.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, Copy)]
+pub struct EapTls<'a> {
+    /// The IKE SA; [`Ike::continue_authentication`](crate::Ike::continue_authentication) takes it after
+    /// [`TlsSession::certificate_status`](casemate_eap::TlsSession::certificate_status) was pending.
+    pub ike: IkeSaId,
+    /// Identity of the responder's ID payload, if this host is the client.
+    pub responder: Option<&'a Identity>,
+    /// What the session is for.
+    pub role: casemate_eap::TlsRole<'a>,
+}
+
 /// Keys and certificates of this host, and trust in those of peers. Calls keep no state.
 pub trait Credentials {
     /// Shared key of `local` and `remote`, if there is one.
@@ -99,10 +112,14 @@ pub trait Credentials {
     /// none.
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>>;
 
-    /// Identity of this host for a connection that authenticates it by EAP and has no configured one: the
-    /// subject of the certificate that it names for EAP-TLS. Without it the address is used.
-    #[cfg(feature = "eap")]
-    fn eap_subject(&self, _connection: &Connection) -> Option<Identity> {
+    /// Our key for a connection without a configured identity, with a certificate that contains the identity
+    /// `id`, which the peer asks for. The default is for hosts whose connections have an identity.
+    fn own_key_as(
+        &self,
+        _connection: &Connection,
+        _id: &Identity,
+        _wanted: &[AuthorityHash],
+    ) -> Option<OwnKey<'_>> {
         None
     }
 
@@ -132,6 +149,13 @@ pub trait Credentials {
         PeerStatus::Accepted
     }
 
+    /// A valid OCSP response for a certificate of this host in DER, which the peer has requested (RFC 4806).
+    /// It must be at hand: the IKE SA does not wait for it. `None` if there is none.
+    #[cfg(feature = "revocation")]
+    fn own_ocsp_response(&self, _cert: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Whether a connection accepts this signature algorithm in IKE_AUTH from a peer whose certificates were
     /// verified.
     fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool;
@@ -139,6 +163,13 @@ pub trait Credentials {
     /// Algorithms for our signatures on a connection, in order of preference. Empty if any suitable one may
     /// be used.
     fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg];
+
+    /// Subject of the certificate that a connection names for its side of EAP: the identity of this host if
+    /// none is configured.
+    #[cfg(feature = "eap")]
+    fn eap_subject(&self, _connection: &Connection) -> Option<Identity> {
+        None
+    }
 
     /// Passwords for EAP.
     #[cfg(feature = "eap")]
@@ -154,13 +185,12 @@ pub trait Credentials {
     }
 
     /// Begins a TLS session of an EAP conversation. As the client, the server must prove the identity that
-    /// the connection expects, by default `responder`, which is that of its ID payload.
+    /// the connection expects, by default that of its ID payload.
     #[cfg(feature = "eap")]
     fn eap_tls(
         &self,
         _connection: &Connection,
-        _responder: Option<&Identity>,
-        _role: casemate_eap::TlsRole<'_>,
+        _session: &EapTls<'_>,
     ) -> Result<alloc::boxed::Box<dyn casemate_eap::TlsSession>, casemate_eap::EapFault> {
         Err(casemate_eap::EapFault::Unsupported)
     }

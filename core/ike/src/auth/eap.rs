@@ -3,7 +3,7 @@
 use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
-use crate::{Context, Credentials, StateFault};
+use crate::{Context, Credentials, EapTls, IkeSaId, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
@@ -18,6 +18,7 @@ use subtle::ConstantTimeEq as _;
 /// Credentials of the EAP conversation of one IKE SA.
 pub(crate) struct ConversationCredentials<'c> {
     credentials: &'c dyn Credentials,
+    ike: IkeSaId,
     connection: &'c Connection,
     /// Identity in the responder's ID payload, if this host is the initiator.
     responder: Option<&'c Identity>,
@@ -26,10 +27,11 @@ pub(crate) struct ConversationCredentials<'c> {
 impl<'c> ConversationCredentials<'c> {
     pub(crate) const fn new(
         credentials: &'c dyn Credentials,
+        ike: IkeSaId,
         connection: &'c Connection,
         responder: Option<&'c Identity>,
     ) -> Self {
-        Self { credentials, connection, responder }
+        Self { credentials, ike, connection, responder }
     }
 
     /// What the conversation works with.
@@ -60,7 +62,8 @@ impl EapCredentials for ConversationCredentials<'_> {
     }
 
     fn tls(&self, role: TlsRole<'_>) -> Result<Box<dyn TlsSession>, EapFault> {
-        self.credentials.eap_tls(self.connection, self.responder, role)
+        let session = EapTls { ike: self.ike, responder: self.responder, role };
+        self.credentials.eap_tls(self.connection, &session)
     }
 }
 
@@ -119,6 +122,9 @@ impl PeerAuthenticated {
             id: peer.clone(),
             pair: PeerPair::new(own, peer, remote),
             scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
+            own_id: own.clone(),
+            #[cfg(feature = "resumption")]
+            proof: Proof::Eap,
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),
@@ -128,6 +134,11 @@ impl PeerAuthenticated {
     /// Virtual addresses that an AAA server has assigned to the peer.
     pub(crate) fn assigned_addrs(&self) -> &[IpAddr] {
         &self.assigned_addrs
+    }
+
+    /// Our identity when the peer was authenticated.
+    pub(crate) const fn own_id(&self) -> &Identity {
+        &self.own_id
     }
 
     /// EAP identity that the peer has proved, if it used EAP.

@@ -18,7 +18,15 @@ impl PeerAuthenticated {
         let mut assigned_addrs = former.assigned_addrs;
         assigned_addrs.extend(self.assigned_addrs);
         let eap_identity = self.eap_identity.or(former.eap_identity);
-        Self { scope, earlier_rounds, assigned_addrs, eap_identity, ..self }
+        Self {
+            scope,
+            #[cfg(feature = "resumption")]
+            proof: crate::engine::peer_index::Proof::Rounds,
+            earlier_rounds,
+            assigned_addrs,
+            eap_identity,
+            ..self
+        }
     }
 
     /// What the peer proved before the last round, in this order.

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::MacAlg;
 use casemate_rohc::ProfileSet;
-use casemate_sa::{DscpSet, OuterHeader, SpdPair};
+use casemate_sa::{DscpSet, OuterHeader, SpdRules};
 use core::time::Duration;
 
 /// Default time of rekeying.
@@ -66,8 +66,8 @@ pub struct ChildConfig {
     /// Header compression to negotiate (RFC 5857); `None`: none. Tunnel mode with ESP only, and without
     /// `tfc_pad_to`. The data path must allow it.
     pub rohc: Option<RohcConfig>,
-    /// SPDs of its policies.
-    pub spds: SpdPair,
+    /// How the SPDs of its policies are chosen.
+    pub spds: SpdRules,
 }
 
 /// Header compression of a Child SA: what the decompressor of this host can do.
@@ -121,7 +121,7 @@ impl ChildConfig {
             priority: None,
             policies: true,
             rohc: None,
-            spds: SpdPair::MAIN,
+            spds: SpdRules::MAIN,
         }
     }
 

@@ -67,6 +67,10 @@ pub struct Connection {
     /// 5685 section 6).
     #[cfg(feature = "redirect")]
     pub redirect_to: Option<IpAddr>,
+    /// Whether the session of an IKE SA that was lost may be resumed with a ticket (RFC 5723). An initiator
+    /// requests tickets, a responder grants and accepts them.
+    #[cfg(feature = "resumption")]
+    pub resumption: bool,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -90,6 +94,9 @@ pub struct Connection {
     pub send_cert: SendCert,
     /// Whether the peer's certificates are requested.
     pub send_certreq: bool,
+    /// Whether OCSP responses are requested and sent (RFC 4806).
+    #[cfg(feature = "revocation")]
+    pub ocsp: OcspInIke,
     /// Limits for the packets of its Child SAs.
     pub packet_limits: PacketLimits,
 }
@@ -137,6 +144,8 @@ impl Connection {
             mobike: false,
             #[cfg(feature = "redirect")]
             redirect_to: None,
+            #[cfg(feature = "resumption")]
+            resumption: false,
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
@@ -148,6 +157,8 @@ impl Connection {
             reauth: None,
             send_cert: SendCert::IfAsked,
             send_certreq: true,
+            #[cfg(feature = "revocation")]
+            ocsp: OcspInIke::Reply,
             packet_limits: PacketLimits::default(),
         }
     }
@@ -212,8 +223,25 @@ impl Connection {
     pub fn is_started_by_peer(&self) -> bool {
         let is_eap = |round: &RemoteAuth| matches!(round.method, RemoteMethod::Eap(_));
         let has_eap = is_eap(&self.remote) || self.further_rounds.remote.iter().any(is_eap);
-        let is_mutual = !self.has_further_rounds() && matches!(self.local.method, LocalMethod::Eap(_));
-        has_eap && !is_mutual
+        has_eap && self.mutual_eap_methods().is_empty()
+    }
+
+    /// Methods of EAP, in order of preference, that may authenticate a responder without an AUTH payload of
+    /// its own, and this host (RFC 5998 section 4). Empty if the connection demands more of the responder:
+    /// another proof, several rounds, or the word of an AAA server about its groups.
+    #[cfg(feature = "eap")]
+    pub(crate) fn mutual_eap_methods(&self) -> Vec<casemate_eap::Method> {
+        let (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) = (&self.local.method, &self.remote.method)
+        else {
+            return Vec::new();
+        };
+        if self.has_further_rounds() || !remote.groups.is_empty() {
+            return Vec::new();
+        }
+        let is_allowed = |method: &casemate_eap::Method| {
+            method.is_mutual() && (remote.is_relayed() || remote.methods.contains(method))
+        };
+        local.methods.iter().copied().filter(is_allowed).collect()
     }
 
     /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never
@@ -315,6 +343,34 @@ pub enum SendCert {
     IfAsked,
     /// Never.
     Never,
+}
+
+/// Whether OCSP responses for the certificates of IKE are exchanged in IKE itself (RFC 4806). A response of a
+/// peer is used in each case.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OcspInIke {
+    /// The response for our certificate is sent to a peer that requests it.
+    Reply,
+    /// The peer's response is requested, and ours is not sent.
+    Request,
+    /// Both.
+    Both,
+    /// Neither.
+    Never,
+}
+
+#[cfg(feature = "revocation")]
+impl OcspInIke {
+    /// Whether the peer's response is requested.
+    pub const fn requests(self) -> bool {
+        matches!(self, Self::Request | Self::Both)
+    }
+
+    /// Whether our response is sent to a peer that requests it.
+    pub const fn replies(self) -> bool {
+        matches!(self, Self::Reply | Self::Both)
+    }
 }
 
 /// A pool of virtual addresses.

@@ -253,6 +253,8 @@ pub struct RemoteEap {
     /// Accepted methods in order of preference. Empty if the packets are passed on to an AAA server, which
     /// chooses the method ([`Credentials::eap_authenticator`](crate::Credentials::eap_authenticator)).
     pub methods: Vec<Method>,
+    /// Names of groups: the peer must belong to one of them, as the AAA server says. Empty if it need not.
+    pub groups: Vec<String>,
 }
 
 #[cfg(feature = "eap")]
@@ -260,6 +262,14 @@ impl RemoteEap {
     /// Whether an AAA server authenticates the peer.
     pub const fn is_relayed(&self) -> bool {
         self.methods.is_empty()
+    }
+
+    /// Whether a peer that belongs to these groups is accepted. The case of ASCII letters does not matter,
+    /// as in strongSwan.
+    pub(crate) fn accepts_groups(&self, groups: &[Vec<u8>]) -> bool {
+        let is_member =
+            |name: &String| groups.iter().any(|group| group.eq_ignore_ascii_case(name.as_bytes()));
+        self.groups.is_empty() || self.groups.iter().any(is_member)
     }
 }
 

@@ -14,6 +14,8 @@ mod rounds;
 
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
+#[cfg(feature = "revocation")]
+pub use connection::OcspInIke;
 pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
     Unique,

@@ -5,7 +5,9 @@ use crate::context::{Shared, Step};
 use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
 use crate::engine::unprotected::respond_in_clear;
-use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, repeats_with_cookie, respond_to_init};
+use crate::state::{
+    IkeSa, IncomingMessage, InitRejected, MessageMeta, State, repeats_with_cookie, respond_to_init,
+};
 use crate::transport::{Content, Received, parse_payloads};
 use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
@@ -47,7 +49,7 @@ impl Ike {
             let is_report = self.on_unprotected(&header, datagram, path, host, context)?;
             return if is_report { Ok(()) } else { Err(StateFault::ZeroSpi.into()) };
         }
-        let is_init = header.exchange == ExchangeType::IKE_SA_INIT;
+        let is_init = is_first_exchange(header.exchange);
         if is_init && !header.flags.response && header.spi_r == IkeSpi::NONE {
             return self.on_init_request(&header, datagram, path, host, context);
         }
@@ -130,6 +132,18 @@ impl Ike {
             Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
         let mut step = self.step(host, context);
         let responded = content.map_err(InitRejected::Fault).and_then(|content| {
+            #[cfg(feature = "resumption")]
+            if request.exchange == ExchangeType::IKE_SESSION_RESUME {
+                let spi_i = request.spi_i;
+                return crate::state::respond_to_resumption(
+                    spi_i,
+                    datagram,
+                    &content,
+                    path,
+                    needs_cookie,
+                    &mut step,
+                );
+            }
             respond_to_init(request.spi_i, datagram, &content, path, needs_cookie, &mut step)
         });
         match responded {
@@ -180,7 +194,11 @@ impl Ike {
             return Err(StateFault::WrongExchange.into());
         }
         // A second response to the first request is a repetition or a forgery (VPP 336eac8).
-        let sa = self.sas.get(id).filter(|sa| matches!(sa.state, State::InitSent(_)));
+        let is_response = |sa: &&IkeSa| match &sa.state {
+            State::InitSent(state) => state.exchange() == response.exchange,
+            _ => false,
+        };
+        let sa = self.sas.get(id).filter(is_response);
         if sa.is_none_or(|sa| sa.common.path.remote.ip() != path.remote.ip()) {
             return Err(StateFault::StrayResponse.into());
         }
@@ -260,6 +278,12 @@ impl Ike {
             self.update_sa(old, host, context, |sa, step| sa.concede(id, step));
         }
     }
+}
+
+/// Whether an exchange begins an IKE SA.
+fn is_first_exchange(exchange: ExchangeType) -> bool {
+    let is_resumption = cfg!(feature = "resumption") && exchange == ExchangeType::IKE_SESSION_RESUME;
+    exchange == ExchangeType::IKE_SA_INIT || is_resumption
 }
 
 /// Responds to a request of a higher major version with the supported version (RFC 7296 section 2.5).

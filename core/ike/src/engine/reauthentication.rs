@@ -37,6 +37,9 @@ impl Ike {
             None => {}
         }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
+        // A resumed session does not authenticate the peer.
+        #[cfg(feature = "resumption")]
+        self.shared.resumption.client.forget(&connection.name, None);
         // The old IKE SA is closed soon, so a full table does not prevent its reauthentication.
         let limit = self.shared.settings.ike_sas_with_replaced();
         // The peer is where its name led before, so there is no look-up to wait for.
@@ -103,6 +106,10 @@ impl Ike {
             return;
         }
         let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());
+        #[cfg(feature = "resumption")]
+        if let Some(lost) = sa.silently_lost_session() {
+            self.shared.resumption.client.add(lost);
+        }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
         // The peer may be setting up a new IKE SA itself, which needs the room.
         let limit = self.shared.settings.max_ike_sas;

@@ -189,6 +189,8 @@ impl Ike {
         context: &mut Context<'_>,
     ) -> bool {
         let mut any = self.shared.retries.cancel(connection, child);
+        #[cfg(feature = "resumption")]
+        self.shared.resumption.client.forget(connection, None);
         let is_meant = |config: &Arc<ChildConfig>| child.is_none_or(|child| child == config.name);
         let (mut needless_ikes, mut events): (Vec<IkeSaId>, Vec<Event>) = (Vec::new(), Vec::new());
         for sa in self.sas.values_mut().filter(|sa| sa.common.connection.name == connection) {

@@ -47,6 +47,17 @@ impl IkeSuite {
     pub(crate) fn of(chosen: &Chosen) -> Option<Self> {
         let encr = chosen.algorithm(TransformType::ENCR)?;
         let integ = chosen.algorithm(TransformType::INTEG);
+        let prf = chosen.algorithm(TransformType::PRF)?.id;
+        Self::from_transforms(encr, integ, prf, chosen.algorithm(TransformType::KE)?.id)
+    }
+
+    /// The suite of these transforms. `prf` and `kex` are transform IDs.
+    pub(crate) fn from_transforms(
+        encr: Algorithm,
+        integ: Option<Algorithm>,
+        prf: u16,
+        kex: u16,
+    ) -> Option<Self> {
         let aead = all_aeads().find(|alg| aead(*alg) == Some(encr));
         let sk = match (aead, integ) {
             (Some(alg), None) => SkSuite::Combined(alg),
@@ -56,11 +67,16 @@ impl IkeSuite {
             }
             _ => return None,
         };
-        Some(Self {
-            sk,
-            prf: PrfAlg::from_id(chosen.algorithm(TransformType::PRF)?.id)?,
-            kex: KexMethod::from_id(chosen.algorithm(TransformType::KE)?.id)?,
-        })
+        Some(Self { sk, prf: PrfAlg::from_id(prf)?, kex: KexMethod::from_id(kex)? })
+    }
+
+    /// Transforms of encryption and integrity; `None` for algorithms without a transform ID.
+    #[cfg(feature = "resumption")]
+    pub(crate) fn sk_transforms(&self) -> Option<(Algorithm, Option<Algorithm>)> {
+        match self.sk {
+            SkSuite::Combined(alg) => Some((aead(alg)?, None)),
+            SkSuite::Separate(alg, integ) => Some((cipher(alg), Some(mac(integ)?))),
+        }
     }
 }
 

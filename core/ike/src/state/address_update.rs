@@ -207,8 +207,8 @@ fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Pa
     paths
 }
 
-/// The source address for `remote`: that of the route if the connection allows it, else the first configured
-/// one of the IP version.
+/// The source address for `remote`: that of the route if the connection names it, else the first configured
+/// one of the IP version that this host still has, else that of the route if the SAs may move to it.
 fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>) -> Option<IpAddr> {
     let (patterns, routes) = (&common.connection.local_addrs, step.context.routes);
     let is_same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
@@ -216,5 +216,7 @@ fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>) -> Option<
     if patterns.iter().any(|pattern| pattern.matches(source, routes)) {
         return Some(source);
     }
-    mobike::configured_addrs(patterns, routes).find(is_same_version)
+    let mut configured = mobike::configured_addrs(patterns, routes).filter(is_same_version);
+    let kept = configured.find(|addr| routes.has_addr(*addr));
+    kept.or_else(|| Some(source).filter(|source| mobike::may_move_to(patterns, *source, routes)))
 }

@@ -87,13 +87,10 @@ impl Established {
             answer.refusal = Some(StateFault::UnexpectedNat);
             return Ok(answer);
         }
-        let accepts = |patterns: &[crate::config::AddrPattern], addr| {
-            patterns.iter().any(|pattern| pattern.matches(addr, step.context.routes))
-        };
-        let connection = &common.connection;
+        let (connection, routes) = (&common.connection, step.context.routes);
         if updates
-            && !(accepts(&connection.remote_addrs, path.remote.ip())
-                && accepts(&connection.local_addrs, path.local.ip()))
+            && !(mobike::may_move_to(&connection.remote_addrs, path.remote.ip(), routes)
+                && mobike::may_move_to(&connection.local_addrs, path.local.ip(), routes))
         {
             answer.refusal = Some(StateFault::UnacceptableAddresses);
             return Ok(answer);

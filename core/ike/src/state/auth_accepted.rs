@@ -43,6 +43,9 @@ pub(super) struct Accepted {
     first_child: FirstChild,
     #[cfg(feature = "mobike")]
     mobike: Option<Box<crate::mobike::Mobike>>,
+    /// When the ticket of the peer expires, if it has one.
+    #[cfg(feature = "resumption")]
+    ticket_until: Option<casemate_sa::Instant>,
 }
 
 /// Result for the first Child SA.
@@ -98,6 +101,8 @@ impl HalfOpen {
         let token = step.crash_token(common.spis());
         #[cfg(feature = "eap")]
         let lifetime = super::retry::announced_lifetime(common, step);
+        #[cfg(feature = "resumption")]
+        let ticket = self.answer_ticket_request(common, &peer, content, step);
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             write_proof(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
@@ -113,6 +118,8 @@ impl HalfOpen {
             if let Some(gateway) = redirect {
                 crate::redirect::write_protected(gateway, out)?;
             }
+            #[cfg(feature = "resumption")]
+            ticket.write(out)?;
             leased.write(out)?;
             match &first_child {
                 FirstChild::Accepted(response) => response.write(None, out),
@@ -135,6 +142,8 @@ impl HalfOpen {
             first_child,
             #[cfg(feature = "mobike")]
             mobike,
+            #[cfg(feature = "resumption")]
+            ticket_until: ticket.expires_at(),
         })
     }
 
@@ -151,7 +160,10 @@ impl HalfOpen {
     ) -> Result<bool, StateFault> {
         let first_contact = content.has_notify(NotifyType::INITIAL_CONTACT);
         let (peers, scope) = (&step.shared.peers, peer.scope());
-        let older: Vec<_> = peers.established_before(scope, self.started_at).collect();
+        let older = peers.established_before(scope, self.started_at);
+        #[cfg(feature = "resumption")]
+        let older = older.filter(|ike| common.resumes.is_none_or(|resumes| resumes.ike != *ike));
+        let older: Vec<_> = older.collect();
         let most = step.shared.settings.max_ike_sas_per_peer;
         let is_full = peers.count(scope, most) >= most;
         let closes_older = match common.connection.unique {
@@ -214,6 +226,8 @@ impl HalfOpen {
             first_child,
             #[cfg(feature = "mobike")]
             mobike,
+            #[cfg(feature = "resumption")]
+            ticket_until,
         } = accepted;
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
         let mut children = Vec::with_capacity(1);
@@ -254,6 +268,8 @@ impl HalfOpen {
             }
             established
         };
+        #[cfg(feature = "resumption")]
+        let established = established.with_granted_ticket(ticket_until);
         State::Established(Box::new(established))
     }
 }

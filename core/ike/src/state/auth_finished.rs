@@ -99,6 +99,8 @@ impl AuthSent {
                 }
             }
         }
+        #[cfg(feature = "resumption")]
+        common.end_resumed(step);
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
         if !assigned.addrs.is_empty() {
             let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
@@ -131,6 +133,8 @@ impl AuthSent {
             established.limit_authentication(content, step);
             established
         };
+        #[cfg(feature = "resumption")]
+        let established = established.with_requested_ticket(common, content, step);
         let established = Box::new(established);
         established.start_next_task(common, step)
     }

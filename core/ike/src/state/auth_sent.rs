@@ -5,13 +5,11 @@ use super::auth_finished::take_first_child;
 use super::awaited_status::AwaitedStatus;
 use super::config_payload;
 use super::delete::send_final_notify;
-#[cfg(feature = "eap")]
-use super::eap_initiator::allows_eap_only;
-use super::init_response::{InitExchange, wanted_authorities, write_certreq};
+use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets, Wanted};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
@@ -28,7 +26,8 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 #[cfg(feature = "redirect")]
 use casemate_wire::ike::Delete;
-use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
+use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType, WriteError, Writer};
+use core::net::IpAddr;
 
 /// The IKE_AUTH request is outstanding.
 pub(crate) struct AuthSent {
@@ -37,12 +36,15 @@ pub(crate) struct AuthSent {
     /// The identity that we sent.
     pub(super) own_id: Identity,
     /// Both identities, if the peer's is configured.
-    pair: Option<PeerPair>,
+    pub(super) pair: Option<PeerPair>,
     pub(super) first_child: Option<Box<ChildNegotiation>>,
     /// Requested Child SAs after the first.
     pub(crate) queued_children: VecDeque<ChildRequest>,
     /// Number of failed sequences of requests before this one.
-    sequences: u32,
+    pub(super) sequences: u32,
+    /// The session that the IKE SA resumes.
+    #[cfg(feature = "resumption")]
+    pub(super) resumes: Option<Box<crate::resumption::LostSession>>,
     /// Progress of authentication, which EAP or several rounds make longer.
     #[cfg(feature = "eap")]
     pub(super) rounds: InitiatorRounds,
@@ -51,6 +53,22 @@ pub(crate) struct AuthSent {
     pub(crate) awaited_status: Option<Box<AwaitedStatus>>,
     #[cfg(feature = "revocation")]
     pub(super) is_status_wait_over: bool,
+}
+
+/// What the first request says besides what is requested.
+pub(super) struct FirstRequest<'a> {
+    pub(super) channel: SecureChannel,
+    pub(super) init: InitExchange,
+    pub(super) own_id: Identity,
+    /// Both identities, if the peer's is known.
+    pub(super) pair: Option<PeerPair>,
+    /// Virtual addresses that this host had before.
+    pub(super) known_addrs: &'a [IpAddr],
+    pub(super) sequences: u32,
+    #[cfg(feature = "eap")]
+    pub(super) rounds: InitiatorRounds,
+    /// Writes identities and proof, and INITIAL_CONTACT if the argument is true.
+    pub(super) write_proof: &'a dyn Fn(bool, &mut Writer<'_>) -> Result<(), WriteError>,
 }
 
 impl AuthSent {
@@ -74,7 +92,7 @@ impl AuthSent {
 
     fn try_begin(
         common: &mut SaCommon,
-        mut channel: SecureChannel,
+        channel: SecureChannel,
         init: InitExchange,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
@@ -82,12 +100,8 @@ impl AuthSent {
     ) -> Result<Self, StateFault> {
         let credentials = step.context.credentials;
         let connection = common.connection.clone();
-        let own = LocalAuthenticator::new(
-            &connection,
-            &init.peer.authorities,
-            common.path.local.ip(),
-            credentials,
-        )?;
+        let wanted = Wanted { requests: &init.peer.requests, id: None };
+        let own = LocalAuthenticator::new(&connection, wanted, common.path.local.ip(), credentials)?;
         let own_body = own.id_body();
         let octets = SignedOctets {
             message: &init.request,
@@ -108,26 +122,17 @@ impl AuthSent {
         };
         #[cfg(not(feature = "eap"))]
         let proof = Some(own.prove(&octets, &to, &connection, &init.peer.hashes, step)?);
-        let authorities = wanted_authorities(&connection, step);
-        let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
-        let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
+        let requests = CertRequests::ours(&connection, step);
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
         #[cfg(feature = "eap")]
-        let pair = initiator_rounds::last_pair(pair, common, &init.peer.authorities, credentials)?;
-        let is_first_contact = connection.unique != Unique::Never
-            && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
-        let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
-        let vips = config_payload::addrs_to_request(&connection.vips, known);
-        let token = step.crash_token(common.spis());
-        #[cfg(feature = "mobike")]
-        let (path, routes) = (common.path, step.context.routes);
-        let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
+        let pair = initiator_rounds::last_pair(pair, common, &init.peer.requests, credentials)?;
+        let write_proof = |is_first_contact: bool, out: &mut Writer<'_>| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
                 out.notify(&Notify::new(NotifyType::INITIAL_CONTACT, &[]))?;
             }
-            write_certreq(&authorities, out)?;
+            requests.write(out)?;
             if let Some(peer) = &expected {
                 let (kind, data) = peer.to_payload();
                 out.id_r(&Id { kind, data: &data })?;
@@ -136,16 +141,54 @@ impl AuthSent {
             #[cfg(feature = "eap")]
             crate::auth::rounds::write_first(&connection, proof.is_some(), out)?;
             #[cfg(feature = "eap")]
-            if allows_eap_only(&connection) {
+            if !connection.mutual_eap_methods().is_empty() {
                 out.notify(&Notify::new(NotifyType::EAP_ONLY_AUTHENTICATION, &[]))?;
             }
+            Ok(())
+        };
+        let own_id = own.id.clone();
+        let known = common.predecessor.as_ref().map_or(Vec::new(), |old| old.addrs.clone());
+        let first = FirstRequest {
+            channel,
+            init,
+            own_id,
+            pair,
+            known_addrs: &known,
+            sequences,
+            #[cfg(feature = "eap")]
+            rounds,
+            write_proof: &write_proof,
+        };
+        Self::send_first(common, first, child_requests, step)
+    }
+
+    /// Sends the first request: the proof, and what is requested.
+    pub(super) fn send_first(
+        common: &SaCommon,
+        first: FirstRequest<'_>,
+        child_requests: Vec<ChildRequest>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        let FirstRequest { mut channel, init, own_id, pair, known_addrs, sequences, write_proof, .. } = first;
+        let connection = common.connection.clone();
+        let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
+        let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
+        let is_first_contact = connection.unique != Unique::Never
+            && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
+        let vips = config_payload::addrs_to_request(&connection.vips, known_addrs);
+        let token = step.crash_token(common.spis());
+        #[cfg(feature = "mobike")]
+        let (path, routes) = (common.path, step.context.routes);
+        let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
+            write_proof(is_first_contact, out)?;
+            #[cfg(feature = "resumption")]
+            super::resumption::write_request(&connection, out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             #[cfg(feature = "mobike")]
             crate::mobike::write_support(&connection, path, init.peer.nat_traversal, routes, out)?;
             config_payload::write_request(&vips, out)?;
             first_child.as_ref().map_or(Ok(()), |first_child| first_child.write(None, out))
         });
-        let own_id = own.id;
         match sent {
             Ok(()) => {
                 pair.iter().for_each(|pair| step.shared.peers.add_pending(pair, common.id));
@@ -157,8 +200,10 @@ impl AuthSent {
                     first_child,
                     queued_children,
                     sequences,
+                    #[cfg(feature = "resumption")]
+                    resumes: None,
                     #[cfg(feature = "eap")]
-                    rounds,
+                    rounds: first.rounds,
                     #[cfg(feature = "revocation")]
                     awaited_status: None,
                     #[cfg(feature = "revocation")]
@@ -213,7 +258,11 @@ impl AuthSent {
     }
 
     /// Ends the exchange. Returns the requested Child SAs.
-    fn into_child_requests(self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> Vec<ChildRequest> {
+    pub(super) fn into_child_requests(
+        self: Box<Self>,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> Vec<ChildRequest> {
         self.exchange_finished(common, step);
         self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
         let first = self.first_child.into_iter().map(|first_child| first_child.request);
@@ -281,6 +330,8 @@ impl AuthSent {
                 self.establish(common, peer, &response.content, step)
             }
             Ok(None) => State::AuthSent(self),
+            #[cfg(feature = "resumption")]
+            Err(Rejection::Refused(_)) if self.resumes.is_some() => self.authenticate_anew(common, step),
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
                 // helps.
@@ -305,6 +356,10 @@ impl AuthSent {
     ) -> Result<Option<PeerAuthenticated>, Rejection> {
         if response.exchange != ExchangeType::IKE_AUTH {
             return Err(StateFault::WrongExchange.into());
+        }
+        #[cfg(feature = "resumption")]
+        if let Some(lost) = &self.resumes {
+            return self.verify_resumption(common, lost, &response.content, step).map(Some);
         }
         #[cfg(feature = "eap")]
         return self.on_round_response(common, &response.content, step);

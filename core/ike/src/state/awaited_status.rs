@@ -64,13 +64,18 @@ impl HalfOpen {
         Ok(Progress::Continues)
     }
 
-    /// Continues if the status of the peer's certificates was awaited.
+    /// Continues if the status of the peer's certificates was awaited: those of IKE, or those of TLS in EAP.
     pub(crate) fn continue_authentication(
         mut self: Box<Self>,
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
-        let Some(awaited) = self.awaited_status.take() else { return State::HalfOpen(self) };
+        let Some(awaited) = self.awaited_status.take() else {
+            #[cfg(feature = "eap")]
+            return self.continue_eap(common, step);
+            #[cfg(not(feature = "eap"))]
+            return State::HalfOpen(self);
+        };
         self.is_status_wait_over = step.context.now >= awaited.until;
         let meta = MessageMeta { exchange: ExchangeType::IKE_AUTH, path: awaited.path };
         let mut leased = LeasedConfig::default();

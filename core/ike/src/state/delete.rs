@@ -80,6 +80,8 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> State {
         let reason = end.reason;
+        #[cfg(feature = "resumption")]
+        self.end_session(common, reason, step);
         let children = self.children_to_restart(reason);
         if self.phase != Phase::Replaced && (!children.is_empty() || reason.is_reauthentication()) {
             let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);

@@ -26,20 +26,12 @@ impl EapInitiator {
     pub(super) fn new(connection: &Connection, own: &Identity) -> Option<Box<Self>> {
         let LocalMethod::Eap(local) = &connection.local.method else { return None };
         let identity = local.identity.clone().unwrap_or_else(|| own.to_eap());
-        let peer = Peer::new(identity, local.methods.clone());
+        let methods = match &connection.remote.method {
+            RemoteMethod::Eap(_) => connection.mutual_eap_methods(),
+            _ => local.methods.clone(),
+        };
+        let peer = Peer::new(identity, methods);
         Some(Box::new(Self { peer, done: None }))
-    }
-}
-
-/// Whether the responder of a connection may prove its identity by EAP alone. Every method must then
-/// authenticate both sides (RFC 5998 section 4).
-pub(super) fn allows_eap_only(connection: &Connection) -> bool {
-    match (&connection.local.method, &connection.remote.method) {
-        _ if connection.has_further_rounds() => false,
-        (LocalMethod::Eap(local), RemoteMethod::Eap(remote)) => {
-            local.methods.iter().chain(&remote.methods).all(|method| method.is_mutual())
-        }
-        _ => false,
     }
 }
 
@@ -85,8 +77,13 @@ impl AuthSent {
         let responder = self.rounds.responder.as_ref().map(|responder| &responder.id);
         let connection = common.connection.clone();
         let in_round = self.rounds.connection(&connection)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &in_round, responder);
-        let next = eap.peer.receive(&packet, &mut credentials.context(step.context));
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &in_round, responder);
+        let next = match eap.peer.is_pending() {
+            // The same packet, after the wait.
+            true => eap.peer.poll(),
+            false => eap.peer.receive(&packet, &mut credentials.context(step.context)),
+        };
         let done = match next {
             PeerStep::Respond(response) => {
                 self.channel.window.response_received();
@@ -94,6 +91,12 @@ impl AuthSent {
                     out.eap(&response.as_payload())
                 });
                 return sent.map_err(|_| StateFault::Provider.into());
+            }
+            #[cfg(feature = "revocation")]
+            PeerStep::Pending if !self.is_status_wait_over => return Err(Rejection::StatusPending),
+            PeerStep::Pending => {
+                explain(EapFault::PeerCertificate, eap, self, step);
+                return Err(StateFault::EapFailed.into());
             }
             PeerStep::Failed(EapFault::Refused) => {
                 return Err(Rejection::Refused(NotifyType::AUTHENTICATION_FAILED));

@@ -1,5 +1,7 @@
 //! IKE_AUTH as the responder of a peer that authenticates itself by EAP (RFC 7296 section 2.16).
 
+mod groups;
+
 use super::config_payload::LeasedConfig;
 use super::half_open::Progress;
 use super::responder_rounds::{OwnRound, ResponderRounds, check_first_round};
@@ -16,7 +18,7 @@ use crate::{DownReason, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket};
+use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket, Method};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 
 /// An EAP conversation with the peer of a half-open IKE SA, in one round of authentication.
@@ -24,7 +26,7 @@ pub(crate) struct EapResponder {
     /// Body of the peer's ID payload.
     peer_body: Vec<u8>,
     authenticator: Box<dyn Authenticator>,
-    /// Whether the response to the last request waits for a server.
+    /// Whether the response to the last request waits, for a server or for the status of certificates.
     is_pending: bool,
     /// Whether the fault that EAP will end with was reported.
     has_failed: bool,
@@ -83,7 +85,7 @@ impl HalfOpen {
         let (is_pending, has_failed, done) = (false, false, None);
         let peer_body = peer_body.into();
         let mut eap = Box::new(EapResponder { peer_body, authenticator, is_pending, has_failed, done });
-        let credentials = ConversationCredentials::new(step.context.credentials, connection, None);
+        let credentials = ConversationCredentials::new(step.context.credentials, common.id, connection, None);
         let next = eap.authenticator.start(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -104,7 +106,8 @@ impl HalfOpen {
             return self.finish_eap(common, rounds, Finished { eap: &eap, done, request }, leased, step);
         }
         let packet = required(request.content.eap)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.receive(&packet, &mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -133,7 +136,8 @@ impl HalfOpen {
         let mut eap = rounds.eap.take().ok_or(StateFault::EapFailed)?;
         let configured = common.connection.clone();
         let connection = rounds.connection(&configured)?;
-        let credentials = ConversationCredentials::new(step.context.credentials, &connection, None);
+        let credentials =
+            ConversationCredentials::new(step.context.credentials, common.id, &connection, None);
         let next = eap.authenticator.poll(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
     }
@@ -235,6 +239,7 @@ impl HalfOpen {
         let (init, suite, providers) = (&self.init, self.channel.suite, step.context.providers);
         let auth = required(request.content.auth)?;
         check_another_round(&common.connection, rounds.peer, &request.content)?;
+        self.select_by_groups(common, &rounds, &done, step)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &eap.peer_body, suite };
         let remote = common.path.remote.ip();
@@ -267,12 +272,16 @@ fn check_own_method(
     if connection.has_further_rounds() {
         return Err(StateFault::AuthMethod);
     }
-    let is_mutual = !remote.is_relayed() && remote.methods.iter().all(|method| method.is_mutual());
-    if is_mutual && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
+    if !mutual_methods(remote).is_empty() && content.has_notify(NotifyType::EAP_ONLY_AUTHENTICATION) {
         Ok(())
     } else {
         Err(StateFault::AuthMethod)
     }
+}
+
+/// The methods that authenticate both sides; none if a server chooses the method.
+fn mutual_methods(remote: &RemoteEap) -> Vec<Method> {
+    remote.methods.iter().copied().filter(|method| method.is_mutual()).collect()
 }
 
 /// An authenticator for a peer with this ID payload; `None` without a server that the connection needs.
@@ -293,7 +302,11 @@ fn authenticator(
         let session = EapSession { ike, connection, peer, identity, path };
         return step.context.credentials.eap_authenticator(&session);
     }
-    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, remote.methods.clone())))
+    let methods = match connection.local.method {
+        LocalMethod::Eap(_) => mutual_methods(remote),
+        _ => remote.methods.clone(),
+    };
+    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, methods)))
 }
 
 /// Explains the failure of EAP. `identity` is the EAP identity, `peer_id` that of the ID payload.

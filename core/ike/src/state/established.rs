@@ -6,7 +6,7 @@ use super::timers::{Timer, Timers};
 use super::traffic::{TrafficWatch, next_comparison};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
-use crate::context::{Deadlines, Step, random_below};
+use crate::context::{Deadlines, Step};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
@@ -21,10 +21,6 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, FaultResponse, NotifyType};
 use core::net::IpAddr;
-use core::time::Duration;
-
-/// Shortest pause after the peer has reported TEMPORARY_FAILURE (RFC 7296 section 2.25).
-const BUSY_RETRY: Duration = Duration::from_secs(2);
 
 /// What an IKE SA hands over to its successor.
 pub(crate) struct SaContents {
@@ -79,6 +75,8 @@ pub(crate) struct Established {
     pub(super) origin: IkeSaId,
     /// Number of attempts to reauthenticate.
     pub(super) reauth_attempts: u8,
+    #[cfg(feature = "resumption")]
+    pub(super) ticket: super::resumption::TicketState,
 }
 
 impl Established {
@@ -102,6 +100,8 @@ impl Established {
             eap_identity: contents.peer.eap_identity().map(Vec::from),
             #[cfg(feature = "eap")]
             earlier_rounds: contents.peer.earlier_rounds().to_vec(),
+            #[cfg(feature = "resumption")]
+            resumes: common.resumes.map(|resumes| resumes.ike),
             path,
         });
         let reauth_at = reauth_at(common, step);
@@ -121,6 +121,8 @@ impl Established {
         let reauth_at = self.timers.get(Timer::Reauthenticate);
         let mut successor = Self::build(common, channel, contents, self.authenticated_at, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
+        #[cfg(feature = "resumption")]
+        successor.request_tickets_as(self, step);
         if self.reauth_attempts > 0 {
             // Rekeying does not extend the deadline of the reauthentication.
             successor.reauth_attempts = self.reauth_attempts;
@@ -166,6 +168,8 @@ impl Established {
             predecessor: None,
             origin: common.id,
             reauth_attempts: 0,
+            #[cfg(feature = "resumption")]
+            ticket: super::resumption::TicketState::default(),
         }
     }
 
@@ -290,6 +294,8 @@ impl Established {
             Some(Pending::Redirect) => {
                 self.expire_redirected(step.context.now);
             }
+            #[cfg(feature = "resumption")]
+            Some(Pending::Ticket) => self.on_ticket_response(&response, step),
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
@@ -326,13 +332,6 @@ impl Established {
         State::Established(self)
     }
 
-    /// Closes the IKE SA at this time at the latest.
-    #[cfg(feature = "redirect")]
-    pub(crate) fn expire_by(&mut self, latest: casemate_sa::Instant) {
-        let expiry = self.timers.get(Timer::Expire).map_or(latest, |at| at.min(latest));
-        self.timers.set(Timer::Expire, Some(expiry));
-    }
-
     /// Starts a task. Returns `None` if the task has become unnecessary.
     fn start_task(
         &mut self,
@@ -363,6 +362,8 @@ impl Established {
             Task::Redirect(gateway) => {
                 self.request_redirect(common, gateway, step).map(|()| Some(Pending::Redirect))
             }
+            #[cfg(feature = "resumption")]
+            Task::RequestTicket => self.request_ticket(common, step),
             #[cfg(feature = "mobike")]
             Task::UpdateAddresses => self.request_update(common, step),
             #[cfg(feature = "mobike")]
@@ -385,11 +386,5 @@ impl Established {
                 sent.map(|()| Some(Pending::SendCrashToken)).map_err(|_| StateFault::Provider)
             }
         }
-    }
-
-    /// Random time of the next attempt after TEMPORARY_FAILURE, so that both sides do not collide again.
-    pub(super) fn busy_retry_at(step: &mut Step<'_, '_>) -> Instant {
-        let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
-        step.context.now.after(wait)
     }
 }

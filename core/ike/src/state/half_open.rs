@@ -4,14 +4,14 @@ use super::auth_accepted::{Accepted, Authentic};
 #[cfg(feature = "revocation")]
 use super::awaited_status::AwaitedStatus;
 use super::config_payload::LeasedConfig;
-use super::init_response::{InitExchange, authorities};
+use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::responder_rounds::ResponderRounds;
 #[cfg(feature = "eap")]
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::{
-    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, Wanted, verify,
 };
 use crate::config::{Connection, Identity};
 use crate::context::Step;
@@ -30,6 +30,9 @@ pub(crate) struct HalfOpen {
     pub(crate) init: InitExchange,
     pub(crate) started_at: Instant,
     pub(crate) expires_at: Instant,
+    /// The session that the peer resumes.
+    #[cfg(feature = "resumption")]
+    pub(super) resumes: Option<Box<crate::resumption::Session>>,
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,
@@ -141,6 +144,10 @@ impl HalfOpen {
         }
         if request.exchange != ExchangeType::IKE_AUTH {
             return Err(StateFault::WrongExchange.into());
+        }
+        #[cfg(feature = "resumption")]
+        if let Some(session) = self.resumes.take() {
+            return self.authenticate_resumption(common, &session, request, leased, step);
         }
         #[cfg(feature = "eap")]
         if let Some(progress) = self.run_rounds(common, request, leased, step)? {
@@ -267,8 +274,10 @@ impl HalfOpen {
         #[cfg(feature = "eap")]
         check_first_round(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
-        let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
-        let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
+        let requests = init.peer.requests.joined(content);
+        let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
+        let wanted = Wanted { requests: &requests, id: asked.as_ref() };
+        let own = LocalAuthenticator::new(connection, wanted, path.local.ip(), step.context.credentials)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
         let peer = verify(claim, &theirs, connection, &own.id, step.context)?;

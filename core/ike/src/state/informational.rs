@@ -79,6 +79,8 @@ impl Established {
         self.limit_authentication(content, step);
         #[cfg(feature = "mobike")]
         let answer = self.answer_mobike(common, content, request.path, step)?;
+        #[cfg(feature = "resumption")]
+        let ticket = self.answer_ticket_request(common, content, step);
         let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);
         // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.
@@ -87,6 +89,8 @@ impl Established {
         let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, step, &|out| {
             #[cfg(feature = "mobike")]
             answer.write(out)?;
+            #[cfg(feature = "resumption")]
+            ticket.write(out)?;
             write_deletes(&spis, out)
         });
         sent.map_err(|_| StateFault::Provider)?;

@@ -3,8 +3,8 @@
 //! No state is kept before a request is accepted.
 
 use super::select_connection::{AnnouncedFeatures, awaits_look_up, by_address};
-use crate::auth::announced_hashes;
-use crate::config::{Connection, Encapsulation, RemoteMethod};
+use crate::auth::{CertRequests, announced_hashes};
+use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::cookie::CookieRequest;
 use crate::keymat::{Nonces, SaKeys};
@@ -14,16 +14,14 @@ use crate::state::{HalfOpen, IkeSa, SaCommon, State};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
 };
-use crate::{AuthorityHash, IkeSpis, Path, PeerFault, Role, StateFault};
+use crate::{IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
-#[cfg(feature = "eap")]
-use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_wire::ike::{
-    CertEncoding, CertReq, ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce,
-    Notify, NotifyType, WriteError, Writer,
+    ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce, Notify, NotifyType,
+    WriteError, Writer,
 };
 
 /// Results of IKE_SA_INIT that IKE_AUTH needs.
@@ -53,8 +51,8 @@ pub(crate) struct PeerFeatures {
     /// Whether the peer detects NATs.
     #[cfg(feature = "mobike")]
     pub(crate) nat_traversal: bool,
-    /// Certification authorities that the peer trusts.
-    pub(crate) authorities: Vec<AuthorityHash>,
+    /// What it requests of our certificates.
+    pub(crate) requests: CertRequests,
 }
 
 impl PeerFeatures {
@@ -68,18 +66,9 @@ impl PeerFeatures {
             #[cfg(feature = "mobike")]
             nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
                 && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
-            authorities: authorities(content),
+            requests: CertRequests::of(content),
         }
     }
-}
-
-/// Maximum number of authorities of a peer that are read.
-const MAX_AUTHORITIES: usize = 64;
-
-/// Certification authorities that a message names.
-pub(crate) fn authorities(content: &Content<'_>) -> Vec<AuthorityHash> {
-    let hashes = content.certreqs.iter().flat_map(|request| request.hashes());
-    hashes.copied().take(MAX_AUTHORITIES).collect()
 }
 
 /// Rejection of a first request.
@@ -122,7 +111,7 @@ pub(crate) fn respond(
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
     let keys = SaKeys::initial(suite.prf, suite.sk, &kex.shared, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
-    let common = new_common(connection, path, spis, step);
+    let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
     let contents = ResponseContents {
         chosen: &chosen,
@@ -180,14 +169,14 @@ fn select<'c>(
 }
 
 /// NAT detection as the responder.
-struct ResponderNat {
-    status: NatStatus,
+pub(super) struct ResponderNat {
+    pub(super) status: NatStatus,
     /// The hashes to send.
-    detection: NatDetection,
+    pub(super) detection: NatDetection,
 }
 
 /// Evaluates the peer's NAT detection hashes and computes ours.
-fn detect_nat(
+pub(super) fn detect_nat(
     content: &Content<'_>,
     spis: IkeSpis,
     path: Path,
@@ -211,24 +200,13 @@ fn detect_nat(
     Ok(ResponderNat { status, detection: NatDetection::new(spis, path, force_encap, providers)? })
 }
 
-/// Common fields of a new IKE SA that the peer started.
-fn new_common(connection: Arc<Connection>, path: Path, spis: IkeSpis, step: &mut Step<'_, '_>) -> SaCommon {
-    SaCommon {
-        id: step.shared.next_ike_id(),
-        connection,
-        path,
-        role: Role::Responder,
-        spi_i: spis.initiator,
-        spi_r: spis.responder,
-        attempts: 0,
-        predecessor: None,
-        #[cfg(feature = "redirect")]
-        redirect: crate::redirect::RedirectState::default(),
-    }
-}
-
 /// The IKE SA after the response: it waits for IKE_AUTH for a limited time.
-fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step: &Step<'_, '_>) -> IkeSa {
+pub(super) fn half_open(
+    common: SaCommon,
+    channel: SecureChannel,
+    init: InitExchange,
+    step: &Step<'_, '_>,
+) -> IkeSa {
     let started_at = step.context.now;
     let expires_at = started_at.after(step.shared.settings.half_open_time);
     let half_open = HalfOpen {
@@ -236,6 +214,8 @@ fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step:
         init,
         started_at,
         expires_at,
+        #[cfg(feature = "resumption")]
+        resumes: None,
         #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]
@@ -275,7 +255,7 @@ fn shows_cookie(request: &CookieRequest<'_>, content: &Content<'_>, step: &Step<
     shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, request, now, providers))
 }
 
-fn check_cookie(
+pub(super) fn check_cookie(
     request: &CookieRequest<'_>,
     content: &Content<'_>,
     step: &mut Step<'_, '_>,
@@ -339,38 +319,10 @@ fn build_response(
         out.ke(&Ke { method: KeMethod(kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
         detection.write(out)?;
-        write_certreq(&announced.authorities, out)?;
+        announced.requests.write(out)?;
         write_features(announced, out)
     });
     built.map_err(|_| StateFault::Provider)
-}
-
-/// Certification authorities to announce, if the peer has to send a certificate.
-pub(crate) fn wanted_authorities(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
-    #[cfg(feature = "eap")]
-    if connection.has_further_rounds() {
-        let rounds = connection.in_remote_rounds();
-        let wanted: BTreeSet<_> = rounds.flat_map(|round| authorities_of_round(&round, step)).collect();
-        return wanted.into_iter().collect();
-    }
-    authorities_of_round(connection, step)
-}
-
-fn authorities_of_round(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
-    match connection.remote.method {
-        RemoteMethod::Certificate(_) | RemoteMethod::Any(_) if connection.send_certreq => {
-            step.context.credentials.authorities(connection)
-        }
-        _ => Vec::new(),
-    }
-}
-
-pub(crate) fn write_certreq(authorities: &[AuthorityHash], out: &mut Writer<'_>) -> Result<(), WriteError> {
-    if authorities.is_empty() {
-        return Ok(());
-    }
-    let authorities = authorities.as_flattened();
-    out.certreq(&CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities })
 }
 
 /// Writes the notifications of supported extensions.

@@ -1,69 +1,53 @@
-//! IKE_SA_INIT as the initiator (RFC 7296 sections 1.2, 2.6, 2.7 and 2.23).
+//! IKE_SA_INIT as the initiator (RFC 7296 sections 1.2, 2.6, 2.7 and 2.23). `init_accepted` evaluates the
+//! valid response.
 
-use super::init_response::{InitExchange, PeerFeatures, write_features};
+use super::init_accepted::switch_to_natt_port;
+use super::init_response::write_features;
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
 use crate::context::{Retransmitted, Step};
-use crate::keymat::{Nonces, SaKeys};
-use crate::nat::{NatDetection, PREFERS_UDP, detect};
-use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
+use crate::nat::{NatDetection, PREFERS_UDP};
+use crate::negotiate::{Offer, with_proposals};
 #[cfg(feature = "redirect")]
-use crate::redirect::{Redirect, RedirectState};
+use crate::redirect::Redirect;
+#[cfg(feature = "resumption")]
+use crate::state::resumption::Attempt;
 use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
-use crate::transport::{
-    Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
-};
-use crate::{DownReason, IkeSpis, Path, PeerFault, Role, StateFault};
+use crate::transport::{Content, MessageKind, header, write_plain};
+use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret};
 use casemate_sa::Instant;
-use casemate_wire::ike::{
-    ExchangeType, Header, IkeSpi, Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer,
-};
+use casemate_wire::ike::{Header, IkeSpi, Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer};
 
 /// Maximum number of cookies and other key exchange methods that a peer may request in one attempt.
 const MAX_RETRIES: u32 = 8;
 
 /// The first request is outstanding.
 pub(crate) struct InitSent {
-    offers: Vec<Offer>,
-    method: KexMethod,
+    pub(super) offers: Vec<Offer>,
+    pub(super) method: KexMethod,
     /// Consumed by the response.
-    kex: Option<Box<dyn KexSecret>>,
+    pub(super) kex: Option<Box<dyn KexSecret>>,
     pub(crate) nonce: Vec<u8>,
-    cookie: Vec<u8>,
+    pub(super) cookie: Vec<u8>,
+    /// The session that the IKE SA may resume.
+    #[cfg(feature = "resumption")]
+    pub(super) attempt: Option<Attempt>,
     /// Last message as sent. AUTH covers it.
-    request: Vec<u8>,
+    pub(super) request: Vec<u8>,
     /// Requested Child SAs. The first is part of IKE_AUTH.
     pub(crate) child_requests: Vec<ChildRequest>,
-    retries: u32,
-    tries: u32,
+    pub(super) retries: u32,
+    pub(super) tries: u32,
     /// Number of failed sequences of retransmissions.
     pub(crate) sequences: u32,
-    due: Instant,
+    pub(super) due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
-    refused: Option<DownReason>,
-}
-
-impl SaCommon {
-    /// A new IKE SA of this host.
-    pub(crate) fn of_initiator(connection: Arc<Connection>, path: Path, step: &mut Step<'_, '_>) -> Self {
-        Self {
-            id: step.shared.next_ike_id(),
-            connection,
-            path,
-            role: Role::Initiator,
-            spi_i: step.ike_spi(),
-            spi_r: IkeSpi::NONE,
-            attempts: 0,
-            predecessor: None,
-            #[cfg(feature = "redirect")]
-            redirect: RedirectState::of_initiator(step.shared.settings.follow_redirects),
-        }
-    }
+    pub(super) refused: Option<DownReason>,
 }
 
 impl InitSent {
@@ -74,7 +58,14 @@ impl InitSent {
         child_requests: Vec<ChildRequest>,
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
+        #[cfg(feature = "resumption")]
+        let lost = step.shared.resumption.client.take(&connection, path, step.context.now);
         let common = SaCommon::of_initiator(connection, path, step);
+        #[cfg(feature = "resumption")]
+        if let Some(lost) = lost {
+            let state = Self::resuming(&common, lost, child_requests, 0, step)?;
+            return Ok(IkeSa { common, state: State::InitSent(Box::new(state)) });
+        }
         Self::begin_with(common, child_requests, step)
     }
 
@@ -95,10 +86,15 @@ impl InitSent {
         sequences: u32,
         step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
+        Self::reset(common, step);
+        Self::new(common, child_requests, sequences, step)
+    }
+
+    /// Begins an IKE SA again, with a new SPI and the configured ports.
+    pub(super) fn reset(common: &mut SaCommon, step: &mut Step<'_, '_>) {
         (common.spi_i, common.spi_r) = (step.ike_spi(), IkeSpi::NONE);
         common.path.local.set_port(common.connection.local_port);
         common.path.remote.set_port(common.connection.remote_port);
-        Self::new(common, child_requests, sequences, step)
     }
 
     fn new(
@@ -111,13 +107,27 @@ impl InitSent {
         let method =
             offers.iter().find_map(|offer| offer.kex().next()).ok_or(StateFault::NoProposalChosen)?;
         let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
-        let nonce = step.nonce();
-        let mut state = Self {
-            offers,
+        let mut state = Self::unsent(method, child_requests, sequences, step);
+        (state.offers, state.kex) = (offers, Some(kex));
+        state.send(common, step)?;
+        Ok(state)
+    }
+
+    /// A request that was not sent, without offers and without a public value.
+    pub(super) fn unsent(
+        method: KexMethod,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
+        step: &mut Step<'_, '_>,
+    ) -> Self {
+        Self {
+            offers: Vec::new(),
             method,
-            kex: Some(kex),
-            nonce,
+            kex: None,
+            nonce: step.nonce(),
             cookie: Vec::new(),
+            #[cfg(feature = "resumption")]
+            attempt: None,
             request: Vec::new(),
             child_requests,
             retries: 0,
@@ -125,9 +135,19 @@ impl InitSent {
             sequences,
             due: step.context.now,
             refused: None,
-        };
-        state.send(common, step)?;
-        Ok(state)
+        }
+    }
+
+    /// Exchange of the request.
+    #[cfg(not(feature = "resumption"))]
+    pub(crate) const fn exchange(&self) -> casemate_wire::ike::ExchangeType {
+        casemate_wire::ike::ExchangeType::IKE_SA_INIT
+    }
+
+    /// Number of retransmissions in this sequence.
+    #[cfg(not(feature = "resumption"))]
+    const fn max_tries(&self, step: &Step<'_, '_>) -> u32 {
+        step.shared.settings.retransmission.tries
     }
 
     pub(crate) const fn next_timeout(&self) -> Instant {
@@ -135,21 +155,17 @@ impl InitSent {
     }
 
     /// Builds the request and sends it.
-    fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
+    pub(super) fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let connection = &common.connection;
         let always = connection.encapsulation == Encapsulation::Always;
         let detection = NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
-        let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
-        let Self { offers, method, kex, nonce, cookie, .. } = &*self;
+        let kind = MessageKind { exchange: self.exchange(), message_id: 0, response: false };
         let build = |out: &mut Writer<'_>| {
             // RFC 7296 section 2.6: the cookie comes first.
-            if !cookie.is_empty() {
-                out.notify(&Notify::new(NotifyType::COOKIE, cookie))?;
+            if !self.cookie.is_empty() {
+                out.notify(&Notify::new(NotifyType::COOKIE, &self.cookie))?;
             }
-            with_proposals(offers, &[], |proposals| out.sa(proposals))?;
-            let public = kex.as_ref().map_or(&[][..], |kex| kex.public());
-            out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
-            out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
+            self.write_key_source(out)?;
             detection.write(out)?;
             write_features(&AnnouncedFeatures::of_connection(connection), out)?;
             #[cfg(feature = "redirect")]
@@ -172,6 +188,20 @@ impl InitSent {
         Ok(())
     }
 
+    /// Writes that from which the keys are derived: offers, public value and nonce, or nonce and ticket.
+    fn write_key_source(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        let nonce = Nonce::parse(&self.nonce).map_err(WriteError::Invalid)?;
+        #[cfg(feature = "resumption")]
+        if let Some(lost) = self.presented() {
+            out.nonce(&nonce)?;
+            return out.notify(&Notify::new(NotifyType::TICKET_OPAQUE, &lost.ticket.bytes));
+        }
+        with_proposals(&self.offers, &[], |proposals| out.sa(proposals))?;
+        let public = self.kex.as_ref().map_or(&[][..], |kex| kex.public());
+        out.ke(&Ke { method: KeMethod(self.method.id()), data: public })?;
+        out.nonce(&nonce)
+    }
+
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         if step.context.now < self.due {
             return State::InitSent(self);
@@ -180,14 +210,13 @@ impl InitSent {
             return self.pause_after_refusal(common, reason, step);
         }
         self.tries = self.tries.saturating_add(1);
-        let retransmission = step.shared.settings.retransmission;
-        if self.tries > retransmission.tries {
+        if self.tries > self.max_tries(step) {
             return self.restart_sequence(common, step);
         }
-        let wait = retransmission.wait(self.tries, step.context.rng);
+        let wait = step.shared.settings.retransmission.wait(self.tries, step.context.rng);
         self.due = step.context.now.after(wait);
         step.send(common.path, core::slice::from_ref(&self.request));
-        let retransmitted = Retransmitted { exchange: ExchangeType::IKE_SA_INIT, attempt: self.tries, wait };
+        let retransmitted = Retransmitted { exchange: self.exchange(), attempt: self.tries, wait };
         step.retransmitted(common, retransmitted);
         State::InitSent(self)
     }
@@ -211,7 +240,11 @@ impl InitSent {
 
     /// Starts another sequence of retransmissions to a peer that did not respond, if the connection allows
     /// one.
-    fn restart_sequence(mut self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> State {
+    fn restart_sequence(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        #[cfg(feature = "resumption")]
+        if let Some(attempt) = self.attempt.take() {
+            return self.resumption_unanswered(common, attempt, step);
+        }
         self.sequences = self.sequences.saturating_add(1);
         if !common.connection.allows_another_sequence(self.sequences) {
             return State::Closed(DownReason::DeadPeer);
@@ -239,6 +272,10 @@ impl InitSent {
         #[cfg(feature = "redirect")]
         if Redirect::is_init_response(content) {
             return self.on_redirect(common, content, step);
+        }
+        #[cfg(feature = "resumption")]
+        if self.presented().is_some() {
+            return self.on_resumption_response(common, header, bytes, path, content, step);
         }
         let done = match content.error() {
             _ if content.has_notify(NotifyType::COOKIE) && content.sa.is_none() => {
@@ -274,7 +311,7 @@ impl InitSent {
     }
 
     /// Repeats the request with the cookie in front (RFC 7296 section 2.6).
-    fn add_cookie(
+    pub(super) fn add_cookie(
         &mut self,
         common: &SaCommon,
         content: &Content<'_>,
@@ -311,84 +348,14 @@ impl InitSent {
         self.send(common, step).map_err(PeerFault::from)
     }
 
-    fn new_kex(&mut self, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
+    pub(super) fn new_kex(&mut self, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let kex = step.context.providers.kex(self.method, step.context.rng);
         self.kex = Some(kex.map_err(|_| StateFault::Provider)?);
         Ok(())
     }
 
-    fn count_retry(&mut self) -> Result<(), StateFault> {
+    pub(super) fn count_retry(&mut self) -> Result<(), StateFault> {
         self.retries = self.retries.saturating_add(1);
         if self.retries > MAX_RETRIES { Err(StateFault::TooManyRetries) } else { Ok(()) }
-    }
-
-    /// Evaluates the peer's choice. Changes nothing unless the whole response is valid, except that an
-    /// invalid public value consumes our private value.
-    fn accept(
-        &mut self,
-        common: &mut SaCommon,
-        header: &Header,
-        bytes: &[u8],
-        path: Path,
-        content: &Content<'_>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(SecureChannel, InitExchange), PeerFault> {
-        if header.spi_r == IkeSpi::NONE {
-            return Err(StateFault::ZeroSpi.into());
-        }
-        let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
-        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
-            step.explain_proposals(*fault, false, &sa, &self.offers);
-        })?;
-        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
-        if suite.kex != self.method || ke.method.0 != suite.kex.id() {
-            return Err(StateFault::KeMethod.into());
-        }
-        let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
-        let mut nat = detect(content, spis, path, step.context.providers)?;
-        if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
-            nat.force_local();
-        }
-        let kex = self.kex.take().ok_or(StateFault::Provider)?;
-        let Ok(shared) = kex.agree(ke.data) else {
-            // The public value may be forged, and our private value is consumed. The attempt continues with a
-            // new one.
-            self.count_retry()?;
-            self.new_kex(step)?;
-            self.send(common, step)?;
-            return Err(StateFault::KeValue.into());
-        };
-        let nonces = Nonces { initiator: &self.nonce, responder: nonce_r.data() };
-        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
-        let keys = keys.map_err(|_| StateFault::Provider)?;
-        common.spi_r = header.spi_r;
-        let peer = PeerFeatures::of(content);
-        let ours = AnnouncedFeatures::of_connection(&common.connection).fragments;
-        let fragments = FragmentSupport { local: ours, remote: peer.fragments };
-        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, step)?;
-        let init = InitExchange {
-            request: core::mem::take(&mut self.request),
-            response: bytes.into(),
-            nonce_i: core::mem::take(&mut self.nonce),
-            nonce_r: nonce_r.data().into(),
-            sk_pi: keys.pi,
-            sk_pr: keys.pr,
-            nat: nat.unwrap_or_default(),
-            peer,
-        };
-        Ok((channel, init))
-    }
-}
-
-/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23), or if a later path may have one (RFC 4555
-/// section 3.3).
-fn switch_to_natt_port(common: &mut SaCommon, init: &InitExchange, step: &Step<'_, '_>) {
-    let port = step.shared.settings.natt_port;
-    let switches = init.nat.any();
-    #[cfg(feature = "mobike")]
-    let switches = switches || common.connection.mobike && init.peer.nat_traversal;
-    if switches && common.path.local.port() != port {
-        common.path.local.set_port(port);
-        common.path.remote.set_port(port);
     }
 }

@@ -5,17 +5,17 @@
 //! requests; a round by EAP takes several requests. When both sides have passed all their rounds, the last
 //! response contains the first Child SA.
 
-use super::eap_initiator::{EapInitiator, allows_eap_only};
+use super::eap_initiator::EapInitiator;
 use super::init_response::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
-use crate::auth::{LocalAuthenticator, PeerAuthenticated, SignedOctets};
+use crate::auth::{CertRequests, LocalAuthenticator, PeerAuthenticated, SignedOctets, Wanted};
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
 use crate::engine::peer_index::PeerPair;
 use crate::state::{AuthSent, SaCommon};
 use crate::transport::Content;
-use crate::{AuthorityHash, Credentials, StateFault};
+use crate::{Credentials, StateFault};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -53,6 +53,12 @@ impl InitiatorRounds {
         Ok(Self { own: 0, peer: 0, responder: None, eap: EapInitiator::new(connection, own) })
     }
 
+    /// No round: the keys of an earlier IKE SA authenticate both sides.
+    #[cfg(feature = "resumption")]
+    pub(super) const fn none() -> Self {
+        Self { own: 0, peer: 0, responder: None, eap: None }
+    }
+
     /// Whether EAP proves our identity in the current round.
     pub(super) const fn proves_by_eap(&self) -> bool {
         self.eap.is_some()
@@ -84,7 +90,7 @@ impl InitiatorRounds {
 pub(super) fn last_pair(
     first: Option<PeerPair>,
     common: &SaCommon,
-    wanted: &[AuthorityHash],
+    wanted: &CertRequests,
     credentials: &dyn Credentials,
 ) -> Result<Option<PeerPair>, StateFault> {
     let (configured, path) = (&common.connection, common.path);
@@ -94,6 +100,7 @@ pub(super) fn last_pair(
     let (local, remote) = (configured.local_rounds(), configured.remote_rounds());
     let last = Round { local: local.saturating_sub(1), remote: remote.saturating_sub(1) };
     let connection = configured.in_round(last).ok_or(StateFault::AuthRounds)?;
+    let wanted = Wanted { requests: wanted, id: None };
     let own = LocalAuthenticator::new(&connection, wanted, path.local.ip(), credentials)?;
     let pair = connection.remote.id.exact().map(|peer| PeerPair::new(&own.id, peer, path.remote.ip()));
     Ok(pair)
@@ -115,9 +122,9 @@ impl AuthSent {
             None => {
                 self.on_responder_round(common, content, step)?;
                 if let Some(mut eap) = self.rounds.eap.take() {
-                    self.on_eap_packet(&mut eap, common, content, step)?;
+                    let continued = self.on_eap_packet(&mut eap, common, content, step);
                     self.rounds.eap = Some(eap);
-                    return Ok(None);
+                    return continued.map(|()| None);
                 }
             }
         }
@@ -147,7 +154,7 @@ impl AuthSent {
         let in_round = self.rounds.connection(connection)?;
         let (id, body) = self.responder_id(&in_round, content, step)?;
         let authenticated = match content.auth {
-            None if allows_eap_only(connection) => None,
+            None if !connection.mutual_eap_methods().is_empty() => None,
             _ => Some(self.verify_response(&in_round, common, content, step)?),
         };
         check_another_round(connection, self.rounds.peer, content)?;
@@ -177,7 +184,8 @@ impl AuthSent {
         let connection = self.rounds.connection(configured)?;
         let (init, suite) = (&self.init, self.channel.suite);
         let (addr, credentials) = (common.path.local.ip(), step.context.credentials);
-        let own = LocalAuthenticator::new(&connection, &init.peer.authorities, addr, credentials)?;
+        let wanted = Wanted { requests: &init.peer.requests, id: None };
+        let own = LocalAuthenticator::new(&connection, wanted, addr, credentials)?;
         self.rounds.eap = EapInitiator::new(&connection, &own.id);
         let own_body = own.id_body();
         let (message, nonce) = (&*init.request, &*init.nonce_r);

@@ -17,6 +17,7 @@ mod auth_finished;
 mod auth_sent;
 #[cfg(feature = "revocation")]
 mod awaited_status;
+mod common;
 mod config_payload;
 mod create_child;
 mod create_child_response;
@@ -29,6 +30,7 @@ mod established;
 mod half_open;
 mod hand_over;
 mod informational;
+mod init_accepted;
 mod init_response;
 mod init_sent;
 #[cfg(feature = "eap")]
@@ -40,6 +42,8 @@ mod rekey;
 mod responder_proof;
 #[cfg(feature = "eap")]
 mod responder_rounds;
+#[cfg(feature = "resumption")]
+mod resumption;
 mod retry;
 mod select_connection;
 mod tasks;
@@ -47,17 +51,14 @@ mod timers;
 mod traffic;
 
 use crate::child_sa::ChildRequest;
-use crate::config::Connection;
 use crate::context::Step;
 use crate::transport::{Content, Received};
-use crate::{DownReason, IkeSaId, IkeSpis, Path, PeerFault, StateFault};
+use crate::{DownReason, IkeSaId, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
-use core::net::IpAddr;
+use casemate_wire::ike::{ExchangeType, Header};
 
 pub(crate) use auth_sent::AuthSent;
+pub(crate) use common::{Predecessor, SaCommon};
 pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
@@ -66,6 +67,8 @@ pub(crate) use init_response::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
+#[cfg(feature = "resumption")]
+pub(crate) use resumption::respond_to_resumption;
 pub(crate) use retry::retry_at;
 pub(crate) use select_connection::by_address;
 pub(crate) use tasks::Task;
@@ -84,49 +87,6 @@ pub enum Role {
 pub(crate) struct IkeSa {
     pub(crate) common: SaCommon,
     pub(crate) state: State,
-}
-
-/// Fields that every state has.
-#[derive(Debug)]
-pub(crate) struct SaCommon {
-    pub(crate) id: IkeSaId,
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) path: Path,
-    pub(crate) role: Role,
-    pub(crate) spi_i: IkeSpi,
-    pub(crate) spi_r: IkeSpi,
-    /// Number of consecutive IKE SAs of the connection that ended soon, before this one was started.
-    pub(crate) attempts: u8,
-    /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
-    pub(crate) predecessor: Option<Predecessor>,
-    /// Redirection to other gateways.
-    #[cfg(feature = "redirect")]
-    pub(crate) redirect: crate::redirect::RedirectState,
-}
-
-/// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.
-#[derive(Debug)]
-pub(crate) struct Predecessor {
-    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
-    pub(crate) origin: IkeSaId,
-    /// Virtual addresses that the peer assigned to it.
-    pub(crate) addrs: Vec<IpAddr>,
-    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
-    pub(crate) closes_if_refused: bool,
-}
-
-impl SaCommon {
-    pub(crate) const fn spis(&self) -> IkeSpis {
-        IkeSpis { initiator: self.spi_i, responder: self.spi_r }
-    }
-
-    /// Our SPI. Messages of the peer are looked up by it.
-    pub(crate) const fn own_spi(&self) -> IkeSpi {
-        match self.role {
-            Role::Initiator => self.spi_i,
-            Role::Responder => self.spi_r,
-        }
-    }
 }
 
 /// State of an IKE SA.

@@ -190,9 +190,13 @@ impl IkeSa {
             path: common.path,
             peer: None,
             #[cfg(feature = "eap")]
+            own_id: None,
+            #[cfg(feature = "eap")]
             eap_identity: None,
             #[cfg(feature = "eap")]
             earlier_rounds: Vec::new(),
+            #[cfg(feature = "resumption")]
+            is_resumed: common.resumes.is_some(),
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -307,6 +311,7 @@ impl Established {
         status.peer = Some(peer.id().clone());
         #[cfg(feature = "eap")]
         {
+            status.own_id = Some(peer.own_id().clone());
             status.eap_identity = peer.eap_identity().map(Vec::from);
             status.earlier_rounds = peer.earlier_rounds().to_vec();
         }

@@ -213,16 +213,12 @@ impl Established {
         let keys = SaKeys::rekeyed(old, suite.prf, suite.sk, shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let new = SaCommon {
-            id: step.shared.next_ike_id(),
-            connection: common.connection.clone(),
-            path: common.path,
-            role,
-            spi_i: spis.initiator,
-            spi_r: spis.responder,
             attempts: common.attempts,
-            predecessor: None,
             #[cfg(feature = "redirect")]
             redirect: common.redirect.clone(),
+            #[cfg(feature = "resumption")]
+            resumes: common.resumes,
+            ..SaCommon::new(common.connection.clone(), common.path, role, spis, step)
         };
         // RFC 7296 section 2.18: message IDs start at 0 again.
         let channel =

@@ -8,11 +8,11 @@ use super::auth_accepted::Authentic;
 use super::config_payload::LeasedConfig;
 use super::eap_responder::EapResponder;
 use super::half_open::{Authenticated, Progress};
-use super::init_response::authorities;
+
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
-    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, verify,
+    AuthClaim, LocalAuthenticator, NotVerified, OwnProof, PeerAuthenticated, SignedOctets, Wanted, verify,
 };
 use crate::config::{Connection, IdPattern, Identity, LocalMethod, Round};
 use crate::context::Step;
@@ -86,7 +86,7 @@ impl ResponderRounds {
     }
 
     /// Parses the first request again.
-    fn first(&self) -> Result<Content<'_>, PeerFault> {
+    pub(super) fn first(&self) -> Result<Content<'_>, PeerFault> {
         parse_payloads(self.first_payload, &self.first_request)
     }
 
@@ -247,8 +247,10 @@ impl HalfOpen {
         first: &Content<'_>,
         step: &Step<'_, 'c>,
     ) -> Result<LocalAuthenticator<'c>, StateFault> {
-        let wanted = [&*self.init.peer.authorities, &*authorities(first)].concat();
-        LocalAuthenticator::new(connection, &wanted, common.path.local.ip(), step.context.credentials)
+        let requests = self.init.peer.requests.joined(first);
+        let asked = first.id_r.and_then(|asked| Identity::from_payload(&asked.id));
+        let wanted = Wanted { requests: &requests, id: asked.as_ref() };
+        LocalAuthenticator::new(connection, wanted, common.path.local.ip(), step.context.credentials)
     }
 
     /// Responds after a round of the peer: with our proof of its EAP, or with our next round. Accepts the

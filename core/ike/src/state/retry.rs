@@ -27,6 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: u8 = 5;
 /// Lifetime after which an SA counts as stable. An SA that ends sooner may end soon again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
+/// Shortest pause after the peer has reported TEMPORARY_FAILURE (RFC 7296 section 2.25).
+const BUSY_RETRY: Duration = Duration::from_secs(2);
 /// Shortest lifetime that is respected. A peer that announces less does not make this host start without
 /// pause.
 #[cfg(feature = "eap")]
@@ -51,6 +53,11 @@ pub(super) fn attempts_after(lasted: Duration, attempts: u8) -> u8 {
 /// subtracted. If both sides have the same time, the initiator comes first: the responder waits longer, by
 /// less than the time in which the reauthentication must succeed.
 pub(super) fn reauth_at(common: &SaCommon, step: &mut Step<'_, '_>) -> Option<Instant> {
+    #[cfg(feature = "resumption")]
+    if let Some(resumes) = common.resumes {
+        // The peer was not authenticated anew.
+        return resumes.reauth_at;
+    }
     let time = common.connection.reauth?;
     let Lifespan { rekey, jitter: random, hard } = common.connection.lifespan;
     let tenth = time.checked_div(10).unwrap_or_default();
@@ -68,6 +75,9 @@ pub(super) fn reauth_at(common: &SaCommon, step: &mut Step<'_, '_>) -> Option<In
 #[cfg(feature = "eap")]
 pub(super) fn announced_lifetime(common: &SaCommon, step: &Step<'_, '_>) -> Option<[u8; 4]> {
     let time = common.connection.reauth?;
+    #[cfg(feature = "resumption")]
+    let time =
+        common.resumes.map_or(Some(time), |resumes| Some(resumes.reauth_at?.since(step.context.now)))?;
     // The IKE SA is closed up to a tenth earlier than configured.
     let least = time.saturating_sub(time.checked_div(10).unwrap_or_default());
     match common.connection.path(Lookup::Cached, step.context.routes) {
@@ -247,6 +257,19 @@ impl Established {
                 self.rekey_failed(step);
             }
         }
+    }
+
+    /// Closes the IKE SA at this time at the latest.
+    #[cfg(feature = "redirect")]
+    pub(crate) fn expire_by(&mut self, latest: Instant) {
+        let expiry = self.timers.get(Timer::Expire).map_or(latest, |at| at.min(latest));
+        self.timers.set(Timer::Expire, Some(expiry));
+    }
+
+    /// Random time of the next attempt after TEMPORARY_FAILURE, so that both sides do not collide again.
+    pub(super) fn busy_retry_at(step: &mut Step<'_, '_>) -> Instant {
+        let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
+        step.context.now.after(wait)
     }
 
     /// Schedules another rekeying of the IKE SA after a pause.

@@ -5,14 +5,14 @@
 //! are announced for all candidates. In IKE_AUTH the identities select among the candidates, and then the
 //! peer's proof: a connection that does not accept the proof is skipped.
 
-use super::init_response::wanted_authorities;
+use crate::auth::CertRequests;
 use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
 use crate::engine::connection_table::ConnectionTable;
 use crate::negotiate::IkeSuite;
 use crate::transport::Content;
-use crate::{AuthorityHash, HostAddrs, Lookup, Path, Routes, StateFault};
+use crate::{HostAddrs, Lookup, Path, Routes, StateFault};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,19 +32,19 @@ pub(crate) struct AnnouncedFeatures {
     /// Several rounds of authentication (RFC 4739). Only a responder announces them in IKE_SA_INIT.
     #[cfg(feature = "eap")]
     pub(crate) multiple_auth: bool,
-    /// Certification authorities for CERTREQ.
-    pub(crate) authorities: Vec<AuthorityHash>,
+    /// What is requested of the peer's certificates.
+    pub(crate) requests: CertRequests,
 }
 
 impl AnnouncedFeatures {
-    /// Features of one connection, for the initiator. The initiator names authorities in IKE_AUTH.
+    /// Features of one connection, for the initiator. The initiator requests certificates in IKE_AUTH.
     pub(crate) fn of_connection(connection: &Connection) -> Self {
         Self {
             fragments: connection.fragmentation != Fragmentation::No,
             childless: connection.childless != Childless::Never,
             #[cfg(feature = "eap")]
             multiple_auth: false,
-            authorities: Vec::new(),
+            requests: CertRequests::default(),
         }
     }
 
@@ -61,9 +61,14 @@ impl AnnouncedFeatures {
             {
                 all.multiple_auth |= connection.has_further_rounds();
             }
-            authorities.extend(wanted_authorities(connection, step));
+            let requests = CertRequests::ours(connection, step);
+            authorities.extend(requests.authorities);
+            #[cfg(feature = "revocation")]
+            {
+                all.requests.ocsp |= requests.ocsp;
+            }
         }
-        all.authorities = authorities.into_iter().collect();
+        all.requests.authorities = authorities.into_iter().collect();
         all
     }
 }

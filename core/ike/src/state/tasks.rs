@@ -39,6 +39,9 @@ pub(crate) enum Task {
     /// Redirect the peer to another gateway (RFC 5685 section 5).
     #[cfg(feature = "redirect")]
     Redirect(core::net::IpAddr),
+    /// Request a ticket (RFC 5723 section 4.1).
+    #[cfg(feature = "resumption")]
+    RequestTicket,
     /// Tell the peer that the SAs have moved to other addresses (RFC 4555 section 3.5).
     #[cfg(feature = "mobike")]
     UpdateAddresses,
@@ -86,6 +89,8 @@ pub(crate) enum Pending {
     SendCrashToken,
     #[cfg(feature = "redirect")]
     Redirect,
+    #[cfg(feature = "resumption")]
+    Ticket,
     #[cfg(feature = "mobike")]
     UpdateAddresses {
         /// Where the request was sent first.
@@ -113,6 +118,8 @@ impl Pending {
             Self::UpdateAddresses { .. } | Self::CheckRoute { .. } => ExchangeType::INFORMATIONAL,
             #[cfg(feature = "redirect")]
             Self::Redirect => ExchangeType::INFORMATIONAL,
+            #[cfg(feature = "resumption")]
+            Self::Ticket => ExchangeType::INFORMATIONAL,
             Self::DeleteChild { .. }
             | Self::DeleteIke(_)
             | Self::Liveness

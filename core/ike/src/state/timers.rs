@@ -37,10 +37,13 @@ pub(crate) enum Timer {
     Task,
     /// Probes the path MTU (RFC 8899).
     ProbePath,
+    /// Requests another ticket (RFC 5723 section 4.1).
+    #[cfg(feature = "resumption")]
+    Ticket,
 }
 
 impl Timer {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 10 + cfg!(feature = "resumption") as usize] = [
         Self::Retransmit,
         Self::Expire,
         Self::Reauthenticate,
@@ -51,6 +54,8 @@ impl Timer {
         Self::Keepalive,
         Self::Task,
         Self::ProbePath,
+        #[cfg(feature = "resumption")]
+        Self::Ticket,
     ];
 }
 
@@ -67,6 +72,8 @@ impl fmt::Display for Timer {
             Self::Keepalive => "keepalive",
             Self::Task => "task",
             Self::ProbePath => "path-mtu",
+            #[cfg(feature = "resumption")]
+            Self::Ticket => "ticket",
         })
     }
 }
@@ -164,6 +171,8 @@ impl Established {
                 Timer::Keepalive => self.send_keepalive(common, step),
                 Timer::Task => {}
                 Timer::ProbePath => self.probe_path(common, step),
+                #[cfg(feature = "resumption")]
+                Timer::Ticket => self.renew_ticket(),
             }
         }
         self.start_next_task(common, step)
@@ -180,6 +189,8 @@ impl Established {
             Timer::Retransmit | Timer::Expire => true,
             Timer::Keepalive => self.contents.nat.local,
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
+            #[cfg(feature = "resumption")]
+            Timer::Ticket => self.is_in_use() && !self.channel.window.has_outstanding(),
             Timer::Liveness | Timer::Task | Timer::ProbePath => {
                 self.is_in_use() && !self.channel.window.has_outstanding()
             }

@@ -105,17 +105,23 @@ pub(crate) struct OneRoute {
     pub(crate) link_mtu: Option<usize>,
     /// What is known of a host.
     pub(crate) host: HostAddrs,
+    /// An address that this host no longer has.
+    pub(crate) lost: Option<IpAddr>,
 }
 
 impl Default for OneRoute {
     fn default() -> Self {
-        Self { source: None, link_mtu: None, host: HostAddrs::Unknown }
+        Self { source: None, link_mtu: None, host: HostAddrs::Unknown, lost: None }
     }
 }
 
 impl Routes for OneRoute {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         self.source
+    }
+
+    fn has_addr(&self, addr: IpAddr) -> bool {
+        self.lost != Some(addr)
     }
 
     fn link_mtu(&self, _: IpAddr) -> Option<usize> {

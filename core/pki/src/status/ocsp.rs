@@ -60,11 +60,16 @@ struct CertId<'a> {
 }
 
 impl StatusVerifier<'_> {
-    /// Creates a request for the status of one certificate, unsigned, in DER.
+    /// Creates a request for the status of one certificate, unsigned, in DER. Without a nonce, the responder
+    /// may answer with a response that it has signed in advance.
     ///
     /// CertID has SHA-1 hashes, which every responder supports (RFC 5019 section 2.1.1) and which protect
     /// nothing: the response is signed and names the certificate again.
-    pub fn ocsp_request(&self, issued: IssuedCert<'_>, nonce: &OcspNonce) -> Result<Vec<u8>, StatusFault> {
+    pub fn ocsp_request(
+        &self,
+        issued: IssuedCert<'_>,
+        nonce: Option<&OcspNonce>,
+    ) -> Result<Vec<u8>, StatusFault> {
         let Parsed { cert, issuer } = Parsed::new(issued)?;
         let hashed = |alg| {
             let name = self.providers.hash(alg, &[issuer.subject])?;
@@ -77,10 +82,13 @@ impl StatusVerifier<'_> {
         let (name, key) = (write(OCTET_STRING, &[name.as_slice()]), write(OCTET_STRING, &[key.as_slice()]));
         let cert_id = write(SEQUENCE, &[&alg, &name, &key, &write(INTEGER, &[cert.serial])]);
         let list = write(SEQUENCE, &[&write(SEQUENCE, &[&cert_id])]);
-        // The value of the extension is an OCTET STRING inside the OCTET STRING of every extension.
-        let value = write(OCTET_STRING, &[&write(OCTET_STRING, &[nonce])]);
-        let extensions = write(SEQUENCE, &[&write(SEQUENCE, &[&write(OID, &[&NONCE]), &value])]);
-        let tbs = write(SEQUENCE, &[&list, &write(0xA2, &[&extensions])]);
+        let extensions = nonce.map(|nonce| {
+            // The value of the extension is an OCTET STRING inside the OCTET STRING of every extension.
+            let value = write(OCTET_STRING, &[&write(OCTET_STRING, &[nonce])]);
+            let extension = write(SEQUENCE, &[&write(OID, &[&NONCE]), &value]);
+            write(0xA2, &[&write(SEQUENCE, &[&extension])])
+        });
+        let tbs = write(SEQUENCE, &[&list, extensions.as_deref().unwrap_or_default()]);
         Ok(write(SEQUENCE, &[&tbs]))
     }
 

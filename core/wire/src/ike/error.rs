@@ -174,10 +174,10 @@ faults! {
     EncryptedNested { at: usize, payload: PayloadType } =
         "encrypted-nested", syntax, "RFC 7296 section 3.1",
         "a payload {payload} is encrypted already, at {at}";
-    /// IKE_SA_INIT contains an encrypted payload, before there are keys.
+    /// The first exchange contains an encrypted payload, before there are keys.
     EncryptedInInit { at: usize, payload: PayloadType } =
         "encrypted-in-init", syntax, "RFC 7296 section 1.2",
-        "IKE_SA_INIT has a payload {payload}, at {at}";
+        "the first exchange has a payload {payload}, at {at}";
     /// A payload of unknown type is critical.
     UnsupportedCriticalPayload { payload: PayloadType } =
         "unsupported-critical-payload", critical, "RFC 7296 section 2.5",

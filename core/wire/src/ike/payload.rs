@@ -45,7 +45,8 @@ pub struct Payloads<'a> {
 /// Location of a payload chain. It determines whether the chain may end with an encrypted payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
-    /// IKE_SA_INIT, where there are no keys yet (RFC 7296 section 1.2).
+    /// IKE_SA_INIT or IKE_SESSION_RESUME, where there are no keys yet (RFC 7296 section 1.2, RFC 5723 section
+    /// 4.3.2).
     Init,
     /// Any other message.
     Message,
@@ -57,8 +58,10 @@ impl<'a> Payloads<'a> {
     /// Iterates over the payloads after the `header` of `message`.
     pub(super) fn of_message(header: &Header, message: &'a [u8]) -> Self {
         let rest = message.get(HEADER_LEN..).or_broken_default("a message contains its header");
-        let location =
-            if header.exchange == ExchangeType::IKE_SA_INIT { Location::Init } else { Location::Message };
+        let location = match header.exchange {
+            ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME => Location::Init,
+            _ => Location::Message,
+        };
         Self { next: header.next_payload, rest, at: HEADER_LEN, left: MAX_PAYLOADS, location, is_done: false }
     }
 
@@ -105,7 +108,7 @@ impl<'a> Payloads<'a> {
         Ok(Some(Payload { kind, critical: flags & CRITICAL != 0, next: PayloadType(next), body, at }))
     }
 
-    // RFC 7296 sections 1.2 and 3.1: not in IKE_SA_INIT, only as the last payload, and not nested.
+    // RFC 7296 sections 1.2 and 3.1: not in the first exchange, only as the last payload, and not nested.
     fn check_encrypted(&self, payload: PayloadType, rest: &[u8]) -> Result<(), Fault> {
         let at = self.at;
         match (self.location, rest.is_empty()) {

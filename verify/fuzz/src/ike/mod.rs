@@ -6,6 +6,7 @@ mod forge;
 #[path = "../../../../core/ike/tests/pair/mod.rs"]
 mod pair;
 pub(crate) mod responder;
+pub(crate) mod resumption;
 pub(crate) mod session;
 
 use casemate_ike::ChildId;

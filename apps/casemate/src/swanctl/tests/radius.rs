@@ -1,7 +1,7 @@
 //! `eap-radius`: its meaning, and its errors.
 
 use super::{ok, only};
-use crate::swanctl::RadiusConfig;
+use crate::swanctl::{GroupSources, RadiusConfig};
 use casemate_ike::config::{EapIdentity, RemoteEap, RemoteMethod};
 use casemate_radius::Retransmission;
 use std::time::Duration;
@@ -61,11 +61,46 @@ fn accounting_and_requests_of_servers() {
 #[test]
 fn a_peer_may_be_authenticated_by_a_server() {
     let config = ok("connections { t {\n pools = radius\n remote { auth = eap-radius\n eap_id = %any } } }");
-    let RemoteMethod::Eap(RemoteEap { identity, methods }) = &config.connections[0].remote.method else {
+    let RemoteMethod::Eap(RemoteEap { identity, methods, .. }) = &config.connections[0].remote.method else {
         panic!()
     };
     assert_eq!((identity, methods.len()), (&EapIdentity::Asked, 0));
     assert_eq!(config.connections[0].pools, ["radius"]);
+}
+
+/// A connection that names groups, and the attributes that do so.
+fn with_groups(remote: &str, attributes: &str) -> String {
+    let radius = text(&format!("{attributes}\n{ONE}"));
+    format!("connections {{ t {{\n remote {{\n {remote}\n }} }} }}\n{radius}")
+}
+
+#[test]
+fn groups_come_from_attributes_of_the_server() {
+    for (attributes, class, filter_id) in
+        [("class_group = yes", true, false), ("filter_id = yes", false, true)]
+    {
+        let config = ok(&with_groups("auth = eap-radius\n groups = Research, Sales", attributes));
+        assert_eq!(config.radius.unwrap().groups, GroupSources { class, filter_id });
+        let RemoteMethod::Eap(eap) = &config.connections[0].remote.method else { panic!() };
+        assert_eq!(eap.groups, ["Research", "Sales"]);
+    }
+}
+
+/// No peer would be accepted, or every member of any group.
+#[test]
+fn groups_without_a_source_are_refused() {
+    for (remote, attributes, expected) in [
+        ("auth = eap-radius\n groups = a", "class_group = no", "class_group = yes, or filter_id = yes, was"),
+        ("auth = eap-mschapv2\n groups = a", "class_group = yes", "only a RADIUS server names groups"),
+        ("auth = pubkey\n groups = a", "class_group = yes", "only a RADIUS server names groups"),
+        ("auth = psk\n groups = a", "class_group = yes", "only a RADIUS server names groups"),
+        ("auth = eap-radius\n groups = a, %any", "class_group = yes", "names of groups were expected"),
+        ("auth = eap-radius\n groups = a, *.a", "class_group = yes", "names of groups were expected"),
+        ("auth = eap-radius\n groups = \",\"", "class_group = yes", "the name of a group was expected"),
+    ] {
+        let problem = only(&with_groups(remote, attributes));
+        assert!(problem.contains("remote.groups") && problem.contains(expected), "{problem}");
+    }
 }
 
 #[test]

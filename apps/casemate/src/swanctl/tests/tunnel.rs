@@ -1,8 +1,9 @@
 //! Route-based tunnels and marks.
 
+use super::super::tunnel::unique_interface;
 use super::{ok, only};
 use casemate_linux::TunnelSpec;
-use casemate_sa::{SpdId, SpdPair};
+use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdPair, SpdRule, SpdRules};
 
 /// A connection with these keys, and two children with theirs.
 fn connection(keys: &str, one: &str, two: &str) -> String {
@@ -12,8 +13,42 @@ fn connection(keys: &str, one: &str, two: &str) -> String {
     )
 }
 
-fn spds(out: u32, inn: u32) -> SpdPair {
-    SpdPair { outbound: SpdId::new(out), inbound: SpdId::new(inn) }
+fn spds(out: u32, inn: u32) -> SpdRules {
+    SpdRules::fixed(SpdPair { outbound: SpdId::new(out), inbound: SpdId::new(inn) })
+}
+
+fn own(owner: SpdOwner, per_direction: bool, bit: u32) -> SpdRule {
+    let numbers = SpdNumbers::new(bit | 900_001, bit | 901_024).unwrap();
+    SpdRule::Own(OwnSpd { owner, per_direction, numbers })
+}
+
+#[test]
+fn unique_ids_belong_to_the_child_sa_or_the_ike_sa() {
+    use SpdOwner::{ChildSa, IkeSa};
+    let keys = "if_id_in = %unique\n if_id_out = %unique";
+    let config = ok(&connection(keys, "", "if_id_in = 7\n if_id_out = %unique-dir"));
+    let children = &config.connections[0].children;
+    let of_ike = own(IkeSa, false, 0);
+    assert_eq!(children[0].spds, SpdRules { outbound: of_ike, inbound: of_ike });
+    let fixed = SpdRule::Fixed(SpdId::new(7));
+    assert_eq!(children[1].spds, SpdRules { outbound: own(ChildSa, true, 0), inbound: fixed });
+    // The other interfaces are made with the Child SAs.
+    let names = |specs: Vec<TunnelSpec>| specs.into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    assert_eq!(names(config.interfaces().unwrap()), ["ipsec7"]);
+    // One `%unique-dir` is enough for both directions.
+    let config = ok(&connection("", "mark_in = %unique\n mark_out = %unique-dir", "mark_in = %unique"));
+    let (dir, both) = (own(ChildSa, true, 1 << 30), own(ChildSa, false, 1 << 30));
+    let spds = [0, 1].map(|child: usize| config.connections[0].children[child].spds);
+    assert_eq!(spds[0], SpdRules { outbound: dir, inbound: dir });
+    assert_eq!(spds[1], SpdRules { outbound: SpdRule::default(), inbound: both });
+}
+
+#[test]
+fn unique_numbers_have_interfaces_with_names() {
+    let spec = |number| unique_interface(SpdId::new(number)).map(|spec| (spec.name, spec.mark));
+    assert_eq!(spec(900_001), Some(("ipsec900001".into(), None)));
+    assert_eq!(spec(1 << 30 | 901_024), Some(("vti901024".into(), Some(901_024))));
+    assert_eq!([spec(900_000), spec(901_025), spec(1)], [None, None, None]);
 }
 
 #[test]
@@ -30,7 +65,7 @@ fn children_inherit_interface_ids() {
 fn marks_have_interfaces() {
     let config =
         ok(&connection("", "mark_in = 10/0xffffffff\n mark_out = 11\n set_mark_in = %same", "mark_out = 0"));
-    assert_eq!(config.connections[0].children[1].spds, SpdPair::MAIN);
+    assert_eq!(config.connections[0].children[1].spds, SpdRules::MAIN);
     let specs = config.interfaces().unwrap();
     let shown = |spec: &TunnelSpec| (spec.name.clone(), spec.mark, spec.set_mark);
     let specs: Vec<_> = specs.iter().map(shown).collect();
@@ -40,9 +75,20 @@ fn marks_have_interfaces() {
 #[test]
 fn what_has_no_meaning_is_refused() {
     for (keys, why) in [
-        ("if_id_in = %unique", "a number was expected"),
+        ("if_id_in = %other", "a number, %unique or %unique-dir was expected"),
+        ("if_id_in = 900001", "900001 to 901024 are for %unique"),
+        ("mark_out = 901024", "900001 to 901024 are for %unique"),
+        ("if_id_out = 1\n interface = ipsec900001", "900001 to 901024 are for %unique"),
+        ("mark_in = %unique/0xff", "the mask 0xffffffff was expected"),
+        ("mark_in = %unique\n set_mark_in = %same", "0 was expected"),
+        ("mark_in = 1\n set_mark_in = %unique", "a number or %same was expected"),
+        ("if_id_out = %unique\n interface = a", "no name was expected"),
+        ("if_id_out = %unique\n reqid = 5", "no reqid was expected"),
+        ("mark_out = %unique\n mode = transport", "tunnel was expected"),
+        ("mark_in = %unique\n close_action = trap", "another action than trap was expected"),
+        ("if_id_in = %unique\n dpd_action = trap", "another action than trap was expected"),
+        ("mode = drop\n mark_in = %unique", "no interface was expected"),
         ("if_id_out = 1073741824", "a number up to 1073741823 was expected"),
-        ("mark_out = %unique-dir", "a number was expected"),
         ("mark_in = 1/0xff", "the mask 0xffffffff was expected"),
         ("mark_out = 50510", "packets of Casemate itself"),
         ("set_mark_in = %same", "there is no mark_in"),

@@ -16,7 +16,7 @@ use crate::vici::message::{Bytes, Element, MessageWriter, Section};
 use crate::vici::server::ViciServer;
 use casemate_crypto::der::{Reader, SEQUENCE};
 use casemate_crypto::{HashAlg, Providers, PublicKey};
-use casemate_pki::{StoreLimits, TrustStore, subject};
+use casemate_pki::{StoreLimits, TrustStore, is_authority, is_self_issued, subject};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -116,7 +116,9 @@ fn read_one(
     context: Context<'_, '_, '_>,
 ) -> Result<(Config, Objects), String> {
     let pools: Vec<String> = server.pool_names();
-    let known = Known { pools: &pools, has_scheduler: server.base.config().scheduling.is_some() };
+    let base = server.base.config();
+    let (has_scheduler, has_groups) = (base.scheduling.is_some(), base.names_groups());
+    let known = Known { pools: &pools, has_scheduler, has_groups };
     let mut config = converted.sections.read(&known).map_err(|errors| errors.join("\n"))?;
     for warning in std::mem::take(&mut config.warnings) {
         context.log.program(Level::Warning, &format!("vici: {}", warning.text));
@@ -258,6 +260,7 @@ fn load_certificate(
     let flag = message.text("flag").unwrap_or("NONE").to_ascii_uppercase();
     let data = message.value("data").ok_or("data: a value was expected")?;
     let purpose = match (kind.as_str(), flag.as_str()) {
+        ("X509", "NONE") if is_root(data) => CertificateUse::Root,
         ("X509", "NONE") => CertificateUse::EndEntity,
         ("X509", "CA") => CertificateUse::Authority,
         ("X509", "AA" | "OCSP") | ("X509_AC", _) => {
@@ -269,12 +272,18 @@ fn load_certificate(
     };
     match purpose {
         CertificateUse::EndEntity => check_certificate(data)?,
-        CertificateUse::Authority => check_authority(data)?,
+        CertificateUse::Root | CertificateUse::Authority => check_authority(data)?,
         CertificateUse::Crl => check_crl(data)?,
     }
     let path = object_path(&object_id(data, &Providers(&server.providers)));
     server.loaded.certificates.insert(path, (purpose, Arc::new(data.clone())));
     Ok(success())
+}
+
+/// Whether the first certificate is that of a root CA.
+fn is_root(bytes: &Bytes) -> bool {
+    let certs = keyring::certificates_of(bytes).unwrap_or_default();
+    certs.first().is_some_and(|der| is_authority(der) && is_self_issued(der))
 }
 
 fn check_certificate(bytes: &Bytes) -> Result<(), String> {

@@ -28,6 +28,11 @@ impl NtHash {
         bytes.try_into().ok().map(|bytes| Self(Zeroizing::new(bytes)))
     }
 
+    /// The 16 bytes of the hash, with which a peer authenticates itself as with the password.
+    pub fn expose(&self) -> &[u8] {
+        &*self.0
+    }
+
     /// Hashes a password.
     pub(super) fn of(password: &str, algorithms: &dyn PasswordAlgorithms) -> Self {
         // Enough for any text: a character has at least half as many bytes in UTF-8 as in UTF-16. Memory that

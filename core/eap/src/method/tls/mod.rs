@@ -19,7 +19,7 @@ pub(super) use ttls::{TtlsPeer, TtlsServer};
 
 use crate::packet::TypeData;
 use crate::tls::{TlsEstablished, TlsSession, TlsVersion};
-use crate::{EapFault, Method};
+use crate::{CertificateStatus, EapFault, Method};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -111,6 +111,14 @@ impl TlsConnection {
 
     fn established(&self) -> Option<TlsEstablished> {
         self.session.established()
+    }
+
+    /// Status of the certificates of the other side, once the handshake has finished.
+    fn certificate_status(&mut self) -> CertificateStatus {
+        match self.established() {
+            Some(_) => self.session.certificate_status(),
+            None => CertificateStatus::Accepted,
+        }
     }
 
     fn read(&mut self) -> Zeroizing<Vec<u8>> {

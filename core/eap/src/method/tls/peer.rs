@@ -6,7 +6,7 @@ use super::{Received, TlsConnection};
 use crate::method::{Finished, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::{TlsRole, TlsVersion};
-use crate::{EapContext, EapFault, Method};
+use crate::{CertificateStatus, EapContext, EapFault, Method};
 use casemate_crypto::SecretBytes;
 
 /// The peer.
@@ -71,6 +71,10 @@ impl PeerMethod for TlsPeer {
             Received::Acknowledged => Err(EapFault::OutOfState),
             Received::Message => self.on_message(),
         }
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        self.connection.as_mut().map_or(CertificateStatus::Accepted, TlsConnection::certificate_status)
     }
 
     fn finish(&mut self) -> Option<Finished> {

@@ -6,7 +6,7 @@ use super::{LABEL, SUCCESS_INDICATION};
 use crate::method::{Finished, MethodRequest, ServerMethod, ServerStep};
 use crate::packet::TypeData;
 use crate::tls::{TlsRole, TlsVersion};
-use crate::{EapContext, EapFault, Method};
+use crate::{CertificateStatus, EapContext, EapFault, Method};
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use core::mem;
@@ -90,6 +90,16 @@ impl ServerMethod for TlsServer {
             }
             State::Established(connection, msk) => self.on_established(connection, msk, response.data),
             State::Begin | State::Ended => Err(EapFault::OutOfState),
+        }
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        match &mut self.state {
+            State::Handshake(connection) | State::Established(connection, _) => {
+                connection.certificate_status()
+            }
+            // Success is not reported before the state `Established`.
+            State::Begin | State::Ended => CertificateStatus::Accepted,
         }
     }
 }

@@ -143,14 +143,14 @@ fn requests(
         responses.push(match peer.receive(&packet, &mut context) {
             PeerStep::Respond(response) => Ok(response.as_payload().data[1..].to_vec()),
             PeerStep::Failed(fault) => Err(fault),
-            PeerStep::Succeeded(_) => panic!("success without an EAP Success"),
+            PeerStep::Succeeded(_) | PeerStep::Pending => panic!("success without an EAP Success"),
         });
     }
     let success = Eap { code: EapCode::SUCCESS, identifier: 9, data: &[] };
     let end = match peer.receive(&success, &mut context) {
         PeerStep::Succeeded(done) => Ok(done.msk.unwrap().expose().to_vec()),
         PeerStep::Failed(fault) => Err(fault),
-        PeerStep::Respond(_) => panic!("a response to an EAP Success"),
+        PeerStep::Respond(_) | PeerStep::Pending => panic!("a response to an EAP Success"),
     };
     (responses, end)
 }

@@ -130,6 +130,7 @@ fn converse(
                 };
                 return Ok((Ok(done), is_accepted && is_equal));
             }
+            PeerStep::Pending => return Err("nothing is looked up".into()),
             PeerStep::Failed(fault) => return Ok((Err(fault.to_string()), is_accepted)),
         }
     }

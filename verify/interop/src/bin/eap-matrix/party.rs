@@ -8,7 +8,7 @@ use casemate_eap::{
 use casemate_legacy::LEGACY;
 use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_rustls::{CertificateVerifier, NotAccepted, OwnCertificate};
+use casemate_rustls::{CertificateVerifier, NotAccepted, OwnCertificate, ShownCertificates};
 use casemate_test_support::TestRng;
 use std::sync::{Arc, Mutex};
 
@@ -118,8 +118,8 @@ impl Rng for Random {
 struct Only(Vec<u8>);
 
 impl CertificateVerifier for Only {
-    fn verify(&self, chain: &[&[u8]], _unix_time: u64) -> Result<(), NotAccepted> {
-        if chain.first() == Some(&&*self.0) { Ok(()) } else { Err(NotAccepted) }
+    fn verify(&self, shown: &ShownCertificates<'_>) -> Result<(), NotAccepted> {
+        if shown.chain.first() == Some(&&*self.0) { Ok(()) } else { Err(NotAccepted) }
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
@@ -134,7 +134,8 @@ fn der(pem: &[u8]) -> Vec<u8> {
 fn certificate([cert, key]: [&[u8]; 2]) -> OwnCertificate {
     let key = pem::private_key(key).expect("a private key");
     let key = PrivateKey::from_der(key.expose(), KeyLimits::default()).expect("a private key");
-    OwnCertificate { chain: vec![der(cert)], key: PROVIDERS.signing_key(&key).map(Arc::from).expect("a key") }
+    let key = PROVIDERS.signing_key(&key).map(Arc::from).expect("a key");
+    OwnCertificate { chain: vec![der(cert)], ocsp_response: None, key }
 }
 
 impl EapCredentials for Party {

@@ -75,6 +75,6 @@ fn step(authenticator: &mut LocalAuthenticator, request: &Packet, party: &Party)
         AuthenticatorStep::Request(packet) => (ACCESS_CHALLENGE, to_bytes(&packet), None),
         AuthenticatorStep::Succeeded(packet, done) => (ACCESS_ACCEPT, to_bytes(&packet), Some(Ok(done))),
         AuthenticatorStep::Failed(packet, fault) => (ACCESS_REJECT, to_bytes(&packet), Some(Err(fault))),
-        AuthenticatorStep::Pending => return Err("a local authenticator is never pending".into()),
+        AuthenticatorStep::Pending => return Err("nothing is looked up".into()),
     })
 }

@@ -15,8 +15,8 @@ pub(crate) enum Credential {
     /// Certificate and private key of a side.
     Own(&'static str, Side),
     /// PKCS #12 container, encrypted with [`PASSPHRASE`]: certificate and private key of a side, and the
-    /// certificate of an intermediate authority.
-    Container(&'static str, Side, &'static str),
+    /// certificates of these authorities.
+    Container(&'static str, Side, &'static [&'static str]),
     /// Private key of a side without its certificate.
     PrivateKey(&'static str, Side),
     /// Public key of a side without its certificate.
@@ -149,10 +149,10 @@ impl Pki {
                 copy(&self.directory.join(&file), &to.join("x509").join(&file))?;
                 copy(&self.key(&file), &to.join("private").join(&file))
             }
-            Credential::Container(name, side, intermediate) => {
+            Credential::Container(name, side, authorities) => {
                 self.make(name, Some(side))?;
-                self.make(intermediate, None)?;
-                self.export(&file_of(name, side), &format!("{intermediate}.pem"), &to.join("pkcs12"))
+                authorities.iter().try_for_each(|authority| self.make(authority, None))?;
+                self.export(&file_of(name, side), authorities, &to.join("pkcs12"))
             }
             Credential::PrivateKey(name, side) => {
                 self.make(name, Some(side))?;
@@ -176,12 +176,19 @@ impl Pki {
     }
 
     /// Writes a container with OpenSSL, because `pki` cannot.
-    fn export(&self, certificate: &str, intermediate: &str, folder: &Path) -> Result<()> {
+    fn export(&self, certificate: &str, authorities: &[&str], folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(Error::context(folder.display()))?;
+        let read = |authority: &&str| {
+            let file = self.directory.join(format!("{authority}.pem"));
+            fs::read(&file).map_err(Error::context(file.display()))
+        };
+        let chain = authorities.iter().map(read).collect::<Result<Vec<_>>>()?.concat();
+        let file = self.directory.join("container-chain.pem");
+        fs::write(&file, chain).map_err(Error::context(file.display()))?;
         let mut command = Command::new("timeout");
         command.args(["60", "openssl", "pkcs12", "-export", "-passout", &format!("pass:{PASSPHRASE}")]);
         command.arg("-inkey").arg(self.key(certificate)).arg("-in").arg(self.directory.join(certificate));
-        command.arg("-certfile").arg(self.directory.join(intermediate));
+        command.arg("-certfile").arg(&file);
         command.arg("-out").arg(folder.join("own.p12")).stdin(Stdio::null());
         let output = command.output().map_err(Error::context("openssl"))?;
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -21,7 +21,7 @@ use super::{LABEL, Received, TlsConnection};
 use crate::method::{Finished, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::TlsRole;
-use crate::{EapContext, EapFault, Method, Peer, PeerStep};
+use crate::{CertificateStatus, EapContext, EapFault, Method, Peer, PeerStep};
 use binding::{Direction, Keys};
 use casemate_crypto::SecretBytes;
 use casemate_wire::ike::{Eap, EapCode};
@@ -91,7 +91,7 @@ impl PeapPeer {
         let request = Eap { code: EapCode::REQUEST, identifier, data };
         match self.inner.receive(&request, context) {
             PeerStep::Respond(response) => Ok(crate::packet::type_data(&[response.as_payload().data])),
-            PeerStep::Succeeded(_) => Err(EapFault::OutOfState),
+            PeerStep::Succeeded(_) | PeerStep::Pending => Err(EapFault::OutOfState),
             PeerStep::Failed(fault) => Err(fault),
         }
     }
@@ -143,6 +143,10 @@ impl PeerMethod for PeapPeer {
             Received::Acknowledged => Err(EapFault::OutOfState),
             Received::Message => self.on_message(request.identifier, context),
         }
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        self.connection.as_mut().map_or(CertificateStatus::Accepted, TlsConnection::certificate_status)
     }
 
     fn fault(&self) -> Option<EapFault> {

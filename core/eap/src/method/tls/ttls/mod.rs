@@ -13,7 +13,7 @@ use super::{Received, TlsConnection};
 use crate::method::{Finished, IDENTITY, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::TlsRole;
-use crate::{EapContext, EapFault, EapPacket, Method, Peer, PeerStep};
+use crate::{CertificateStatus, EapContext, EapFault, EapPacket, Method, Peer, PeerStep};
 use casemate_crypto::SecretBytes;
 
 /// Label of the key material with TLS 1.2 (RFC 5281 section 8).
@@ -55,6 +55,7 @@ impl TtlsPeer {
             match self.inner.receive(&avp::parse(&data)?, context) {
                 PeerStep::Respond(response) => connection.write(&avp::write(&response)?)?,
                 PeerStep::Succeeded(_) => self.is_accepted = true,
+                PeerStep::Pending => return Err(EapFault::OutOfState),
                 PeerStep::Failed(fault) => return Err(fault),
             }
         } else if is_first {
@@ -89,6 +90,10 @@ impl PeerMethod for TtlsPeer {
             Received::Acknowledged => Err(EapFault::OutOfState),
             Received::Message => self.on_message(context),
         }
+    }
+
+    fn certificate_status(&mut self) -> CertificateStatus {
+        self.connection.as_mut().map_or(CertificateStatus::Accepted, TlsConnection::certificate_status)
     }
 
     /// The authenticator announces success outside the tunnel (RFC 5281 section 7.6). The method in the

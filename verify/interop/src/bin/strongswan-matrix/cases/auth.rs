@@ -110,7 +110,16 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         chain(initiator, "chain", "sub-ecdsa", "ca-ecdsa"),
         establish_and_talk,
     ));
-    cases.push(Case::new("auth/container", container(initiator), establish_and_talk));
+    let mut plan = container(initiator, &["sub-ecdsa"]);
+    plan.credential(Side::Left, Credential::Authority("ca-ecdsa"));
+    cases.push(Case::new("auth/container", plan, establish_and_talk));
+    // The left side has the trusted authority from the container.
+    let plan = container(initiator, &["sub-ecdsa", "ca-ecdsa"]);
+    cases.push(Case::new("auth/container-with-root", plan, establish_and_talk));
+    cases.push(Case {
+        runs_on: RunsOn::Casemate,
+        ..Case::new("auth/requested-identity", requested_identity(initiator), establish_and_talk)
+    });
     let mut plan = certified(initiator, ["ecdsa256"; 2], "ca-ecdsa");
     Side::BOTH.into_iter().for_each(|side| plan.credential(side, Credential::Crl("ca-ecdsa")));
     cases.push(Case::new("auth/not-revoked", plan, establish_and_talk));
@@ -254,18 +263,27 @@ pub(super) fn chain(
     plan
 }
 
-/// The key of the left side and its chain are in a PKCS #12 container.
-fn container(initiator: Side) -> Plan {
+/// The responder has no configured identity, and a certificate with the one that the initiator asks for.
+fn requested_identity(initiator: Side) -> Plan {
+    let mut plan = certified(initiator, ["ecdsa256"; 2], "ca-ecdsa");
+    for key in ["id", "certs"] {
+        plan.without(initiator.other(), &format!("connections.{CONNECTION}.local.{key}"));
+    }
+    plan
+}
+
+/// The key of the left side and these authorities are in a PKCS #12 container.
+fn container(initiator: Side, authorities: &'static [&'static str]) -> Plan {
     let mut plan = Plan::new(initiator);
     for side in Side::BOTH {
         plan.without(side, "secrets.ike-t");
         plan.connection_of(side, "local.auth", "pubkey");
         plan.connection_of(side, "remote.auth", "pubkey");
-        plan.credential(side, Credential::Authority("ca-ecdsa"));
     }
+    plan.credential(Side::Right, Credential::Authority("ca-ecdsa"));
     plan.on(Side::Left, "secrets.pkcs12-own.file", "own.p12");
     plan.on(Side::Left, "secrets.pkcs12-own.secret", &format!("\"{PASSPHRASE}\""));
-    plan.credential(Side::Left, Credential::Container("chain", Side::Left, "sub-ecdsa"));
+    plan.credential(Side::Left, Credential::Container("chain", Side::Left, authorities));
     plan.connection_of(Side::Right, "local.certs", &file_of("ecdsa256", Side::Right));
     plan.credential(Side::Right, Credential::Own("ecdsa256", Side::Right));
     plan

@@ -5,7 +5,7 @@ use super::eap::{certified as with_password, expect_refusal};
 use super::{Case, RunsOn, ensure, establish_and_talk};
 use crate::peer::Side;
 use crate::pki::Credential;
-use crate::plan::Plan;
+use crate::plan::{CONNECTION, Plan};
 use crate::testbed::Testbed;
 use casemate_interop::Result;
 
@@ -31,6 +31,9 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     plan.connection_of(initiator, "local.aaa_id", responder.id());
     push("aaa-id", plan, establish_and_talk);
     push("eap-only", eap_only(certified(initiator, ["ecdsa256"; 2], "ca-ecdsa")), establish_and_talk);
+    push("subjects", with_subjects(with_ecdsa(initiator)), establish_and_talk);
+    let plan = eap_only(certified(initiator, ["ecdsa256"; 2], "ca-ecdsa"));
+    push("eap-only-subjects", with_subjects(plan), establish_and_talk);
 
     add_refusals(cases, initiator);
     add_ttls(cases, initiator);
@@ -105,6 +108,11 @@ fn add_ttls(cases: &mut Vec<Case>, initiator: Side) {
     }
     push("eap-only", plan, establish_and_talk);
     let mut plan = mschapv2();
+    plan.connection_of(initiator, "remote.auth", "eap-ttls");
+    plan.connection_of(initiator, "local.auth", "eap");
+    plan.connection_of(initiator.other(), "local.auth", "eap-ttls");
+    push("eap-only-any-method", plan, establish_and_talk);
+    let mut plan = mschapv2();
     plan.on(initiator, "secrets.eap-t.secret", "\"another password\"");
     push("refused/password", plan, expect_refusal);
     let mut plan = mschapv2();
@@ -120,6 +128,16 @@ fn with_ecdsa(initiator: Side) -> Plan {
 fn with_tls(mut plan: Plan) -> Plan {
     plan.connection_of(plan.initiator, "local.auth", "eap-tls");
     plan.connection_of(plan.responder(), "remote.auth", "eap-tls");
+    plan
+}
+
+/// Each side is known by the subject of its certificate, because no identity is configured.
+fn with_subjects(mut plan: Plan) -> Plan {
+    for side in Side::BOTH {
+        for which in ["local", "remote"] {
+            plan.without(side, &format!("connections.{CONNECTION}.{which}.id"));
+        }
+    }
     plan
 }
 

@@ -1,0 +1,91 @@
+//! What an IKE SA has in every state.
+
+use crate::config::Connection;
+use crate::context::Step;
+use crate::{IkeSaId, IkeSpis, Path, Role};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_wire::ike::IkeSpi;
+use core::net::IpAddr;
+
+/// Fields that every state has.
+#[derive(Debug)]
+pub(crate) struct SaCommon {
+    pub(crate) id: IkeSaId,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) path: Path,
+    pub(crate) role: Role,
+    pub(crate) spi_i: IkeSpi,
+    pub(crate) spi_r: IkeSpi,
+    /// Number of consecutive IKE SAs of the connection that ended soon, before this one was started.
+    pub(crate) attempts: u8,
+    /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
+    pub(crate) predecessor: Option<Predecessor>,
+    /// Redirection to other gateways.
+    #[cfg(feature = "redirect")]
+    pub(crate) redirect: crate::redirect::RedirectState,
+    /// The IKE SA whose session this one resumes. A successor by rekeying inherits it.
+    #[cfg(feature = "resumption")]
+    pub(crate) resumes: Option<crate::resumption::Resumes>,
+}
+
+/// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(crate) origin: IkeSaId,
+    /// Virtual addresses that the peer assigned to it.
+    pub(crate) addrs: Vec<IpAddr>,
+    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
+    pub(crate) closes_if_refused: bool,
+}
+
+impl SaCommon {
+    /// A new IKE SA of this host.
+    pub(crate) fn of_initiator(connection: Arc<Connection>, path: Path, step: &mut Step<'_, '_>) -> Self {
+        let spis = IkeSpis { initiator: step.ike_spi(), responder: IkeSpi::NONE };
+        let common = Self::new(connection, path, Role::Initiator, spis, step);
+        #[cfg(feature = "redirect")]
+        let common = Self {
+            redirect: crate::redirect::RedirectState::of_initiator(step.shared.settings.follow_redirects),
+            ..common
+        };
+        common
+    }
+
+    /// A new IKE SA of either role, which replaces none.
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        path: Path,
+        role: Role,
+        spis: IkeSpis,
+        step: &mut Step<'_, '_>,
+    ) -> Self {
+        Self {
+            id: step.shared.next_ike_id(),
+            connection,
+            path,
+            role,
+            spi_i: spis.initiator,
+            spi_r: spis.responder,
+            attempts: 0,
+            predecessor: None,
+            #[cfg(feature = "redirect")]
+            redirect: crate::redirect::RedirectState::default(),
+            #[cfg(feature = "resumption")]
+            resumes: None,
+        }
+    }
+
+    pub(crate) const fn spis(&self) -> IkeSpis {
+        IkeSpis { initiator: self.spi_i, responder: self.spi_r }
+    }
+
+    /// Our SPI. Messages of the peer are looked up by it.
+    pub(crate) const fn own_spi(&self) -> IkeSpi {
+        match self.role {
+            Role::Initiator => self.spi_i,
+            Role::Responder => self.spi_r,
+        }
+    }
+}

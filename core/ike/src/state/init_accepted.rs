@@ -1,0 +1,113 @@
+//! The valid response to the first request: keys, and what IKE_AUTH needs (RFC 7296 sections 1.2, 2.14 and
+//! 2.23).
+
+use super::init_response::{InitExchange, PeerFeatures};
+use super::select_connection::AnnouncedFeatures;
+use crate::config::Encapsulation;
+use crate::context::Step;
+use crate::keymat::{Nonces, SaKeys};
+use crate::nat::detect;
+use crate::negotiate::{IkeSuite, verify_choice};
+use crate::state::{InitSent, SaCommon};
+use crate::transport::{Content, FragmentSupport, SecureChannel, Window, required};
+use crate::{IkeSpis, Path, PeerFault, StateFault};
+use casemate_wire::ike::{Header, IkeSpi};
+
+/// A valid response to the first request.
+#[derive(Clone, Copy)]
+pub(super) struct KeyedResponse<'m> {
+    pub(super) spi_r: IkeSpi,
+    /// The whole message.
+    pub(super) bytes: &'m [u8],
+    pub(super) path: Path,
+    pub(super) content: &'m Content<'m>,
+    /// Nonce of the responder.
+    pub(super) nonce: &'m [u8],
+}
+
+impl InitSent {
+    /// Evaluates the peer's choice. Changes nothing unless the whole response is valid, except that an
+    /// invalid public value consumes our private value.
+    pub(super) fn accept(
+        &mut self,
+        common: &mut SaCommon,
+        header: &Header,
+        bytes: &[u8],
+        path: Path,
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(SecureChannel, InitExchange), PeerFault> {
+        if header.spi_r == IkeSpi::NONE {
+            return Err(StateFault::ZeroSpi.into());
+        }
+        let (sa, ke, nonce) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
+        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
+            step.explain_proposals(*fault, false, &sa, &self.offers);
+        })?;
+        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
+        if suite.kex != self.method || ke.method.0 != suite.kex.id() {
+            return Err(StateFault::KeMethod.into());
+        }
+        let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
+        let kex = self.kex.take().ok_or(StateFault::Provider)?;
+        let Ok(shared) = kex.agree(ke.data) else {
+            // The public value may be forged, and our private value is consumed. The attempt continues with a
+            // new one.
+            self.count_retry()?;
+            self.new_kex(step)?;
+            self.send(common, step)?;
+            return Err(StateFault::KeValue.into());
+        };
+        let nonces = Nonces { initiator: &self.nonce, responder: nonce.data() };
+        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
+        let keys = keys.map_err(|_| StateFault::Provider)?;
+        let response = KeyedResponse { spi_r: header.spi_r, bytes, path, content, nonce: nonce.data() };
+        self.keyed(common, &response, suite, keys, step)
+    }
+
+    /// The results of the exchange, with the keys that it has given.
+    pub(super) fn keyed(
+        &mut self,
+        common: &mut SaCommon,
+        response: &KeyedResponse<'_>,
+        suite: IkeSuite,
+        keys: SaKeys,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(SecureChannel, InitExchange), PeerFault> {
+        let KeyedResponse { spi_r, bytes, path, content, nonce } = *response;
+        let spis = IkeSpis { initiator: common.spi_i, responder: spi_r };
+        let mut nat = detect(content, spis, path, step.context.providers)?;
+        if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
+            nat.force_local();
+        }
+        common.spi_r = spi_r;
+        let peer = PeerFeatures::of(content);
+        let ours = AnnouncedFeatures::of_connection(&common.connection).fragments;
+        let fragments = FragmentSupport { local: ours, remote: peer.fragments };
+        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, step)?;
+        let init = InitExchange {
+            request: core::mem::take(&mut self.request),
+            response: bytes.into(),
+            nonce_i: core::mem::take(&mut self.nonce),
+            nonce_r: nonce.into(),
+            sk_pi: keys.pi,
+            sk_pr: keys.pr,
+            nat: nat.unwrap_or_default(),
+            peer,
+        };
+        Ok((channel, init))
+    }
+}
+
+/// Switches to port 4500 behind a NAT (RFC 7296 section 2.23), or if a later path may have one (RFC 4555
+/// section 3.3).
+pub(super) fn switch_to_natt_port(common: &mut SaCommon, init: &InitExchange, step: &Step<'_, '_>) {
+    let port = step.shared.settings.natt_port;
+    let switches = init.nat.any();
+    #[cfg(feature = "mobike")]
+    let switches = switches || common.connection.mobike && init.peer.nat_traversal;
+    if switches && common.path.local.port() != port {
+        common.path.local.set_port(port);
+        common.path.remote.set_port(port);
+    }
+}

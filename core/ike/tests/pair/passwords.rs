@@ -1,0 +1,140 @@
+//! Credentials of hosts that use EAP: passwords, and an AAA server that the test has answer.
+
+use crate::pair::key;
+use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_eap::{
+    Authenticator, AuthenticatorStep, EapContext, EapCredentials, LocalAuthenticator, Method,
+};
+use casemate_ike::config::{Connection, EapIdentity, Identity, RemoteEap, RemoteMethod};
+use casemate_ike::{
+    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, SharedKeys,
+};
+use casemate_wire::ike::Eap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A shared key for the responder, and passwords for EAP identities.
+pub(crate) struct Passwords {
+    pub(crate) shared: SharedKeys,
+    pub(crate) passwords: Vec<(&'static str, SecretBytes)>,
+    /// Server for relayed conversations.
+    pub(crate) relay: Option<Relay>,
+}
+
+impl Passwords {
+    pub(crate) fn new(passwords: &[(&'static str, &str)]) -> Box<Self> {
+        let passwords = passwords.iter().map(|(id, text)| (*id, SecretBytes::new(text.as_bytes())));
+        Box::new(Self { shared: key(b"a key that both have"), passwords: passwords.collect(), relay: None })
+    }
+}
+
+impl EapCredentials for Passwords {
+    fn algorithms(&self) -> Option<&dyn PasswordAlgorithms> {
+        Some(&casemate_legacy::LEGACY)
+    }
+
+    fn password(&self, identity: &[u8]) -> Option<&SecretBytes> {
+        self.passwords.iter().find(|(id, _)| id.as_bytes() == identity).map(|(_, password)| password)
+    }
+}
+
+impl Credentials for Passwords {
+    fn shared_key(&self, on: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
+        self.shared.shared_key(on, local, remote)
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        None
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        Vec::new()
+    }
+
+    fn verify_peer(
+        &self,
+        _: &Connection,
+        _: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        Err(NotTrusted)
+    }
+
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+        false
+    }
+
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn eap(&self) -> &dyn EapCredentials {
+        self
+    }
+
+    fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
+        let relay = self.relay.as_ref()?;
+        Some(Box::new(RelayedPeer {
+            local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
+            asked: relay.asked.clone(),
+            addrs: relay.addrs.clone(),
+            answer: None,
+        }))
+    }
+
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A peer that is authenticated by EAP.
+pub(crate) fn by_eap(identity: EapIdentity, methods: Vec<Method>) -> RemoteMethod {
+    RemoteMethod::Eap(RemoteEap { identity, methods, groups: Vec::new() })
+}
+
+/// A server that the test has answer. It chooses GTC.
+#[derive(Default)]
+pub(crate) struct Relay {
+    /// Number of responses of the peer, that to the identity request included.
+    pub(crate) asked: Arc<AtomicUsize>,
+    pub(crate) addrs: Vec<IpAddr>,
+}
+
+struct RelayedPeer {
+    local: LocalAuthenticator,
+    asked: Arc<AtomicUsize>,
+    addrs: Vec<IpAddr>,
+    answer: Option<AuthenticatorStep>,
+}
+
+impl RelayedPeer {
+    fn delay(&mut self, mut step: AuthenticatorStep) -> AuthenticatorStep {
+        if let AuthenticatorStep::Succeeded(_, done) = &mut step {
+            done.addrs.clone_from(&self.addrs);
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.answer = Some(step);
+        AuthenticatorStep::Pending
+    }
+}
+
+impl Authenticator for RelayedPeer {
+    fn start(&mut self, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.local.start(context);
+        self.delay(step)
+    }
+
+    fn receive(&mut self, response: &Eap<'_>, context: &mut EapContext<'_>) -> AuthenticatorStep {
+        let step = self.local.receive(response, context);
+        self.delay(step)
+    }
+
+    fn poll(&mut self, _: &mut EapContext<'_>) -> AuthenticatorStep {
+        self.answer.take().unwrap()
+    }
+
+    fn identity(&self) -> Option<&[u8]> {
+        self.local.identity()
+    }
+}
