@@ -23,6 +23,10 @@ const FRESH: Duration = Duration::from_secs(2);
 /// After this time, addresses are looked up again when they are compared with those of a peer.
 const CACHED: Duration = Duration::from_secs(60);
 
+/// A peer whose address matches no connection makes its names be looked up again after this time. It sends
+/// its request again earlier, and that one gets a response.
+const RECHECK: Duration = Duration::from_secs(10);
+
 /// Looks up a name.
 type LookUp = fn(&str) -> io::Result<Vec<IpAddr>>;
 
@@ -95,14 +99,18 @@ impl Resolver {
         state.take_answers();
         let entry = state.names.get(name);
         let age = entry.and_then(|entry| entry.ended).map(|ended| ended.elapsed());
-        let max_age = if lookup == Lookup::Fresh { FRESH } else { CACHED };
+        let max_age = match lookup {
+            Lookup::Fresh => FRESH,
+            Lookup::Cached => CACHED,
+            Lookup::Recheck => RECHECK,
+        };
         let is_current = age.is_some_and(|age| age < max_age);
         if !is_current && !entry.is_some_and(|entry| entry.is_pending) {
             state.begin(name, self.look_up, &self.ended);
         }
         let Some(entry) = state.names.get(name) else { return HostAddrs::Unknown };
         match (lookup, entry.addrs.is_empty()) {
-            (Lookup::Fresh, _) if entry.is_pending => HostAddrs::Pending,
+            (Lookup::Fresh | Lookup::Recheck, _) if entry.is_pending => HostAddrs::Pending,
             (_, false) => HostAddrs::Known(entry.addrs.clone()),
             (Lookup::Cached, true) if entry.is_pending => HostAddrs::Pending,
             (_, true) => HostAddrs::Unknown,
@@ -232,6 +240,19 @@ mod tests {
         assert_eq!(resolver.addrs("host", Lookup::Fresh), HostAddrs::Pending);
         assert_eq!(wait(&resolver), [""; 0], "the error is reported once");
         assert_eq!(resolver.addrs("host", Lookup::Fresh), known(1));
+    }
+
+    #[test]
+    fn a_peer_without_a_connection_gets_a_new_look_up_after_some_seconds() {
+        let resolver = Resolver::with(|_| Ok(vec![[192, 0, 2, 9].into()])).unwrap();
+        assert_eq!(resolver.addrs("host", Lookup::Cached), HostAddrs::Pending);
+        wait(&resolver);
+        for (since, expected) in [(FRESH, known(9)), (RECHECK, HostAddrs::Pending)] {
+            age(&resolver, since);
+            assert_eq!(resolver.addrs("host", Lookup::Recheck), expected);
+        }
+        wait(&resolver);
+        assert_eq!(resolver.addrs("host", Lookup::Recheck), known(9));
     }
 
     #[test]

@@ -106,6 +106,8 @@ state_faults! {
     ChildLimit = "child-limit", Notify(NotifyType::NO_ADDITIONAL_SAS), "RFC 7296 section 1.3";
     /// No connection is configured for the addresses.
     NoConnection = "no-connection", NO_PROPOSAL, "RFC 4301 section 4.4.3";
+    /// No connection is configured for the addresses, but names of peers are being looked up again.
+    HostLookUp = "host-look-up", FaultResponse::Silence, "RFC 4301 section 4.4.3";
     /// No connection is configured for the identities.
     NoPeer = "no-peer", FAILED, "RFC 4301 section 4.4.3";
     /// The type of the identity is not supported.

@@ -58,6 +58,39 @@ fn an_attempt_begins_when_its_look_up_has_ended() {
     assert_eq!(pair.left.children().len(), 1);
 }
 
+/// Number of faults with this name that the right host counted.
+fn count(pair: &Pair, name: &str) -> u64 {
+    let mut faults = pair.right.ike.faults().iter();
+    faults.find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
+}
+
+#[test]
+fn the_names_of_peers_are_looked_up_again_for_a_request_without_a_connection() {
+    let mut named = connection("right", "left");
+    named.remote_addrs = vec![AddrPattern::Host("left.test".into())];
+    let mut pair = Pair::new(connection("left", "right"), named);
+    pair.right.routes.host = HostAddrs::Pending;
+    assert_eq!(initiate(&mut pair), []);
+    pair.advance(Duration::from_secs(1));
+    assert_eq!((count(&pair, "host-look-up") > 0, pair.left.children().len()), (true, 0));
+    assert_eq!(count(&pair, "no-connection"), 0);
+    pair.right.routes.host = known(&[pair::LEFT]);
+    pair.advance(Duration::from_secs(10));
+    assert_eq!(pair.left.children().len(), 1);
+}
+
+#[test]
+fn another_address_than_that_of_the_name_is_refused() {
+    let mut named = connection("right", "left");
+    named.remote_addrs = vec![AddrPattern::Host("left.test".into())];
+    let mut pair = Pair::new(connection("left", "right"), named);
+    pair.right.routes.host = known(&["192.0.2.99"]);
+    assert_eq!(initiate(&mut pair), []);
+    pair.advance(Duration::from_secs(1));
+    assert!(count(&pair, "no-connection") > 0);
+    assert_eq!((count(&pair, "host-look-up"), pair.left.children().len()), (0, 0));
+}
+
 #[test]
 fn an_attempt_uses_the_first_address_with_a_route() {
     let mut pair = named_peer(false);

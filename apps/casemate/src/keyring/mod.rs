@@ -17,7 +17,7 @@ mod unusable;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
-use crate::revocation::{Authorities, RevocationLink};
+use crate::revocation::{Authorities, Fetched, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
 use crate::tokens::TokenLink;
@@ -141,6 +141,13 @@ impl Keyring {
     /// Has the private keys on tokens sign.
     pub(crate) fn use_tokens(&self, link: Option<TokenLink>) {
         *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+
+    /// Forgets what was fetched about the status of certificates.
+    pub(crate) fn forget(&self, fetched: Fetched) {
+        if let Some(link) = &*self.revocation.lock().unwrap_or_else(PoisonError::into_inner) {
+            link.forget(fetched);
+        }
     }
 
     /// Keeps the sequence numbers of EAP-AKA there.

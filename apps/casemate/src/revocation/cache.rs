@@ -1,8 +1,9 @@
 //! What was found out about certificates, until it is too old.
 
-use super::CertKey;
+use super::{CertKey, HttpUri};
 use casemate_pki::{CertStatus, StatusAnswer};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of certificates. When there are more, the entry that ends first is forgotten.
@@ -18,9 +19,33 @@ const FAILURE_AGE: u64 = 60;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Its status, and where that is from.
-    Status { status: CertStatus, source: String },
+    Status { status: CertStatus, source: FetchedFrom },
     /// Why no source has told its status. Empty if a CRL file tells it.
     Failed(Vec<String>),
+}
+
+/// Where an answer was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FetchedFrom {
+    Ocsp(HttpUri),
+    Crl(HttpUri),
+}
+
+impl fmt::Display for FetchedFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ocsp(uri) => write!(f, "OCSP {uri}"),
+            Self::Crl(uri) => write!(f, "CRL {uri}"),
+        }
+    }
+}
+
+/// Answers to forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    Crls,
+    OcspResponses,
+    All,
 }
 
 /// The findings of all certificates.
@@ -40,7 +65,7 @@ impl StatusCache {
     }
 
     /// Adds an answer that was verified.
-    pub(super) fn add(&self, key: CertKey, answer: StatusAnswer, source: String, now: u64) {
+    pub(super) fn add(&self, key: CertKey, answer: StatusAnswer, source: FetchedFrom, now: u64) {
         let until = answer.valid_until.clamp(now.saturating_add(MIN_AGE), now.saturating_add(MAX_AGE));
         let finding = Finding::Status { status: answer.status, source };
         self.insert(key, Entry { finding, until }, now);
@@ -55,6 +80,15 @@ impl StatusCache {
     /// Forgets failures, so that sources are asked again.
     pub(super) fn forget_failures(&self) {
         self.lock().retain(|_, entry| matches!(entry.finding, Finding::Status { .. }));
+    }
+
+    /// Forgets these answers, and all failures.
+    pub(super) fn forget(&self, fetched: Fetched) {
+        self.lock().retain(|_, entry| match &entry.finding {
+            Finding::Status { source: FetchedFrom::Crl(_), .. } => fetched == Fetched::OcspResponses,
+            Finding::Status { source: FetchedFrom::Ocsp(_), .. } => fetched == Fetched::Crls,
+            Finding::Failed(_) => false,
+        });
     }
 
     fn insert(&self, key: CertKey, entry: Entry, now: u64) {
@@ -87,6 +121,14 @@ mod tests {
         CertKey(bytes)
     }
 
+    fn uri() -> HttpUri {
+        HttpUri::parse("http://ca.test/").unwrap()
+    }
+
+    fn crl() -> FetchedFrom {
+        FetchedFrom::Crl(uri())
+    }
+
     fn answer(valid_until: u64) -> StatusAnswer {
         StatusAnswer { status: GOOD, valid_until }
     }
@@ -94,9 +136,9 @@ mod tests {
     #[test]
     fn answers_end_with_next_update_and_after_a_day() {
         let cache = StatusCache::default();
-        let found = Some(Finding::Status { status: GOOD, source: "a".into() });
+        let found = Some(Finding::Status { status: GOOD, source: crl() });
         for (valid_until, last) in [(1_500, 1_500), (1_000_000_000, 87_400), (5, 1_030)] {
-            cache.add(key(1), answer(valid_until), "a".into(), 1_000);
+            cache.add(key(1), answer(valid_until), crl(), 1_000);
             assert_eq!(cache.get(key(1), last), found, "{valid_until}");
             assert_eq!(cache.get(key(1), last + 1), None, "{valid_until}");
         }
@@ -106,7 +148,7 @@ mod tests {
     fn failures_are_kept_for_a_minute_and_can_be_forgotten() {
         let cache = StatusCache::default();
         cache.add_failure(key(1), vec!["down".into()], 1_000);
-        cache.add(key(2), answer(2_000), "a".into(), 1_000);
+        cache.add(key(2), answer(2_000), crl(), 1_000);
         assert_eq!(cache.get(key(1), 1_060), Some(Finding::Failed(vec!["down".into()])));
         assert_eq!(cache.get(key(1), 1_061), None);
         cache.forget_failures();
@@ -114,10 +156,27 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_forgotten_by_their_kind() {
+        for (fetched, remain) in [
+            (Fetched::Crls, [false, true]),
+            (Fetched::OcspResponses, [true, false]),
+            (Fetched::All, [false; 2]),
+        ] {
+            let cache = StatusCache::default();
+            cache.add(key(1), answer(2_000), crl(), 1_000);
+            cache.add(key(2), answer(2_000), FetchedFrom::Ocsp(uri()), 1_000);
+            cache.add_failure(key(3), Vec::new(), 1_000);
+            cache.forget(fetched);
+            assert_eq!([1, 2].map(|number| cache.get(key(number), 1_000).is_some()), remain, "{fetched:?}");
+            assert_eq!(cache.get(key(3), 1_000), None, "{fetched:?}");
+        }
+    }
+
+    #[test]
     fn the_number_of_entries_is_bounded() {
         let cache = StatusCache::default();
         for number in 0..MAX_ENTRIES + 10 {
-            cache.add(key(number), answer(2_000 + number as u64), "a".into(), 1_000);
+            cache.add(key(number), answer(2_000 + number as u64), crl(), 1_000);
         }
         assert_eq!(cache.lock().len(), MAX_ENTRIES);
         assert_eq!(cache.get(key(0), 1_000), None, "the entry that ends first");

@@ -153,7 +153,7 @@ impl PathCheck<'_> {
         let (ocsp, crls) = self.authorities.sources(issued);
         let has_uris = !ocsp.is_empty() || !crls.is_empty();
         let why = match found {
-            Some(Finding::Status { status, source }) => return known(status, &source),
+            Some(Finding::Status { status, source }) => return known(status, &source.to_string()),
             Some(Finding::Failed(why)) => why,
             None if self.is_last && has_uris => vec!["no answer in time".into()],
             None => {

@@ -1,5 +1,6 @@
 //! Looks up the status of one certificate: asks its OCSP responders in order, then fetches CRLs.
 
+use super::cache::FetchedFrom;
 use super::http::{FetchFault, Origin, Query, fetch};
 use super::uri::HttpUri;
 use super::{CertKey, unix_time};
@@ -91,18 +92,18 @@ impl LookUp<'_> {
         &self,
         wanted: &Wanted,
         mut nonce: impl FnMut() -> OcspNonce,
-    ) -> Result<(StatusAnswer, String), Vec<String>> {
+    ) -> Result<(StatusAnswer, FetchedFrom), Vec<String>> {
         let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
         let mut why = Vec::new();
         for source in &wanted.ocsp {
             match self.ask(issued, source, Some(&nonce())) {
-                Ok((answer, _)) => return Ok((answer, format!("OCSP {}", source.uri))),
+                Ok((answer, _)) => return Ok((answer, FetchedFrom::Ocsp(source.uri.clone()))),
                 Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
             }
         }
         for source in &wanted.crls {
             match self.crl(issued, source) {
-                Ok(answer) => return Ok((answer, format!("CRL {}", source.uri))),
+                Ok(answer) => return Ok((answer, FetchedFrom::Crl(source.uri.clone()))),
                 Err(fault) => why.push(format!("CRL {}: {fault}", source.uri)),
             }
         }
@@ -193,6 +194,11 @@ impl CrlStore {
     fn get(&self, uri: &HttpUri, now: u64) -> Option<Arc<[u8]>> {
         let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stored.get(uri).filter(|crl| now <= crl.until).map(|crl| crl.der.clone())
+    }
+
+    /// Forgets all CRLs.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Keeps a verified CRL. Forgets those that end first if there is no room.

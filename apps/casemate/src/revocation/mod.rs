@@ -14,6 +14,7 @@ mod own;
 mod service;
 mod uri;
 
+pub(crate) use cache::Fetched;
 pub(crate) use checker::{Authorities, AuthorityUris, PathCheck, PathVerdict};
 pub(crate) use service::RevocationLink;
 pub use uri::HttpUri;

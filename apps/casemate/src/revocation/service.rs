@@ -1,6 +1,6 @@
 //! The threads that look up the status of certificates. Orders and reports go through channels.
 
-use super::cache::StatusCache;
+use super::cache::{Fetched, StatusCache};
 use super::checker::Authorities;
 use super::lookup::{CrlStore, LookUp, Wanted};
 use super::own::{KeepOrder, Keeper, OwnResponses};
@@ -47,6 +47,7 @@ pub(crate) struct RevocationLink(Arc<Service>);
 
 struct Service {
     cache: Arc<StatusCache>,
+    crls: Arc<CrlStore>,
     orders: Mutex<Option<SyncSender<Order>>>,
     own: Arc<OwnResponses>,
     /// The thread that fetches them, once it has started.
@@ -63,14 +64,23 @@ impl RevocationLink {
         reports: Sender<RevocationReport>,
         waker: Waker,
     ) -> Self {
-        let (cache, orders, waker) = (Arc::default(), Mutex::default(), Arc::new(waker));
+        let (cache, crls, orders, waker) =
+            (Arc::default(), Arc::default(), Mutex::default(), Arc::new(waker));
         let (own, keeper) = (Arc::default(), Mutex::default());
-        Self(Arc::new(Service { cache, orders, own, keeper, providers, reports, waker }))
+        Self(Arc::new(Service { cache, crls, orders, own, keeper, providers, reports, waker }))
     }
 
     /// Asks sources again that did not answer.
     pub(crate) fn forget_failures(&self) {
         self.0.cache.forget_failures();
+    }
+
+    /// Forgets what was fetched: it is fetched again for the next peer.
+    pub(crate) fn forget(&self, fetched: Fetched) {
+        if fetched != Fetched::OcspResponses {
+            self.0.crls.clear();
+        }
+        self.0.cache.forget(fetched);
     }
 
     /// What was found out so far.
@@ -134,12 +144,11 @@ impl RevocationLink {
     fn start(&self) -> Result<SyncSender<Order>, String> {
         let (orders, received) = sync_channel(MAX_WAITING);
         let received = Arc::new(Mutex::new(received));
-        let crls = Arc::new(CrlStore::default());
         for _ in 0..THREADS {
             let worker = Worker {
                 orders: received.clone(),
                 cache: self.0.cache.clone(),
-                crls: crls.clone(),
+                crls: self.0.crls.clone(),
                 providers: self.0.providers.clone(),
                 rng: SystemRng::new().map_err(|error| error.to_string())?,
                 reports: self.0.reports.clone(),

@@ -6,6 +6,7 @@ use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
 use super::token;
 use super::value::{self, Parsed, choice};
+use casemate_eap::Method;
 use casemate_ike::config::{
     EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
 };
@@ -180,7 +181,13 @@ pub(super) fn local(
         keys.error("aaa_id", AAA_ID_WITHOUT_TLS);
     }
     let method = match auth {
-        Some(Auth::Eap(methods)) => LocalMethod::Eap(LocalEap { identity: eap_id, methods }),
+        Some(Auth::Eap(mut methods)) => {
+            // `eap` leaves the method to the other side, which may want the certificate that is named.
+            if methods == Method::DEFAULT && !own.certs.is_empty() {
+                methods.insert(0, Method::Tls);
+            }
+            LocalMethod::Eap(LocalEap { identity: eap_id, methods })
+        }
         Some(Auth::EapRadius) => {
             keys.error("auth", "eap-radius authenticates peers: eap was expected");
             LocalMethod::SharedKey

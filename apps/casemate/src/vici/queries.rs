@@ -3,7 +3,7 @@
 //! The keys, their order and the notation of values are those of charon.
 
 use super::message::MessageWriter;
-use super::sas::selector;
+use super::sas::{identity_text, selector};
 use crate::keyring::Keyring;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, EapIdentity, IdPattern, LocalMethod, Pool,
@@ -238,7 +238,7 @@ fn address(pattern: &AddrPattern) -> String {
 fn id_pattern(pattern: &IdPattern) -> String {
     match pattern {
         IdPattern::Any => "%any".to_owned(),
-        IdPattern::Exact(id) => id.to_string(),
+        IdPattern::Exact(id) => identity_text(id),
         IdPattern::Suffix(_, end) => format!("*{end}"),
         IdPattern::DnPattern(text) => text.clone(),
     }

@@ -18,6 +18,9 @@ use casemate_sa::{Instant, Protocol, SpdPair};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+/// Length of a SHA-1 digest, as which a key identifier is usually formed (RFC 5280 section 4.2.1.2).
+const DIGEST_LEN: usize = 20;
+
 /// An IKE SA with the state of its Child SAs in the data path, at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct SaView {
@@ -88,11 +91,11 @@ impl SaView {
         message.value("state", ike_state(status.state));
         message.display("local-host", status.path.local.ip());
         message.display("local-port", status.path.local.port());
-        message.display("local-id", &self.local_id);
+        message.value("local-id", identity_text(&self.local_id));
         message.display("remote-host", status.path.remote.ip());
         message.display("remote-port", status.path.remote.port());
         match &status.peer {
-            Some(peer) => message.display("remote-id", peer),
+            Some(peer) => message.value("remote-id", identity_text(peer)),
             None => message.value("remote-id", "%any"),
         }
         if let Some(identity) = &status.eap_identity
@@ -224,6 +227,20 @@ pub(super) fn selector(selector: &TrafficSelector) -> String {
     }
 }
 
+/// The identity in the form that charon has for it. A key identifier is text if it consists of printable
+/// characters and cannot be a SHA-1 digest; otherwise it is bytes in hexadecimal digits with colons.
+pub(super) fn identity_text(identity: &Identity) -> String {
+    match identity {
+        Identity::KeyId(id)
+            if id.len() != DIGEST_LEN && id.iter().all(|byte| (b' '..=b'~').contains(byte)) =>
+        {
+            id.iter().copied().map(char::from).collect()
+        }
+        Identity::KeyId(id) => id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
+        other => other.to_string(),
+    }
+}
+
 /// Our identity: the one that the peer knows; before, the configured one, or else the subject of our
 /// certificate, or else our address.
 pub(crate) fn local_id(status: &IkeStatus, keyring: &Keyring) -> Identity {
@@ -258,5 +275,19 @@ const fn child_state(state: ChildState) -> &'static str {
         ChildState::Installed | ChildState::Awaiting => "INSTALLED",
         ChildState::Rekeyed => "REKEYED",
         ChildState::Closing => "DELETING",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_identifiers_have_the_form_of_charon() {
+        let text = |id: &[u8]| identity_text(&Identity::KeyId(id.to_vec()));
+        assert_eq!(text(b"office key"), "office key");
+        assert_eq!(text(&[0xeb, 0x38, 0x0b]), "eb:38:0b");
+        assert_eq!(text(&[b'a'; DIGEST_LEN]), ["61"; DIGEST_LEN].join(":"));
+        assert_eq!(identity_text(&Identity::Fqdn("moon.test".into())), "moon.test");
     }
 }

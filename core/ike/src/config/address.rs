@@ -55,6 +55,8 @@ pub enum Lookup {
     Fresh,
     /// For comparisons: the addresses that were last found.
     Cached,
+    /// For a comparison that matched no addresses: those that were looked up in the last seconds.
+    Recheck,
 }
 
 /// Result of a look-up of a host name.

@@ -2,7 +2,7 @@
 //!
 //! No state is kept before a request is accepted.
 
-use super::select_connection::{AnnouncedFeatures, by_address};
+use super::select_connection::{AnnouncedFeatures, awaits_look_up, by_address};
 use crate::auth::{CertRequests, announced_hashes};
 use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
@@ -283,6 +283,12 @@ fn choose_connection(
             Ok(chosen) => return Ok((connection.clone(), chosen)),
             Err(fault) => refused = fault,
         }
+    }
+    if refused == StateFault::NoConnection
+        && awaits_look_up(&step.shared.connections, path, step.context.routes)
+    {
+        // The peer sends its request again.
+        return Err(StateFault::HostLookUp);
     }
     step.explain(refused, false, |explainer, step| {
         Some(explainer.first_request(path, sa, step.shared.connections.all(), step.context))

@@ -12,7 +12,7 @@ use crate::context::Step;
 use crate::engine::connection_table::ConnectionTable;
 use crate::negotiate::IkeSuite;
 use crate::transport::Content;
-use crate::{Path, Routes, StateFault};
+use crate::{HostAddrs, Lookup, Path, Routes, StateFault};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -101,6 +101,20 @@ pub(crate) fn by_address<'c>(
     found.sort_unstable_by_key(|(rank, _)| *rank);
     found.dedup_by_key(|(rank, _)| *rank);
     found.into_iter().map(|(_, connection)| connection)
+}
+
+/// Whether the name of a peer is being looked up again, because its address may have changed to this one.
+/// Asks for the names of all connections that no address excludes.
+pub(super) fn awaits_look_up(connections: &ConnectionTable, path: Path, routes: &dyn Routes) -> bool {
+    let is_local = |connection: &Connection| {
+        connection.local_addrs.iter().any(|pattern| pattern.matches(path.local.ip(), routes))
+    };
+    let named = connections.candidates(path.remote.ip()).filter(|(_, connection)| is_local(connection));
+    let patterns = named.flat_map(|(_, connection)| &connection.remote_addrs);
+    let pending = patterns
+        .filter(|pattern| matches!(pattern, AddrPattern::Host(_)))
+        .filter(|pattern| pattern.single_addrs(Lookup::Recheck, routes) == HostAddrs::Pending);
+    pending.count() > 0
 }
 
 /// How specifically a connection names the peer's address, then ours; `None` if it does not match.

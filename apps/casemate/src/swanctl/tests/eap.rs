@@ -35,6 +35,19 @@ fn this_host_proves_its_eap_identity() {
 }
 
 #[test]
+fn a_client_that_names_a_certificate_accepts_eap_tls() {
+    for (keys, first) in [
+        ("auth = eap\n certs = carol.pem", Method::Tls),
+        ("auth = eap", Method::DEFAULT[0]),
+        ("auth = eap-ttls\n certs = carol.pem", Method::Ttls),
+    ] {
+        let config = ok(&format!("connections {{ gw {{ local {{\n {keys}\n }} }} }}"));
+        let LocalMethod::Eap(eap) = &config.connections[0].local.method else { panic!() };
+        assert_eq!(eap.methods[0], first, "{keys}");
+    }
+}
+
+#[test]
 fn a_responder_with_eap_cannot_start() {
     for action in ["start", "trap"] {
         assert!(only(&responder("auth = eap", action)).contains("must start the IKE SA"), "{action}");

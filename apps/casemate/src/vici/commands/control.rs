@@ -2,7 +2,9 @@
 
 use super::{Call, Outcome, failure, success};
 use crate::command::PendingCommand;
+use crate::revocation::Fetched;
 use crate::vici::message::{MessageWriter, Section};
+use crate::vici::sas::identity_text;
 use casemate::Endpoint;
 use casemate_ike::{ChildId, Event, IkeSaId, IkeStatus};
 use std::net::IpAddr;
@@ -261,7 +263,7 @@ pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outco
         is_it(ike, &sa.connection.name)
             && is_it(ike_id, &sa.id.to_string())
             && is_it(peer_ip, &sa.path.remote.ip().to_string())
-            && peer_id.is_none_or(|id| sa.peer.as_ref().is_some_and(|peer| peer.to_string() == id))
+            && peer_id.is_none_or(|id| sa.peer.as_ref().is_some_and(|peer| identity_text(peer) == id))
     };
     let ids: Vec<IkeSaId> = locked.endpoint().ike().status().filter(selects).map(|sa| sa.id).collect();
     let redirected = locked
@@ -274,6 +276,21 @@ pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outco
             message.display("matches", redirected);
         })
     })
+}
+
+/// Forgets CRLs, OCSP responses, or both, that were fetched, so that they are fetched again. `type` selects
+/// them; other certificates are not fetched.
+pub(super) fn flush_certificates(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
+    let kind = request.text("type").unwrap_or("any").to_ascii_lowercase();
+    let fetched = match kind.as_str() {
+        "any" => Some(Fetched::All),
+        "x509_crl" => Some(Fetched::Crls),
+        "ocsp_response" => Some(Fetched::OcspResponses),
+        "x509" | "x509_ac" | "pubkey" => None,
+        _ => return Outcome::Response(failure(&format!("invalid certificate type '{kind}'"))),
+    };
+    fetched.into_iter().for_each(|fetched| context.keyring.forget(fetched));
+    Outcome::Response(success())
 }
 
 fn none_found(action: &str, counts_terminated: bool) -> Vec<u8> {

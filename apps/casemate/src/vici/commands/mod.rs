@@ -62,7 +62,7 @@ pub(super) fn command(name: &str) -> Option<Command> {
         // RFC 5685
         "redirect" => control::redirect,
         "reload-settings" => |_| Outcome::Reload,
-        "flush-certs" => |_| Outcome::Response(success()),
+        "flush-certs" => control::flush_certificates,
         _ => return None,
     })
 }

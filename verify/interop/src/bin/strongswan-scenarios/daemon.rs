@@ -45,7 +45,7 @@ impl Daemon {
     ) -> Result<Self> {
         let netns = network.netns(host)?;
         let root = programs.root.as_deref().filter(|_| role == Role::Charon);
-        let wrapper = network.wrapper(root);
+        let wrapper = network.names().wrapper(host, root);
         let process = match role {
             Role::Charon => {
                 let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
@@ -77,6 +77,16 @@ impl Daemon {
         let mut arguments = vec!["--initiate", "--child", child, "--timeout", SA_LIMIT];
         arguments.extend(connection.into_iter().flat_map(|connection| ["--ike", connection]));
         programs.charon.swanctl(netns, &self.directory, &arguments).map(drop)
+    }
+
+    /// Runs `swanctl` with these arguments. It must succeed.
+    pub(crate) fn command(&self, programs: &Programs, netns: &Netns, arguments: &[String]) -> Result<()> {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = programs.charon.swanctl(netns, &self.directory, &arguments)?;
+        if output.status != 0 {
+            return Err(Error::new(format!("status {}: {}", output.status, output.stdout.trim_end())));
+        }
+        Ok(())
     }
 
     /// Returns the SAs.

@@ -4,10 +4,13 @@
 //! script for certificates come from strongSwan's source tree, which is read at run time
 //! (docs/decisions/0119-scenarios.md). Each run has namespaces of its own.
 
+mod change;
 mod configuration;
 mod daemon;
+mod names;
 mod network;
 mod options;
+mod radius;
 mod report;
 mod run;
 mod source;

@@ -7,11 +7,12 @@
 //!
 //! The networks are bridges in a namespace of their own, in which tcpdump sees every packet.
 
-use crate::table::{Protocol, Rule};
+use crate::change::Rule;
+use crate::names::Names;
+use crate::table::Protocol;
 use casemate_interop::{Background, Error, Netns, Result, run};
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -79,36 +80,11 @@ const GATEWAYS: [(&str, &str); 8] = [
     ("bob", "10.2.0.1"),
 ];
 
-/// Names that hosts look up, below strongswan.org.
-const NAMES: [(&str, &str); 21] = [
-    ("192.168.0.1", "moon"),
-    ("10.1.0.1", "moon1"),
-    ("192.168.0.2", "sun"),
-    ("10.2.0.1", "sun1"),
-    ("192.168.0.100", "carol"),
-    ("192.168.0.200", "dave"),
-    ("192.168.0.150", "winnetou"),
-    ("192.168.0.150", "crl"),
-    ("192.168.0.150", "ocsp"),
-    ("192.168.0.150", "ldap"),
-    ("10.1.0.10", "alice"),
-    ("192.168.0.50", "alice1"),
-    ("10.1.0.20", "venus"),
-    ("10.2.0.10", "bob"),
-    ("fec0::1", "ip6-moon"),
-    ("fec0::2", "ip6-sun"),
-    ("fec0::10", "ip6-carol"),
-    ("fec0::15", "ip6-winnetou"),
-    ("fec0::20", "ip6-dave"),
-    ("fec1::10", "ip6-alice"),
-    ("fec2::10", "ip6-bob"),
-];
-
 /// The hosts and networks of a run.
 pub(crate) struct Network {
     hosts: BTreeMap<&'static str, Netns>,
     capture: Background,
-    hosts_file: PathBuf,
+    names: Names,
     /// Namespace of the bridges.
     bridges: Netns,
 }
@@ -127,19 +103,21 @@ impl Network {
         for (host, _) in GATEWAYS {
             hosts.insert(host, Netns::new()?);
         }
-        let hosts_file = directory.join("hosts");
-        fs::write(&hosts_file, names()).map_err(Error::context(hosts_file.display()))?;
+        let names = Names::write(directory, hosts.keys())?;
         let capture = start_capture(&bridges, &directory.join("capture"))?;
-        let network = Self { hosts, capture, hosts_file, bridges };
+        let network = Self { hosts, capture, names, bridges };
         network.connect()?;
         Ok(network)
     }
 
     fn connect(&self) -> Result<()> {
         for host in self.hosts.keys() {
-            // Forwarding before addresses: otherwise the host would announce them as a router.
+            // Forwarding before addresses: otherwise the host would announce them as a router. Without
+            // duplicate address detection, addresses do not change any more when daemons run: MOBIKE would
+            // tell the peer.
             let forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward; \
-                              echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+                              echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; \
+                              echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad";
             self.run(host, "sh", &["-c", forwarding])?;
         }
         for interface in &INTERFACES {
@@ -175,27 +153,9 @@ impl Network {
         Err(Error::new(format!("{host}: {program} {}: {}", arguments.join(" "), output.stdout.trim_end())))
     }
 
-    /// Returns the words of a command that gives the program after them its own `/etc/hosts`, no name servers
-    /// and, if it is named, its own root directory with the devices, processes and temporary files of this
-    /// machine.
-    pub(crate) fn wrapper(&self, root: Option<&Path>) -> Vec<String> {
-        let script = match root {
-            None => {
-                "mount --bind \"$1\" /etc/hosts; mount --bind /dev/null /etc/resolv.conf; shift 2; exec \
-                 \"$@\""
-            }
-            Some(_) => {
-                "mount --bind \"$1\" \"$2/etc/hosts\"; : >\"$2/etc/resolv.conf\"; for i in dev proc tmp; do \
-                 mount --rbind /$i \"$2/$i\"; done; \
-                 root=$2; shift 2; exec chroot \"$root\" \"$@\""
-            }
-        };
-        let mut words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
-            .map(String::from)
-            .to_vec();
-        words.push(self.hosts_file.display().to_string());
-        words.push(root.map(|root| root.display().to_string()).unwrap_or_default());
-        words
+    /// The names that hosts look up.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Configures an interface of a host, or removes its addresses.
@@ -209,6 +169,11 @@ impl Network {
         netns.ip(&format!("addr flush dev {name}\nlink set {name} down\n"))
     }
 
+    /// Gives an interface of a host another address.
+    pub(crate) fn add_address(&self, host: &str, name: &str, address: &str) -> Result<()> {
+        self.netns(host)?.ip(&format!("addr add {address} dev {name}\n"))
+    }
+
     /// Sends up to `attempts` echo requests, one a second, until one gets a reply.
     pub(crate) fn ping(&self, host: &str, to: &str, attempts: u32) -> Result<bool> {
         let netns = self.netns(host)?;
@@ -218,6 +183,11 @@ impl Network {
             }
         }
         Ok(false)
+    }
+
+    /// Sends echo requests with this number of bytes, each of which must get a reply.
+    pub(crate) fn ping_all(&self, host: &str, to: &str, count: &str, size: &str) -> Result<()> {
+        self.run(host, "ping", &["-n", "-q", "-c", count, "-s", size, "-W", "1", to])
     }
 
     /// Tries to connect to a TCP port.
@@ -233,6 +203,16 @@ impl Network {
             "add table ip scenario\n\
              add chain ip scenario out {{ type nat hook postrouting priority 100; }}\n\
              add rule ip scenario out oifname \"eth0\" ip saddr {source} ip protocol {protocol} {action}\n"
+        );
+        self.run(host, "nft", &[&rules])
+    }
+
+    /// Translates the source address of packets that enter a tunnel.
+    pub(crate) fn map(&self, host: &str, source: &str, to: &str) -> Result<()> {
+        let rules = format!(
+            "add table ip scenario\n\
+             add chain ip scenario mapped {{ type nat hook postrouting priority 100; }}\n\
+             add rule ip scenario mapped oifname != {{ \"eth0\", \"eth1\" }} ip saddr {source} snat to {to}\n"
         );
         self.run(host, "nft", &[&rules])
     }
@@ -312,14 +292,6 @@ fn bring_up(netns: &Netns, name: &str, addresses: &[&str]) -> Result<()> {
 
 fn no_dad(address: &str) -> &'static str {
     if address.contains(':') { " nodad" } else { "" }
-}
-
-fn names() -> String {
-    let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
-    for (address, name) in NAMES {
-        text.push_str(&format!("{address} {name}.strongswan.org {name}\n"));
-    }
-    text
 }
 
 fn start_capture(bridges: &Netns, output: &Path) -> Result<Background> {

@@ -1,8 +1,10 @@
 //! Runs a scenario with an assignment of roles to hosts.
 
+use crate::change::Change;
 use crate::configuration;
 use crate::daemon::{Daemon, Programs, Role, refusal};
 use crate::network::Network;
+use crate::radius::Radius;
 use crate::source::Source;
 use crate::table::{Action, ExpectedSa, Scenario, Values};
 use crate::web::WebServer;
@@ -20,14 +22,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of echo requests, of which one must get a reply.
 const ATTEMPTS: u32 = 3;
 
+/// Expected value that stands for every key ID: keys are new on each machine.
+const KEY_ID: &str = "%keyid";
+
 /// A run of a scenario.
 pub(crate) struct Run<'a> {
     programs: &'a Programs,
     source: &'a Source,
     scenario: &'a Scenario,
     directory: PathBuf,
-    /// Ends before the network.
-    _web: WebServer,
+    /// Ends before the network, like the other servers.
+    web: WebServer,
+    radius: Option<Radius>,
     network: Network,
     daemons: BTreeMap<String, Daemon>,
 }
@@ -46,7 +52,8 @@ impl<'a> Run<'a> {
         let network = Network::new(directory)?;
         let web = WebServer::start(network.netns("winnetou")?, source.web_contents(&scenario.full_name()))?;
         let run = Self {
-            _web: web,
+            web,
+            radius: None,
             programs,
             source,
             scenario,
@@ -125,12 +132,42 @@ impl<'a> Run<'a> {
                 std::thread::sleep(*time);
                 Ok(())
             }
-            Action::Firewall { host, rule } => self.network.change_firewall(host, rule),
-            Action::Nat { host, source, protocol, to } => self.network.translate(host, source, protocol, to),
-            Action::Route { host, to, via } => {
+            Action::PingAll { host, to, count, size } => self.network.ping_all(host, to, count, size),
+            Action::Swanctl { host, arguments } => {
+                self.daemon(host)?.command(self.programs, self.network.netns(host)?, arguments)
+            }
+            Action::Accounting { words, .. } => match &self.radius {
+                Some(radius) => radius.expect_record(words),
+                None => Err(Error::new("no RADIUS server runs")),
+            },
+            Action::Change(change) => self.change(change),
+        }
+    }
+
+    fn change(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Firewall { host, rule } => self.network.change_firewall(host, rule),
+            Change::Nat { host, source, protocol, to } => self.network.translate(host, source, protocol, to),
+            Change::Map { host, source, to } => self.network.map(host, source, to),
+            Change::Route { host, to, via } => {
                 self.network.netns(host)?.ip(&format!("route add {to} via {via}\n"))
             }
-            Action::Link { host, interface, up } => self.network.set_link(host, interface, *up),
+            Change::Link { host, interface, up } => self.network.set_link(host, interface, *up),
+            Change::Address { host, interface, address } => {
+                self.network.add_address(host, interface, address)
+            }
+            Change::Name { host, name, address } => self.network.names().change(host, name, address),
+            Change::Serve { file, path } => {
+                self.web.replace(file, path);
+                Ok(())
+            }
+            Change::Radius { host } => {
+                let directory = self.directory.join("radius");
+                let netns = self.network.netns(host)?;
+                let name = self.scenario.full_name();
+                self.radius = Some(Radius::start(self.source, netns, &name, host, &directory)?);
+                Ok(())
+            }
         }
     }
 
@@ -243,13 +280,20 @@ fn different_value(section: &Listing, values: &Values) -> Option<String> {
     values.iter().find_map(|(name, expected)| {
         let list = section.list(name);
         let is_equal = if list.is_empty() {
-            section.value(name) == expected
+            section.value(name) == expected || (expected == KEY_ID && is_key_id(section.value(name)))
         } else {
             sorted(list.iter().map(|item| numeric(item))) == sorted(expected.split(' ').map(numeric))
         };
         let found = if list.is_empty() { section.value(name).to_owned() } else { list.join(" ") };
         (!is_equal).then(|| format!("{name} is `{found}`"))
     })
+}
+
+/// Whether the text is a SHA-1 digest as charon writes it: bytes with colons.
+fn is_key_id(text: &str) -> bool {
+    let is_byte =
+        |byte: &str| byte.len() == 2 && byte.bytes().all(|digit| b"0123456789abcdef".contains(&digit));
+    text.split(':').count() == 20 && text.split(':').all(is_byte)
 }
 
 /// Returns a traffic selector with a numeric port. charon prints the name of a registered service.
@@ -285,6 +329,9 @@ mod tests {
         assert_eq!(difference(&listing, &expected).as_deref(), Some("no Child SA `other`"));
         expected.values.push(pair("remote-id", "x"));
         assert_eq!(difference(&listing, &expected).as_deref(), Some("remote-id is ``"));
+        expected.values = vec![pair("remote-id", KEY_ID)];
+        assert!(difference(&listing, &expected).is_some());
+        assert!(is_key_id(&["0a"; 20].join(":")) && !is_key_id("0a:0b") && !is_key_id(&["0A"; 20].join(":")));
         expected.name = "no".into();
         assert!(difference(&listing, &expected).is_some());
     }

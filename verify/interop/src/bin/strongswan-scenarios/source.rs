@@ -127,6 +127,13 @@ impl Source {
     pub(crate) fn host_defaults(&self, host: &str) -> PathBuf {
         self.directory.join("hosts").join(host).join("etc/swanctl")
     }
+
+    /// Directories of a host, such as `etc/raddb`, that exist: that of every scenario, and that of this
+    /// scenario, whose files replace those of the first.
+    pub(crate) fn host_directories(&self, full_name: &str, host: &str, path: &str) -> Vec<PathBuf> {
+        let hosts = [self.directory.join("hosts"), self.scenario(full_name).join("hosts")];
+        hosts.iter().map(|hosts| hosts.join(host).join(path)).filter(|path| path.is_dir()).collect()
+    }
 }
 
 /// Copies the files of a directory, which may exist, and its subdirectories. Later files replace earlier

@@ -19,18 +19,26 @@
 //!     ah 192.168.0.1 192.168.0.2             the same for AH
 //!     sleep 2.5                              seconds
 //!     nat moon 10.1.0.0/16 udp 192.168.0.1:1024-1100
+//!     map moon 10.1.0.10 10.4.0.1            another source address of what enters a tunnel
 //!     dnat sun 192.168.0.1 10.2.0.10         UDP from the first address goes to the second
 //!     flush moon                             removes the rules and mappings of `nat` and `dnat`
 //!     block carol 192.168.0.1                drops what comes from the address, until `unblock`
 //!     reject carol 192.168.0.150 80          no connections to this TCP port
 //!     route carol fec1::/16 fec0::1          destination, next hop
 //!     link alice eth1 up
+//!     address alice eth1 192.168.0.5/24      another address of an interface
+//!     name moon carol 192.168.0.200          what a host looks up for a name
+//!     pings carol 10.1.0.10 5 1392           echo requests with a number of bytes; each must get a reply
+//!     swanctl moon --terminate --ike gw      a command, which must succeed
+//!     serve new.crl old.crl                  winnetou serves the first file under the path of the second
+//!     radius alice                           starts FreeRADIUS with the files of the host
+//!     accounting alice "User-Name = x"       the records of accounting contain the words
 //! ```
 //!
 //! `sa` and `none` have the names and values of vici: first those of the IKE SA, then, after each `/`, the
 //! name and the values of a Child SA. A name that ends with `*` is the beginning of a name. The IKE SA must
-//! be established and its Child SAs installed. Words with spaces are in double quotes. Four more
-//! lines are about a whole scenario:
+//! be established and its Child SAs installed. The value `%keyid` stands for every key ID. Words with
+//! spaces are in double quotes. Four more lines are about a whole scenario:
 //!
 //! ```text
 //!     charon REASON                          charon cannot take part on this machine: Casemate has all roles
@@ -39,6 +47,7 @@
 //!     skip REASON                            the scenario does not run
 //! ```
 
+use crate::change::Change;
 use casemate_interop::{Error, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,20 +96,10 @@ pub(crate) enum Action {
     Connect { host: String, to: String, port: String },
     OnWire { protocol: Protocol, from: String, to: String },
     Sleep(Duration),
-    Firewall { host: String, rule: Rule },
-    Nat { host: String, source: String, protocol: String, to: String },
-    Route { host: String, to: String, via: String },
-    Link { host: String, interface: String, up: bool },
-}
-
-/// Change of a packet filter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Rule {
-    Redirect { source: String, to: String },
-    Flush,
-    Block { source: String },
-    Unblock,
-    Reject { to: String, port: String },
+    Change(Change),
+    PingAll { host: String, to: String, count: String, size: String },
+    Swanctl { host: String, arguments: Vec<String> },
+    Accounting { host: String, words: String },
 }
 
 /// Protocol of protected packets.
@@ -213,11 +212,15 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
                 child: child.into(),
             },
         }),
-        ("sa", [host, rest @ ..]) => Ok(Action::Sa { host: host.clone(), sa: expected_sa(rest)? }),
-        ("none", [host, rest @ ..]) => Ok(Action::None { host: host.clone(), sa: expected_sa(rest)? }),
         ("ping", _) => expected(Some(true)),
         ("silent", _) => expected(Some(false)),
         ("traffic", _) => expected(None),
+        ("pings", [host, to, count, size]) => Ok(Action::PingAll {
+            host: host.clone(),
+            to: to.clone(),
+            count: count.clone(),
+            size: size.clone(),
+        }),
         ("connect", [host, to, port]) => {
             Ok(Action::Connect { host: host.clone(), to: to.clone(), port: port.clone() })
         }
@@ -227,31 +230,18 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
             let seconds: f64 = seconds.parse().map_err(Error::context("sleep"))?;
             Duration::try_from_secs_f64(seconds).map(Action::Sleep).map_err(Error::context("sleep"))
         }
-        ("nat", [host, source, protocol, to]) => Ok(Action::Nat {
-            host: host.clone(),
-            source: source.clone(),
-            protocol: protocol.clone(),
-            to: to.clone(),
-        }),
-        ("dnat", [host, source, to]) => {
-            firewall(host, Rule::Redirect { source: source.clone(), to: to.clone() })
+        ("sa" | "none", [host, rest @ ..]) => {
+            let (host, sa) = (host.clone(), expected_sa(rest)?);
+            Ok(if word == "sa" { Action::Sa { host, sa } } else { Action::None { host, sa } })
         }
-        ("flush", [host]) => firewall(host, Rule::Flush),
-        ("block", [host, source]) => firewall(host, Rule::Block { source: source.clone() }),
-        ("unblock", [host, _]) => firewall(host, Rule::Unblock),
-        ("reject", [host, to, port]) => firewall(host, Rule::Reject { to: to.clone(), port: port.clone() }),
-        ("route", [host, to, via]) => {
-            Ok(Action::Route { host: host.clone(), to: to.clone(), via: via.clone() })
+        ("swanctl", [host, arguments @ ..]) => {
+            Ok(Action::Swanctl { host: host.clone(), arguments: arguments.to_vec() })
         }
-        ("link", [host, interface, state]) => {
-            Ok(Action::Link { host: host.clone(), interface: interface.clone(), up: state == "up" })
-        }
-        _ => Err(Error::new(format!("`{word}` with {} words is no step", words.len()))),
+        ("accounting", [host, words]) => Ok(Action::Accounting { host: host.clone(), words: words.clone() }),
+        _ => Change::parse(word, words)
+            .map(Action::Change)
+            .ok_or_else(|| Error::new(format!("`{word}` with {} words is no step", words.len()))),
     }
-}
-
-fn firewall(host: &str, rule: Rule) -> Result<Action> {
-    Ok(Action::Firewall { host: host.into(), rule })
 }
 
 fn expected_sa(words: &[String]) -> Result<ExpectedSa> {

@@ -4,12 +4,13 @@
 
 use casemate_interop::{Error, Netns, Result};
 use socket2::SockRef;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,21 +30,32 @@ pub(crate) enum Content {
 /// Running servers. They end when the value is dropped.
 pub(crate) struct WebServer {
     ports: Vec<(Arc<TcpListener>, Option<JoinHandle<()>>)>,
+    replaced: Arc<Replaced>,
 }
+
+/// Paths under which other files are served, with the paths of these files.
+type Replaced = Mutex<BTreeMap<String, String>>;
 
 impl WebServer {
     /// Starts a server for each port in the namespace of a host.
     pub(crate) fn start(netns: &Netns, contents: Vec<(u16, Content)>) -> Result<Self> {
         let mut ports = Vec::new();
+        let replaced = Arc::<Replaced>::default();
         for (port, content) in contents {
             let listener = netns
                 .run_in(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?
                 .map_err(Error::context(format!("port {port}")))?;
             let listener = Arc::new(listener);
-            let served = listener.clone();
-            ports.push((listener, Some(std::thread::spawn(move || serve(&served, &content)))));
+            let (served, paths) = (listener.clone(), replaced.clone());
+            ports.push((listener, Some(std::thread::spawn(move || serve(&served, &content, &paths)))));
         }
-        Ok(Self { ports })
+        Ok(Self { ports, replaced })
+    }
+
+    /// Serves another file under a path from now on.
+    pub(crate) fn replace(&self, file: &str, path: &str) {
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.insert(format!("/{path}"), format!("/{file}"));
     }
 }
 
@@ -57,20 +69,21 @@ impl Drop for WebServer {
     }
 }
 
-fn serve(listener: &TcpListener, content: &Content) {
+fn serve(listener: &TcpListener, content: &Content, replaced: &Replaced) {
     while let Ok((client, _)) = listener.accept() {
         // A client that ends early, or does not speak HTTP, gets no response.
-        let _ = respond(client, content);
+        let _ = respond(client, content, replaced);
     }
 }
 
-fn respond(mut client: TcpStream, content: &Content) -> io::Result<()> {
+fn respond(mut client: TcpStream, content: &Content, replaced: &Replaced) -> io::Result<()> {
     client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut reader = BufReader::new(client.try_clone()?.take(MAX_REQUEST));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let path = line.split(' ').nth(1).unwrap_or("/").to_owned();
+    let path = replaced.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned().unwrap_or(path);
     let mut length = 0;
     loop {
         line.clear();
