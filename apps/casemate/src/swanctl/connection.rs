@@ -1,8 +1,8 @@
 //! The sections of `connections`: peers, their addresses, and the parameters of their IKE SAs.
 
 use super::address;
-use super::auth_round::{OwnSignature, PeerConditions};
 use super::child::{self, ChildEntry};
+use super::credential_rules::{OwnSignature, PeerConditions};
 use super::lifetime;
 use super::pool;
 use super::problem::Problems;

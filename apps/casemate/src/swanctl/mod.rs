@@ -14,6 +14,7 @@ mod auth_round;
 mod charon;
 mod child;
 mod connection;
+mod credential_rules;
 mod files;
 mod lifetime;
 mod pool;
@@ -38,8 +39,8 @@ mod updown;
 mod value;
 
 pub(crate) use address::{is_host, look_up};
-pub use auth_round::{OwnSignature, PeerConditions, Revocation};
 pub use charon::{Charon, Fetching};
+pub use credential_rules::{OwnSignature, PeerConditions, Revocation};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;

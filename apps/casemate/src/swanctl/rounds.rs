@@ -1,8 +1,10 @@
 //! The rounds of authentication of a connection (RFC 4739): the sections whose names begin with `local` and
 //! `remote`.
 
-use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions, RoundContext};
+use super::auth_round::{self, ANY_PROOF, RoundContext};
 use super::connection::Context;
+use super::credential_rules::{OwnSignature, PeerConditions};
+
 use super::resolved::Resolved;
 use super::schema::Keys;
 use casemate_ike::config::{FurtherRounds, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};

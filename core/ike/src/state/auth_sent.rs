@@ -5,16 +5,12 @@ use super::auth_finished::take_first_child;
 use super::awaited_message::AwaitedMessage;
 use super::config_payload;
 use super::delete::send_final_notify;
+use super::first_proof::{FirstProof, Opening};
 use super::init_response::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;
-#[cfg(feature = "external-keys")]
-use crate::auth::AuthWait;
-use crate::auth::{
-    AuthError, CertRequests, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets,
-    Wanted,
-};
+use crate::auth::{CertRequests, PeerAuthenticated};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
@@ -74,70 +70,6 @@ pub(super) struct FirstRequest<'a> {
     pub(super) rounds: InitiatorRounds,
     /// Writes identities and proof, and INITIAL_CONTACT if the argument is true.
     pub(super) write_proof: &'a dyn Fn(bool, &mut Writer<'_>) -> Result<(), WriteError>,
-}
-
-/// The keys of an IKE SA and its IKE_SA_INIT exchange, before the first IKE_AUTH request.
-pub(crate) struct Opening {
-    pub(crate) channel: SecureChannel,
-    pub(crate) init: InitExchange,
-    /// Requested Child SAs. The first is part of IKE_AUTH.
-    pub(crate) child_requests: Vec<ChildRequest>,
-    /// Number of failed sequences of requests before this one.
-    pub(crate) sequences: u32,
-}
-
-/// Our identity and proof in the first round.
-pub(crate) struct FirstProof<'c> {
-    own: LocalAuthenticator<'c>,
-    /// `None` if EAP proves the identity.
-    proof: Option<OwnProof>,
-    #[cfg(feature = "eap")]
-    rounds: InitiatorRounds,
-}
-
-impl<'c> FirstProof<'c> {
-    /// Creates the proof. Nothing was sent then.
-    pub(crate) fn new(
-        common: &SaCommon,
-        channel: &SecureChannel,
-        init: &InitExchange,
-        #[cfg(feature = "external-keys")] wait: AuthWait,
-        step: &mut Step<'_, 'c>,
-    ) -> Result<Self, AuthError> {
-        let (connection, credentials) = (&*common.connection, step.context.credentials);
-        let wanted = Wanted { requests: &init.peer.requests, id: None };
-        let own = LocalAuthenticator::new(connection, wanted, common.path.local.ip(), credentials)?;
-        #[cfg(feature = "eap")]
-        let rounds = InitiatorRounds::begin(connection, &own.id, &init.peer)?;
-        #[cfg(feature = "eap")]
-        if rounds.proves_by_eap() {
-            return Ok(Self { own, proof: None, rounds });
-        }
-        let own_body = own.id_body();
-        let octets = SignedOctets {
-            message: &init.request,
-            nonce: &init.nonce_r,
-            sk_p: &init.sk_pi,
-            id: &own_body,
-            suite: channel.suite,
-        };
-        // The peer has not sent its identity yet. The expected identity selects the shared key.
-        let expected = connection.remote.id.exact().cloned();
-        let terms = ProofTerms {
-            connection,
-            peer: &expected.unwrap_or(Identity::Address(common.path.remote.ip())),
-            hashes: &init.peer.hashes,
-            #[cfg(feature = "external-keys")]
-            wait,
-        };
-        let proof = Some(own.prove(&octets, &terms, step)?);
-        Ok(Self {
-            own,
-            proof,
-            #[cfg(feature = "eap")]
-            rounds,
-        })
-    }
 }
 
 impl AuthSent {

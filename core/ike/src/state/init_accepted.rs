@@ -1,7 +1,7 @@
 //! The valid response to the first request (RFC 7296 sections 1.2, 2.7, 2.14 and 2.23): keys, what IKE_AUTH
 //! needs, and the way to the first IKE_AUTH request, for which our signature may have to be awaited.
 
-use super::auth_sent::{FirstProof, Opening};
+use super::first_proof::{FirstProof, Opening};
 use super::init_response::{InitExchange, PeerFeatures};
 use super::select_connection::AnnouncedFeatures;
 use crate::auth::AuthError;

@@ -27,6 +27,7 @@ mod eap_initiator;
 #[cfg(feature = "eap")]
 mod eap_responder;
 mod established;
+mod first_proof;
 mod half_open;
 mod hand_over;
 mod informational;
