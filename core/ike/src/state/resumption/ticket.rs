@@ -207,8 +207,8 @@ impl Established {
         answer
     }
 
-    /// Decides what becomes of the session. If the peer was silent, it can be resumed; after any other end,
-    /// the tickets are void.
+    /// Decides what becomes of the session. If the peer was silent, or a client has forgotten the IKE SA, it
+    /// can be resumed; after any other end, the tickets are void.
     pub(in crate::state) fn end_session(
         &self,
         common: &SaCommon,
@@ -217,7 +217,10 @@ impl Established {
     ) {
         let is_lost = reason == DownReason::DeadPeer && self.phase == Phase::Open;
         let now = step.context.now;
-        if let Some(until) = self.ticket.granted_until.filter(|_| !is_lost) {
+        // A client that has given up the IKE SA says so with its crash token, if it has restarted or not.
+        let is_forgotten = matches!(reason, DownReason::Forgotten { is_reauthenticated: false, .. });
+        let is_ended = !is_lost && !is_forgotten;
+        if let Some(until) = self.ticket.granted_until.filter(|_| is_ended) {
             step.shared.resumption.gateway.end(common.id, until, now);
         }
         let client = &mut step.shared.resumption.client;
