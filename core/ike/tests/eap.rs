@@ -5,20 +5,18 @@ mod pair;
 #[path = "pair/passwords.rs"]
 mod passwords;
 
-use casemate_crypto::SecretBytes;
 use casemate_eap::{EapFault, Method};
 use casemate_ike::config::{
-    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteEap,
-    RemoteMethod, SERVER_POOL,
+    AddrPattern, Connection, EapIdentity, IdPattern, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
+    SERVER_POOL,
 };
 use casemate_ike::diagnosis::Explanation;
 use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, StateFault};
 use casemate_wire::ike::NotifyType;
-use pair::{Pair, connection, with_pool};
+use pair::{Pair, connection, key, with_pool};
 use passwords::{Passwords, Relay};
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The left host uses EAP, the right one a shared key.
