@@ -191,6 +191,7 @@ fn a_gateway_that_has_noticed_accepts_the_ticket_as_well() {
 fn a_crash_token_of_the_client_does_not_void_its_ticket() {
     let (mut left, mut right) = resuming(connection("left", "right"), connection("right", "left"));
     Arc::make_mut(&mut left.children[0]).dpd_action = CloseAction::Clear;
+    right.remote_addrs = vec![AddrPattern::Any];
     right.dpd_delay = Some(Duration::from_secs(150));
     let mut pair = Pair::new(left, right);
     pair.left.ike.set_crash_secret(Some(SecretBytes::new(&[1; 32])));
