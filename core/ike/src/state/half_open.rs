@@ -33,6 +33,9 @@ pub(crate) struct HalfOpen {
     /// The session that the peer resumes.
     #[cfg(feature = "resumption")]
     pub(super) resumes: Option<Box<crate::resumption::Session>>,
+    /// When the ticket that the peer was given expires.
+    #[cfg(feature = "resumption")]
+    pub(super) ticket_until: Option<Instant>,
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,
@@ -45,7 +48,7 @@ pub(crate) struct HalfOpen {
 
 /// Result of an IKE_AUTH request.
 pub(super) enum Progress {
-    Accepted(Accepted),
+    Accepted(Box<Accepted>),
     /// More IKE_AUTH requests follow, or the response waits.
     #[cfg(any(feature = "eap", feature = "revocation"))]
     Continues,
