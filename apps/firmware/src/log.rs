@@ -63,6 +63,7 @@ fn describe_ike(event: &Event) -> Option<String> {
         | Event::Keys(_)
         | Event::Retransmitted { .. }
         | Event::Redirected { .. }
+        | Event::NotResumed { .. }
         | Event::PathMtu { .. }
         | Event::ConfigAssigned { .. }
         | Event::AddrsReleased { .. } => {

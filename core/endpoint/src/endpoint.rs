@@ -294,14 +294,13 @@ impl Endpoint {
             | Event::IkeRekeyed { .. }
             | Event::IkeRekeyFailed { .. }
             | Event::Redirected { .. }
+            | Event::NotResumed { .. }
             | Event::InitiateFailed { .. }
             | Event::ConfigAssigned { .. }
             | Event::AddrsReleased { .. }
             | Event::Fault { .. }
             | Event::Retransmitted { .. }
             | Event::Keys(_) => {}
-            #[cfg(feature = "resumption")]
-            Event::NotResumed { .. } => {}
         }
     }
 

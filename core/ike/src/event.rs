@@ -190,7 +190,6 @@ pub enum Event {
     },
     /// The peer has not accepted the ticket with which this host wanted to resume a session (RFC 5723). The
     /// IKE SA is set up with a full exchange instead.
-    #[cfg(feature = "resumption")]
     NotResumed {
         /// IKE SA.
         ike: IkeSaId,

@@ -263,6 +263,7 @@ impl Events {
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
                 | Event::Redirected { .. }
+                | Event::NotResumed { .. }
                 | Event::IkeRekeyFailed { .. }
                 | Event::ChildFailed { replaces: Some(_), .. }
                 | Event::ChildActive(_)

@@ -7,7 +7,6 @@ use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
 use super::token;
 use super::value::{self, Parsed, choice};
-use casemate_eap::Method;
 use casemate_ike::config::{
     EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
 };
@@ -117,16 +116,13 @@ pub(super) fn local(
     if keys.has("eap_id") && !matches!(auth, Some(Auth::Eap(_))) {
         eap_id_without_eap(&keys, auth.is_none());
     }
-    own.aaa_id = keys.get("aaa_id", aaa_id);
+    own.aaa_id = keys.get("aaa_id", signature::aaa_id);
     if own.aaa_id.is_some() && !auth.as_ref().is_some_and(Auth::uses_tls) {
         keys.error("aaa_id", AAA_ID_WITHOUT_TLS);
     }
     let method = match auth {
-        Some(Auth::Eap(mut methods)) => {
-            // `eap` leaves the method to the other side, which may want the certificate that is named.
-            if methods == Method::DEFAULT && !own.certs.is_empty() {
-                methods.insert(0, Method::Tls);
-            }
+        Some(Auth::Eap(methods)) => {
+            let methods = signature::with_certificate(methods, !own.certs.is_empty());
             LocalMethod::Eap(LocalEap { identity: eap_id, methods })
         }
         Some(Auth::EapRadius) => {
@@ -302,14 +298,6 @@ fn eap_identity(text: &str) -> Parsed<Option<Vec<u8>>> {
     }
     let identity = casemate_strongswan::parse_identity(text)?;
     Ok(identity.map(|identity| identity.to_eap()))
-}
-
-/// Reads the identity of the server of TLS.
-fn aaa_id(text: &str) -> Parsed<Identity> {
-    let identity = casemate_strongswan::parse_identity(text)?;
-    identity.ok_or_else(|| {
-        "every server with a trusted certificate would be accepted: an identity was expected".into()
-    })
 }
 
 /// Files that a key lists, relative to their folder or with an absolute path.

@@ -8,6 +8,7 @@
 use super::value::{Parsed, or};
 use casemate_crypto::{HashAlg, SignatureAlg};
 use casemate_eap::Method;
+use casemate_ike::config::Identity;
 use casemate_pki::{AlgorithmPolicy, KeyPolicy};
 
 /// How one side of a connection authenticates itself, as `auth` gives it.
@@ -28,6 +29,23 @@ impl Auth {
     pub(super) fn uses_tls(&self) -> bool {
         matches!(self, Self::Eap(methods) if methods.iter().any(|method| method.uses_tls()))
     }
+}
+
+/// The EAP methods of this host. `eap` leaves the method to the other side, which may want the certificate
+/// that is named.
+pub(super) fn with_certificate(mut methods: Vec<Method>, names_certificate: bool) -> Vec<Method> {
+    if methods == Method::DEFAULT && names_certificate {
+        methods.insert(0, Method::Tls);
+    }
+    methods
+}
+
+/// Reads the identity of the server of TLS.
+pub(super) fn aaa_id(text: &str) -> Parsed<Identity> {
+    let identity = casemate_strongswan::parse_identity(text)?;
+    identity.ok_or_else(|| {
+        "every server with a trusted certificate would be accepted: an identity was expected".into()
+    })
 }
 
 /// Accepted signatures. The default accepts any.
