@@ -185,6 +185,26 @@ fn a_gateway_that_has_noticed_accepts_the_ticket_as_well() {
     check_resumed(&pair);
 }
 
+/// The client has given up the IKE SA and answers a request of the gateway with its crash token (RFC 6290).
+#[test]
+fn a_crash_token_of_the_client_does_not_void_its_ticket() {
+    let (mut left, mut right) = resuming(connection("left", "right"), connection("right", "left"));
+    Arc::make_mut(&mut left.children[0]).dpd_action = CloseAction::Clear;
+    right.remote_addrs = vec![AddrPattern::Any];
+    right.dpd_delay = Some(Duration::from_secs(150));
+    let mut pair = Pair::new(left, right);
+    pair.left.ike.set_crash_secret(Some(SecretBytes::new(&[1; 32])));
+    establish(&mut pair);
+    lose_link(&mut pair, DEAD);
+    pair.advance(Duration::from_secs(30));
+    pair.left.initiate(pair.now);
+    pair.run();
+    check_resumed(&pair);
+    let [DownReason::Forgotten { .. }] = pair.right.down_reasons()[..] else {
+        panic!("{:?}", pair.right.down_reasons())
+    };
+}
+
 #[test]
 fn no_ticket_without_resumption_on_both_sides() {
     for (on_left, on_right) in [(false, true), (true, false)] {

@@ -126,7 +126,7 @@ impl Sessions {
             Notice::Ike(Event::IkeDown { ike, reason, .. }) => {
                 self.accepted.remove(ike);
                 if let Some(session) = self.active.remove(ike) {
-                    if *reason == DownReason::DeadPeer {
+                    if can_be_resumed(*reason) {
                         self.lost.insert(*ike, session.authorization.clone());
                     }
                     if self.lost.len() > MAX_LOST {
@@ -325,6 +325,11 @@ impl Session {
             && wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
             && wanted.calling_id.as_ref().is_none_or(|name| names.iter().any(|own| own.as_bytes() == name))
     }
+}
+
+/// Whether a session that has ended for this reason can be resumed.
+const fn can_be_resumed(reason: DownReason) -> bool {
+    matches!(reason, DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. })
 }
 
 /// Whether a server decides on the peers.

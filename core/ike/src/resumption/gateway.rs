@@ -1,8 +1,8 @@
 //! The responder's part: which tickets it grants, and which it accepts.
 //!
-//! A session ends for the responder when its IKE SA is closed for any reason but the silence of the peer, and
-//! when it is resumed. Its tickets are then refused, although they were made by this host and are not too old
-//! (RFC 5723 sections 4.3.1, 6.2 and 9.8).
+//! A session ends for the responder when it is resumed, and when its IKE SA is closed, unless the peer was
+//! silent or has forgotten the IKE SA. Its tickets are then refused, although they were made by this host and
+//! are not too old (RFC 5723 sections 4.3.1, 6.2 and 9.8).
 
 use super::Session;
 use super::ticket_key::{KeyContext, TicketKeys};

@@ -14,7 +14,6 @@ use crate::config::Connection;
 use crate::negotiate::IkeSuite;
 use crate::transport::Content;
 use crate::{IkeSaId, Path};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -119,7 +118,7 @@ impl LostSession {
 
 /// Sessions of lost IKE SAs, oldest first; one for each connection and responder.
 #[derive(Default)]
-pub(crate) struct LostSessions(Vec<Box<LostSession>>);
+pub(crate) struct LostSessions(Vec<LostSession>);
 
 impl LostSessions {
     fn configure(&mut self, connections: &[Arc<Connection>]) {
@@ -131,7 +130,7 @@ impl LostSessions {
     }
 
     /// Keeps a session.
-    pub(crate) fn add(&mut self, lost: Box<LostSession>) {
+    pub(crate) fn add(&mut self, lost: LostSession) {
         self.forget(&lost.connection.name, Some(lost.remote));
         if self.0.len() >= MAX_SESSIONS {
             self.0.remove(0);
@@ -140,14 +139,9 @@ impl LostSessions {
     }
 
     /// Takes the session that an IKE SA on this path may resume.
-    pub(crate) fn take(
-        &mut self,
-        connection: &Connection,
-        path: Path,
-        now: Instant,
-    ) -> Option<Box<LostSession>> {
+    pub(crate) fn take(&mut self, connection: &Connection, path: Path, now: Instant) -> Option<LostSession> {
         self.0.retain(|lost| lost.is_valid(now));
-        let is_its = |lost: &Box<LostSession>| {
+        let is_its = |lost: &LostSession| {
             lost.remote == path.remote.ip() && lost.connection.differs_in_children_only(connection)
         };
         self.0.iter().position(is_its).map(|at| self.0.remove(at))

@@ -43,9 +43,6 @@ pub(super) struct Accepted {
     first_child: FirstChild,
     #[cfg(feature = "mobike")]
     mobike: Option<Box<crate::mobike::Mobike>>,
-    /// When the ticket of the peer expires, if it has one.
-    #[cfg(feature = "resumption")]
-    ticket_until: Option<casemate_sa::Instant>,
 }
 
 /// Result for the first Child SA.
@@ -64,7 +61,7 @@ impl HalfOpen {
         request: Authentic<'_, '_>,
         leased: &mut LeasedConfig,
         step: &mut Step<'_, '_>,
-    ) -> Result<Accepted, PeerFault> {
+    ) -> Result<Box<Accepted>, PeerFault> {
         let Authentic { content, path, peer, write_proof } = request;
         let replaces = self.check_unique(common, &peer, content, step)?;
         // From here on the peer's address is authenticated.
@@ -136,15 +133,17 @@ impl HalfOpen {
             }
             return Err(StateFault::Provider.into());
         }
-        Ok(Accepted {
+        #[cfg(feature = "resumption")]
+        {
+            self.ticket_until = ticket.expires_at();
+        }
+        Ok(Box::new(Accepted {
             peer,
             dynamic_addrs,
             first_child,
             #[cfg(feature = "mobike")]
             mobike,
-            #[cfg(feature = "resumption")]
-            ticket_until: ticket.expires_at(),
-        })
+        }))
     }
 
     /// Applies `unique` to other IKE SAs with the same peer that was authenticated equally (RFC 7296 section
@@ -215,10 +214,12 @@ impl HalfOpen {
     pub(super) fn establish(
         self: Box<Self>,
         common: &mut SaCommon,
-        accepted: Accepted,
+        accepted: Box<Accepted>,
         leased: LeasedConfig,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "resumption")]
+        let ticket_until = self.ticket_until;
         let Self { channel, init, .. } = *self;
         let Accepted {
             peer,
@@ -226,9 +227,7 @@ impl HalfOpen {
             first_child,
             #[cfg(feature = "mobike")]
             mobike,
-            #[cfg(feature = "resumption")]
-            ticket_until,
-        } = accepted;
+        } = *accepted;
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
         let mut children = Vec::with_capacity(1);
         if let FirstChild::Accepted(response) = first_child {

@@ -45,7 +45,7 @@ pub(crate) struct AuthSent {
     pub(super) sequences: u32,
     /// The session that the IKE SA resumes.
     #[cfg(feature = "resumption")]
-    pub(super) resumes: Option<Box<crate::resumption::LostSession>>,
+    pub(super) resumes: Option<crate::resumption::LostSession>,
     /// Progress of authentication, which EAP or several rounds make longer.
     #[cfg(feature = "eap")]
     pub(super) rounds: InitiatorRounds,

@@ -34,6 +34,9 @@ pub(crate) struct HalfOpen {
     /// The session that the peer resumes.
     #[cfg(feature = "resumption")]
     pub(super) resumes: Option<Box<crate::resumption::Session>>,
+    /// When the ticket that the peer was given expires.
+    #[cfg(feature = "resumption")]
+    pub(super) ticket_until: Option<Instant>,
     /// Progress of authentication, if EAP or several rounds make it longer.
     #[cfg(feature = "eap")]
     pub(crate) rounds: Option<Box<ResponderRounds>>,

@@ -216,6 +216,8 @@ pub(super) fn half_open(
         expires_at,
         #[cfg(feature = "resumption")]
         resumes: None,
+        #[cfg(feature = "resumption")]
+        ticket_until: None,
         #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]

@@ -30,7 +30,7 @@ impl AuthSent {
         common: &mut SaCommon,
         channel: SecureChannel,
         init: InitExchange,
-        lost: Box<LostSession>,
+        lost: LostSession,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
         step: &mut Step<'_, '_>,

@@ -33,7 +33,7 @@ const SHORT_TRIES: u32 = 2;
 
 /// A session that an IKE SA may resume.
 pub(crate) struct Attempt {
-    lost: Box<LostSession>,
+    lost: LostSession,
     phase: Phase,
 }
 
@@ -53,7 +53,7 @@ impl InitSent {
     /// Presents the ticket of a session.
     pub(in crate::state) fn resuming(
         common: &SaCommon,
-        lost: Box<LostSession>,
+        lost: LostSession,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
         step: &mut Step<'_, '_>,
@@ -66,7 +66,7 @@ impl InitSent {
 
     /// The session whose ticket the outstanding request presents.
     pub(in crate::state) fn presented(&self) -> Option<&LostSession> {
-        self.attempt.as_ref().filter(|attempt| attempt.phase != Phase::Full).map(|attempt| &*attempt.lost)
+        self.attempt.as_ref().filter(|attempt| attempt.phase != Phase::Full).map(|attempt| &attempt.lost)
     }
 
     /// Exchange of the request.

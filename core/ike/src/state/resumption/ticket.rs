@@ -11,7 +11,6 @@ use crate::state::timers::Timer;
 use crate::state::{Established, HalfOpen, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
 use crate::{DownReason, ForgottenSign, PeerFault, StateFault};
-use alloc::boxed::Box;
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
 use core::time::Duration;
@@ -207,8 +206,8 @@ impl Established {
         answer
     }
 
-    /// Decides what becomes of the session. If the peer was silent, it can be resumed; after any other end,
-    /// the tickets are void.
+    /// Decides what becomes of the session. If the peer was silent, or a client has forgotten the IKE SA, it
+    /// can be resumed; after any other end, the tickets are void.
     pub(in crate::state) fn end_session(
         &self,
         common: &SaCommon,
@@ -217,7 +216,10 @@ impl Established {
     ) {
         let is_lost = reason == DownReason::DeadPeer && self.phase == Phase::Open;
         let now = step.context.now;
-        if let Some(until) = self.ticket.granted_until.filter(|_| !is_lost) {
+        // A client that has given up the IKE SA says so with its crash token, if it has restarted or not.
+        let is_forgotten = matches!(reason, DownReason::Forgotten { is_reauthenticated: false, .. });
+        let is_ended = !is_lost && !is_forgotten;
+        if let Some(until) = self.ticket.granted_until.filter(|_| is_ended) {
             step.shared.resumption.gateway.end(common.id, until, now);
         }
         let client = &mut step.shared.resumption.client;
@@ -232,9 +234,9 @@ impl Established {
 
     /// The session of this IKE SA as another one could resume it. Not while the peer is to be authenticated
     /// again.
-    fn lost_session(&self, common: &SaCommon) -> Option<Box<LostSession>> {
+    fn lost_session(&self, common: &SaCommon) -> Option<LostSession> {
         let ticket = self.ticket.held.clone().filter(|_| self.reauth_attempts == 0)?;
-        Some(Box::new(LostSession {
+        Some(LostSession {
             ike: common.id,
             connection: common.connection.clone(),
             ticket,
@@ -244,14 +246,14 @@ impl Established {
             peer: self.contents.peer.record(),
             reauth_at: self.timers.get(Timer::Reauthenticate),
             addrs: self.assigned_addrs().into(),
-        }))
+        })
     }
 }
 
 impl IkeSa {
     /// The session of an IKE SA whose peer does not respond, if nothing in clear says that the peer has
     /// forgotten it: then a ticket would be void, and such messages may be forged (RFC 5723 section 9.4).
-    pub(crate) fn silently_lost_session(&self) -> Option<Box<LostSession>> {
+    pub(crate) fn silently_lost_session(&self) -> Option<LostSession> {
         let State::Established(state) = &self.state else { return None };
         let is_silent = state.forgotten_by() == Some(ForgottenSign::Silence);
         state.lost_session(&self.common).filter(|_| is_silent)
