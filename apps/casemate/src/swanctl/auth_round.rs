@@ -8,7 +8,7 @@ use super::signature::{self, Auth, SignatureRules};
 use super::token;
 use super::value::{self, Parsed, choice};
 use casemate_ike::config::{
-    EapIdentity, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
+    EapIdentity, IdPattern, LocalAuth, LocalEap, LocalMethod, RemoteAuth, RemoteEap, RemoteMethod,
 };
 use casemate_pki::PolicyOid;
 use std::path::{Path, PathBuf};
