@@ -170,7 +170,7 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         match progress {
-            Ok(Progress::Accepted(accepted)) => self.establish(common, *accepted, leased, step),
+            Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
             #[cfg(any(feature = "eap", feature = "revocation"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
@@ -209,7 +209,7 @@ impl HalfOpen {
             proof.write(out)
         };
         let authentic = Authentic { content, path: request.path, peer, write_proof };
-        self.accept(common, authentic, leased, step).map(|accepted| Progress::Accepted(Box::new(accepted)))
+        self.accept(common, authentic, leased, step).map(Progress::Accepted)
     }
 
     /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former

@@ -349,7 +349,7 @@ impl HalfOpen {
         let peer = rounds.authenticated.take().ok_or(StateFault::AuthRounds)?;
         let content = rounds.first()?;
         let accepted = Authentic { content: &content, path, peer, write_proof };
-        self.accept(common, accepted, leased, step).map(|accepted| Progress::Accepted(Box::new(accepted)))
+        self.accept(common, accepted, leased, step).map(Progress::Accepted)
     }
 
     /// Sends a response, after which another request must follow.

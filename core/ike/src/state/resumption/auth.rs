@@ -187,7 +187,7 @@ impl HalfOpen {
         let accepted = self.accept(common, authentic, leased, step)?;
         step.shared.resumption.gateway.end(session.ike, session.expires_at, step.context.now);
         common.end_resumed(step);
-        Ok(Progress::Accepted(Box::new(accepted)))
+        Ok(Progress::Accepted(accepted))
     }
 }
 
