@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// Requirements on the certificate or key of a peer. An empty list allows any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerConditions {
-    /// Name of the connection; [`RemoteMethod`] refers to these conditions by it.
+    /// Name of the connection; [`RemoteMethod`](casemate_ike::config::RemoteMethod) refers to these conditions
+    /// by it.
     pub connection: String,
     /// Round of authentication of the peer, from 0.
     pub round: usize,
@@ -55,8 +56,8 @@ pub struct OwnSignature {
     pub connection: String,
     /// Round of authentication of this host, from 0.
     pub round: usize,
-    /// Certificates to choose from; [`LocalMethod`] names them and the public keys by their paths. Without
-    /// both, all in the folder of certificates.
+    /// Certificates to choose from; [`LocalMethod`](casemate_ike::config::LocalMethod) names them and the
+    /// public keys by their paths. Without both, all in the folder of certificates.
     pub certs: Vec<PathBuf>,
     /// Own raw public keys, for use without a certificate.
     pub pubkeys: Vec<PathBuf>,
