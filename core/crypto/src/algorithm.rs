@@ -327,6 +327,11 @@ impl MacAlg {
         Self { kind, tag_len: kind.standard_tag_len() as u8 }
     }
 
+    /// Returns the MAC with its whole tag, e.g. HMAC-SHA1-160 (RFC 4595).
+    pub const fn untruncated(kind: MacKind) -> Self {
+        Self { kind, tag_len: kind.full_tag_len() as u8 }
+    }
+
     /// Returns the MAC truncated to `tag_len` bytes, for peers that truncate differently (Linux's
     /// `hmac(sha256)` with 96 bits). The minimum is 8 bytes; GMAC is never truncated (RFC 4543 section 2).
     pub const fn truncated(kind: MacKind, tag_len: usize) -> Result<Self, InvalidAlgorithm> {

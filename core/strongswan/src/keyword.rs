@@ -3,7 +3,7 @@
 use super::Parsed;
 use alloc::format;
 use alloc::string::String;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacKind, PrfAlg};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 
 /// Meaning of one keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum Keyword {
     /// A cipher.
     Cipher(CipherAlg),
     /// A MAC.
-    Mac(MacKind),
+    Mac(MacAlg),
     /// A pseudorandom function.
     Prf(PrfAlg),
     /// A key exchange method.
@@ -86,19 +86,24 @@ fn not_implemented(text: &str) -> String {
     format!("`{text}` is not implemented: another algorithm was expected")
 }
 
+const fn mac(kind: MacKind) -> Keyword {
+    Keyword::Mac(MacAlg::standard(kind))
+}
+
 fn fixed_keyword(text: &str) -> Option<Keyword> {
     Some(match text {
         "chacha20poly1305" => Keyword::Aead(AeadAlg::ChaCha20Poly1305),
         "null" => Keyword::Cipher(CipherAlg::Null),
         "des" => Keyword::Cipher(CipherAlg::DesCbc),
         "3des" => Keyword::Cipher(CipherAlg::TripleDesCbc),
-        "md5" => Keyword::Mac(MacKind::HmacMd5),
-        "sha" | "sha1" => Keyword::Mac(MacKind::HmacSha1),
-        "sha256" | "sha2_256" => Keyword::Mac(MacKind::HmacSha256),
-        "sha384" | "sha2_384" => Keyword::Mac(MacKind::HmacSha384),
-        "sha512" | "sha2_512" => Keyword::Mac(MacKind::HmacSha512),
-        "aesxcbc" => Keyword::Mac(MacKind::AesXcbc),
-        "aescmac" => Keyword::Mac(MacKind::AesCmac),
+        "md5" => mac(MacKind::HmacMd5),
+        "sha" | "sha1" => mac(MacKind::HmacSha1),
+        "sha1_160" => Keyword::Mac(MacAlg::untruncated(MacKind::HmacSha1)),
+        "sha256" | "sha2_256" => mac(MacKind::HmacSha256),
+        "sha384" | "sha2_384" => mac(MacKind::HmacSha384),
+        "sha512" | "sha2_512" => mac(MacKind::HmacSha512),
+        "aesxcbc" => mac(MacKind::AesXcbc),
+        "aescmac" => mac(MacKind::AesCmac),
         "x25519" => Keyword::Kex(KexMethod::X25519),
         "none" | "modpnone" => Keyword::NoKex,
         "esn" => Keyword::Esn,
@@ -202,7 +207,11 @@ mod tests {
         assert_eq!(parse_keyword("curve25519"), parse_keyword("x25519"));
         assert_eq!(parse_keyword("modp3072"), Ok(Keyword::Kex(KexMethod::Modp3072)));
         assert_eq!(parse_keyword("prfaescmac"), Ok(Keyword::Prf(PrfAlg::AesCmac)));
-        assert_eq!(parse_keyword("sha2_512"), Ok(Keyword::Mac(MacKind::HmacSha512)));
+        assert_eq!(parse_keyword("sha2_512"), Ok(mac(MacKind::HmacSha512)));
+        assert_eq!(
+            parse_keyword("sha1_160"),
+            Ok(Keyword::Mac(MacAlg::truncated(MacKind::HmacSha1, 20).unwrap()))
+        );
     }
 
     #[test]

@@ -130,6 +130,7 @@ const fn integrity(id: IntegId) -> Option<&'static str> {
     Some(match id {
         IntegId::HMAC_MD5_96 => "md5",
         IntegId::HMAC_SHA1_96 => "sha1",
+        IntegId::HMAC_SHA1_160 => "sha1_160",
         IntegId::HMAC_SHA2_256_128 => "sha256",
         IntegId::HMAC_SHA2_384_192 => "sha384",
         IntegId::HMAC_SHA2_512_256 => "sha512",
@@ -152,7 +153,7 @@ fn prf(id: PrfId) -> Option<&'static str> {
 /// The PRF that a proposal without PRFs gets from an integrity algorithm.
 const fn implied_prf(integrity: u16) -> Option<u16> {
     Some(match IntegId(integrity) {
-        IntegId::HMAC_SHA1_96 => PrfId::HMAC_SHA1.0,
+        IntegId::HMAC_SHA1_96 | IntegId::HMAC_SHA1_160 => PrfId::HMAC_SHA1.0,
         IntegId::HMAC_SHA2_256_128 => PrfId::HMAC_SHA2_256.0,
         IntegId::HMAC_SHA2_384_192 => PrfId::HMAC_SHA2_384.0,
         IntegId::HMAC_SHA2_512_256 => PrfId::HMAC_SHA2_512.0,

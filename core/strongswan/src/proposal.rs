@@ -78,7 +78,7 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
         return Err("AH encrypts nothing: only integrity algorithms such as sha256 were expected".into());
     }
     let macs = words.pick(|word| match word {
-        Keyword::Mac(kind) => Some(MacAlg::standard(kind)),
+        Keyword::Mac(alg) => Some(alg),
         Keyword::Gmac(bits) => Some(MacAlg::standard(MacKind::AesGmac(bits))),
         _ => None,
     });
@@ -89,7 +89,7 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
 /// Parses an integrity algorithm that takes no nonce, such as `sha256`.
 pub fn parse_integrity(text: &str) -> Parsed<MacAlg> {
     match keyword::parse_keyword(text)? {
-        Keyword::Mac(kind) => Ok(MacAlg::standard(kind)),
+        Keyword::Mac(alg) => Ok(alg),
         _ => Err("an integrity algorithm was expected, such as sha256".into()),
     }
 }
@@ -144,12 +144,8 @@ impl Keywords {
         self.pick(|word| if let Keyword::Cipher(cipher) = word { Some(cipher) } else { None })
     }
 
-    fn mac_kinds(&self) -> Vec<MacKind> {
-        self.pick(|word| if let Keyword::Mac(kind) = word { Some(kind) } else { None })
-    }
-
     fn macs(&self) -> Vec<MacAlg> {
-        self.mac_kinds().into_iter().map(MacAlg::standard).collect()
+        self.pick(|word| if let Keyword::Mac(alg) = word { Some(alg) } else { None })
     }
 
     fn kex(&self) -> Vec<KexMethod> {
@@ -162,7 +158,7 @@ impl Keywords {
         if !named.is_empty() {
             return Ok(named);
         }
-        let prfs: Option<Vec<PrfAlg>> = self.mac_kinds().into_iter().map(prf_of).collect();
+        let prfs: Option<Vec<PrfAlg>> = self.macs().into_iter().map(|alg| prf_of(alg.kind())).collect();
         prfs.filter(|prfs| !prfs.is_empty())
             .ok_or_else(|| "a pseudorandom function was expected, such as prfsha256".into())
     }

@@ -136,17 +136,22 @@ fn esp_names(suite: EspSuite) -> Option<EspNames> {
 }
 
 fn mac_name(mac: MacAlg) -> String {
+    let is_standard = mac == MacAlg::standard(mac.kind());
     let name = match mac.kind() {
+        _ if !is_standard => return unnamed(mac),
         MacKind::HmacMd5 => "HMAC-MD5-96 [RFC2403]",
         MacKind::HmacSha1 => "HMAC-SHA-1-96 [RFC2404]",
         MacKind::HmacSha256 => "HMAC-SHA-256-128 [RFC4868]",
         MacKind::HmacSha384 => "HMAC-SHA-384-192 [RFC4868]",
         MacKind::HmacSha512 => "HMAC-SHA-512-256 [RFC4868]",
-        MacKind::AesXcbc | MacKind::AesCmac | MacKind::AesGmac(_) => {
-            return format!("ANY {} bit authentication [no checking]", mac.tag_len().saturating_mul(8));
-        }
+        MacKind::AesXcbc | MacKind::AesCmac | MacKind::AesGmac(_) => return unnamed(mac),
     };
     name.into()
+}
+
+/// Wireshark has no name for the MAC; it skips the tag.
+fn unnamed(mac: MacAlg) -> String {
+    format!("ANY {} bit authentication [no checking]", mac.tag_len().saturating_mul(8))
 }
 
 fn hex(bytes: &SecretBytes) -> String {

@@ -250,6 +250,7 @@ pub(crate) const fn cipher(alg: CipherAlg) -> Algorithm {
 /// Transform of a MAC; `None` for truncations without a transform ID.
 pub(crate) fn mac(alg: MacAlg) -> Option<Algorithm> {
     let id = match alg.kind() {
+        MacKind::HmacSha1 if alg == MacAlg::untruncated(MacKind::HmacSha1) => IntegId::HMAC_SHA1_160,
         _ if alg != MacAlg::standard(alg.kind()) => return None,
         MacKind::HmacMd5 => IntegId::HMAC_MD5_96,
         MacKind::HmacSha1 => IntegId::HMAC_SHA1_96,
@@ -298,5 +299,6 @@ pub(crate) fn all_macs() -> impl Iterator<Item = MacAlg> {
     use MacKind::{AesCmac, AesGmac, AesXcbc, HmacMd5, HmacSha1, HmacSha256, HmacSha384, HmacSha512};
     let kinds = [HmacMd5, HmacSha1, HmacSha256, HmacSha384, HmacSha512, AesXcbc, AesCmac];
     let gmacs = AesBits::ALL.into_iter().map(AesGmac);
-    kinds.into_iter().chain(gmacs).map(MacAlg::standard)
+    let standard = kinds.into_iter().chain(gmacs).map(MacAlg::standard);
+    standard.chain([MacAlg::untruncated(HmacSha1)])
 }

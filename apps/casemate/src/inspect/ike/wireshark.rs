@@ -130,6 +130,7 @@ fn cipher_name(cipher: CipherAlg) -> String {
 fn mac_name(mac: MacAlg) -> &'static str {
     match mac.kind() {
         MacKind::HmacMd5 => "HMAC_MD5_96 [RFC2403]",
+        MacKind::HmacSha1 if mac == MacAlg::untruncated(MacKind::HmacSha1) => "HMAC_SHA1_160 [RFC4595]",
         MacKind::HmacSha1 => "HMAC_SHA1_96 [RFC2404]",
         MacKind::HmacSha256 => "HMAC_SHA2_256_128 [RFC4868]",
         MacKind::HmacSha384 => "HMAC_SHA2_384_192 [RFC4868]",
