@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// Requirements on the certificate or key of a peer. An empty list allows any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerConditions {
-    /// Name of the connection; [`RemoteMethod`](casemate_ike::config::RemoteMethod) refers to these conditions
-    /// by it.
+    /// Name of the connection; [`RemoteMethod`](casemate_ike::config::RemoteMethod) refers to these
+    /// conditions by it.
     pub connection: String,
     /// Round of authentication of the peer, from 0.
     pub round: usize,

@@ -214,7 +214,7 @@ impl HalfOpen {
     pub(super) fn establish(
         self: Box<Self>,
         common: &mut SaCommon,
-        accepted: Box<Accepted>,
+        accepted: Accepted,
         leased: LeasedConfig,
         step: &mut Step<'_, '_>,
     ) -> State {
@@ -227,7 +227,7 @@ impl HalfOpen {
             first_child,
             #[cfg(feature = "mobike")]
             mobike,
-        } = *accepted;
+        } = accepted;
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
         let mut children = Vec::with_capacity(1);
         if let FirstChild::Accepted(response) = first_child {

@@ -170,7 +170,7 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         match progress {
-            Ok(Progress::Accepted(accepted)) => self.establish(common, accepted, leased, step),
+            Ok(Progress::Accepted(accepted)) => self.establish(common, *accepted, leased, step),
             #[cfg(any(feature = "eap", feature = "revocation"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]

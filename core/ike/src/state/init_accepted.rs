@@ -104,6 +104,10 @@ impl InitSent {
     }
 
     /// Sends the IKE_AUTH request, once our proof exists.
+    #[cfg_attr(
+        not(any(feature = "external-keys", feature = "resumption")),
+        expect(clippy::boxed_local, reason = "only a wait keeps the state")
+    )]
     pub(super) fn begin_auth(
         #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
         mut self: Box<Self>,
