@@ -4,7 +4,7 @@
 
 mod pair;
 
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_eap::{
     CertificateStatus, EapCredentials, EapFault, Method, NoCredentials, TlsEstablished, TlsRole, TlsSession,
     TlsVersion,
@@ -12,11 +12,8 @@ use casemate_eap::{
 use casemate_ike::config::{
     Connection, EapIdentity, Identity, LocalEap, LocalMethod, RemoteEap, RemoteMethod,
 };
-use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, EapTls, IkeSaId, NotTrusted, OwnKey, PeerCertificates, PeerFault,
-    SharedKeys, StateFault,
-};
-use pair::{IkePeer, Pair, connection, key};
+use casemate_ike::{Credentials, DownReason, EapTls, IkeSaId, PeerFault, SharedKeys, StateFault};
+use pair::{IkePeer, Pair, connection, key, without_certificates};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -107,30 +104,7 @@ impl Credentials for Keys {
         self.shared.shared_key(on, local, remote)
     }
 
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
+    without_certificates!();
 
     fn eap(&self) -> &dyn EapCredentials {
         &NoCredentials
@@ -141,10 +115,6 @@ impl Credentials for Keys {
         let output = if is_server { Vec::new() } else { b"client".into() };
         let (ike, status) = (session.ike, self.status.clone());
         Ok(Box::new(Session { ike, output, is_established: false, is_server, status }))
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod pair;
 
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_eap::{
     Authenticator, AuthenticatorStep, EapContext, EapCredentials, EapFault, LocalAuthenticator, Method,
 };
@@ -12,12 +12,9 @@ use casemate_ike::config::{
     RemoteEap, RemoteMethod,
 };
 use casemate_ike::diagnosis::Explanation;
-use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, EapSession, Event, NotTrusted, OwnKey, PeerCertificates,
-    SharedKeys, StateFault,
-};
+use casemate_ike::{Credentials, DownReason, EapSession, Event, SharedKeys, StateFault};
 use casemate_wire::ike::{Eap, NotifyType};
-use pair::{Pair, connection, key};
+use pair::{Pair, connection, key, without_certificates};
 use std::sync::Arc;
 
 /// A shared key, a password, and the groups of the peer on the AAA server.
@@ -49,30 +46,7 @@ impl Credentials for Server {
         self.shared.shared_key(on, local, remote)
     }
 
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
+    without_certificates!();
 
     fn eap(&self) -> &dyn EapCredentials {
         self
@@ -81,10 +55,6 @@ impl Credentials for Server {
     fn eap_authenticator(&self, session: &EapSession<'_>) -> Option<Box<dyn Authenticator>> {
         let local = LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]);
         Some(Box::new(GroupAuthenticator { local, groups: self.groups.clone() }))
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
     }
 }
 

@@ -3,18 +3,15 @@
 
 mod pair;
 
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_eap::{EapCredentials, Method};
 use casemate_ike::config::{
     Connection, EapIdentity, FurtherRounds, IdPattern, Identity, LocalAuth, LocalEap, LocalMethod,
     RemoteAuth, RemoteEap, RemoteMethod, Unique,
 };
-use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, Event, NotTrusted, OwnKey, PeerCertificates, PeerFault,
-    StateFault,
-};
+use casemate_ike::{Credentials, DownReason, Event, PeerFault, StateFault};
 use casemate_wire::ike::NotifyType;
-use pair::{Pair, connection};
+use pair::{Pair, connection, without_certificates};
 use std::time::Duration;
 
 /// Shared keys by both identities, and passwords.
@@ -62,37 +59,10 @@ impl Credentials for Keys {
         self.shared.iter().find(suits).map(|(_, _, key)| key)
     }
 
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
+    without_certificates!();
 
     fn eap(&self) -> &dyn EapCredentials {
         self
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
     }
 }
 

@@ -21,6 +21,55 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The methods of [`Credentials`] that are about certificates, for hosts that have none and trust none.
+#[allow(unused_macros, reason = "not every test needs it")]
+macro_rules! without_certificates {
+    () => {
+        fn own_key(
+            &self,
+            _: &casemate_ike::config::Connection,
+            _: &[casemate_ike::AuthorityHash],
+        ) -> Option<casemate_ike::OwnKey<'_>> {
+            None
+        }
+
+        fn authorities(&self, _: &casemate_ike::config::Connection) -> Vec<casemate_ike::AuthorityHash> {
+            Vec::new()
+        }
+
+        fn verify_peer(
+            &self,
+            _: &casemate_ike::config::Connection,
+            _: &casemate_ike::PeerCertificates<'_>,
+            _: &casemate_crypto::Providers<'_>,
+        ) -> Result<casemate_crypto::PublicKey, casemate_ike::NotTrusted> {
+            Err(casemate_ike::NotTrusted)
+        }
+
+        fn accepts_signature(
+            &self,
+            _: &casemate_ike::config::Connection,
+            _: &casemate_ike::config::Identity,
+            _: casemate_crypto::SignatureAlg,
+        ) -> bool {
+            false
+        }
+
+        fn signature_algorithms(
+            &self,
+            _: &casemate_ike::config::Connection,
+        ) -> &[casemate_crypto::SignatureAlg] {
+            &[]
+        }
+
+        fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
+            false
+        }
+    };
+}
+#[allow(unused_imports, reason = "not every test needs it")]
+pub(crate) use without_certificates;
+
 pub(crate) const LEFT: &str = "192.0.2.1";
 pub(crate) const RIGHT: &str = "192.0.2.2";
 

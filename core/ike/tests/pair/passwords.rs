@@ -1,14 +1,12 @@
 //! Credentials of hosts that use EAP: passwords, and an AAA server that the test has answer.
 
-use crate::pair::key;
-use casemate_crypto::{PasswordAlgorithms, Providers, PublicKey, SecretBytes, SignatureAlg};
+use crate::pair::{key, without_certificates};
+use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_eap::{
     Authenticator, AuthenticatorStep, EapContext, EapCredentials, LocalAuthenticator, Method,
 };
 use casemate_ike::config::{Connection, EapIdentity, Identity, RemoteEap, RemoteMethod};
-use casemate_ike::{
-    AuthorityHash, Credentials, EapSession, NotTrusted, OwnKey, PeerCertificates, SharedKeys,
-};
+use casemate_ike::{Credentials, EapSession, SharedKeys};
 use casemate_wire::ike::Eap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,30 +42,7 @@ impl Credentials for Passwords {
         self.shared.shared_key(on, local, remote)
     }
 
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        Vec::new()
-    }
-
-    fn verify_peer(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
+    without_certificates!();
 
     fn eap(&self) -> &dyn EapCredentials {
         self
@@ -81,10 +56,6 @@ impl Credentials for Passwords {
             addrs: relay.addrs.clone(),
             answer: None,
         }))
-    }
-
-    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
     }
 }
 
