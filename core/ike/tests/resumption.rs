@@ -460,6 +460,40 @@ fn a_closed_session_is_not_resumed() {
     }
 }
 
+/// A client that leaves the Delete payload unanswered must not come back with its ticket.
+#[test]
+fn a_session_has_ended_while_its_delete_payload_is_unanswered() {
+    // The gateway closes the IKE SA while the link is lost, or rekeys it.
+    let close: fn(&mut Pair) = |pair| {
+        pair.right.with_context(pair.now, |ike, host, context| {
+            let id = ike.status().next().unwrap().id;
+            ike.terminate(id, DownReason::Local, host, context)
+        });
+    };
+    let rekey: fn(&mut Pair) = |pair| {
+        pair.right.with_context(pair.now, |ike, host, context| {
+            let id = ike.status().next().unwrap().id;
+            ike.rekey(id, host, context)
+        });
+        pair.run();
+    };
+    for end in [close, rekey] {
+        let mut pair = established();
+        let request = {
+            let mut copy = established();
+            presented(&mut copy)
+        };
+        end(&mut pair);
+        pair.right.sent.clear();
+        pair.left.sent.clear();
+        // Another request of the client, in whose place the ticket is presented.
+        pair.left.initiate(pair.now);
+        pair.left.sent[0].message = request;
+        pair.deliver_to_right();
+        assert_eq!(faults(&pair.right), [StateFault::NotResumable.into()]);
+    }
+}
+
 #[test]
 fn a_changed_connection_voids_tickets() {
     let changes: [fn(&mut Connection); 3] = [

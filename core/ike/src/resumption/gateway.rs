@@ -95,7 +95,7 @@ impl Gateway {
         self.without_cookie.allow(now)
     }
 
-    /// Notes that a session has ended, or was resumed. Its tickets expire at `until`.
+    /// Notes that a session has ended, or was resumed. All its tickets have expired at `until`.
     pub(crate) fn end(&mut self, ike: IkeSaId, until: Instant, now: Instant) {
         self.ended.insert(ike, until, now);
     }
@@ -212,7 +212,10 @@ impl EndedSessions {
             self.until.remove(&expired);
             self.order.pop_first();
         }
-        if let Some(before) = self.until.insert(ike, until) {
+        let known = self.until.get(&ike).copied();
+        let until = known.map_or(until, |known| known.max(until));
+        self.until.insert(ike, until);
+        if let Some(before) = known {
             self.order.remove(&(before, ike));
         }
         self.order.insert((until, ike), ());
@@ -239,8 +242,9 @@ mod tests {
         ended.insert(IkeSaId(1), at(10), at(0));
         ended.insert(IkeSaId(2), at(20), at(5));
         assert!(ended.contains(IkeSaId(1)) && ended.contains(IkeSaId(2)) && !ended.contains(IkeSaId(3)));
-        // A session that is resumed and whose old IKE SA then ends.
+        // A session that is resumed and whose old IKE SA then ends. Its other tickets count as well.
         ended.insert(IkeSaId(2), at(30), at(5));
+        ended.insert(IkeSaId(2), at(10), at(5));
         ended.insert(IkeSaId(3), at(40), at(25));
         assert!(!ended.contains(IkeSaId(1)) && ended.contains(IkeSaId(2)));
         assert_eq!((ended.until.len(), ended.order.len()), (2, 2));

@@ -46,6 +46,8 @@ impl Established {
     /// is being closed.
     pub(super) fn mark_replaced(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         self.phase = Phase::Replaced;
+        #[cfg(feature = "resumption")]
+        self.end_session_if_closing(common, step);
         step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
     }
 

@@ -169,7 +169,7 @@ impl Established {
             origin: common.id,
             reauth_attempts: 0,
             #[cfg(feature = "resumption")]
-            ticket: super::resumption::TicketState::default(),
+            ticket: super::resumption::TicketState::with_deadline(reauth_at),
         }
     }
 
@@ -314,6 +314,8 @@ impl Established {
         common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> State {
+        #[cfg(feature = "resumption")]
+        self.end_session_if_closing(common, step);
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };

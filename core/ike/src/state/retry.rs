@@ -134,6 +134,8 @@ impl Established {
         let tenth = lifetime.checked_div(10).unwrap_or_default();
         let early = tenth.saturating_add(random_below(step.context.rng, tenth));
         let at = step.context.now.after(lifetime.saturating_sub(early));
+        #[cfg(feature = "resumption")]
+        self.ticket.limit_deadline(at);
         let before = self.timers.get(Timer::Reauthenticate);
         self.timers.set(Timer::Reauthenticate, Some(before.map_or(at, |before| before.min(at))));
     }

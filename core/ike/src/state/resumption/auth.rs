@@ -185,7 +185,9 @@ impl HalfOpen {
         common.resumes = Some(Resumes { ike: session.ike, reauth_at: session.reauth_at });
         let authentic = Authentic { content, path: request.path, peer, write_proof };
         let accepted = self.accept(common, authentic, leased, step)?;
-        step.shared.resumption.gateway.end(session.ike, session.expires_at, step.context.now);
+        // Another ticket of the same IKE SA may expire later than this one.
+        let (now, longest) = (step.context.now, step.shared.settings.ticket_lifetime);
+        step.shared.resumption.gateway.end(session.ike, now.after(longest), now);
         common.end_resumed(step);
         Ok(Progress::Accepted(accepted))
     }

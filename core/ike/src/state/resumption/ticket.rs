@@ -25,8 +25,23 @@ pub(crate) struct TicketState {
     requests: bool,
     /// The ticket that the peer has given to this host.
     held: Option<HeldTicket>,
-    /// When the last ticket that this host has given to the peer expires.
+    /// When the last ticket that this host has given to the peer expires. `None` once they are void.
     granted_until: Option<Instant>,
+    /// When the peer must have been authenticated again; `None` for never. A successor by rekeying inherits
+    /// it, and attempts to reauthenticate do not change it.
+    deadline: Option<Instant>,
+}
+
+impl TicketState {
+    pub(in crate::state) fn with_deadline(deadline: Option<Instant>) -> Self {
+        Self { deadline, ..Self::default() }
+    }
+
+    /// Notes an earlier deadline, which the peer has announced.
+    #[cfg(feature = "eap")]
+    pub(in crate::state) fn limit_deadline(&mut self, at: Instant) {
+        self.deadline = Some(self.deadline.map_or(at, |before| before.min(at)));
+    }
 }
 
 /// Whether an initiator requests tickets. A session with several rounds of authentication is not resumed.
@@ -133,6 +148,7 @@ impl Established {
     /// 6.2), so another one is requested.
     pub(in crate::state) fn request_tickets_as(&mut self, old: &Self, step: &Step<'_, '_>) {
         self.ticket.requests = old.ticket.requests;
+        self.ticket.deadline = old.ticket.deadline;
         if old.ticket.requests {
             self.timers.set(Timer::Ticket, Some(step.context.now));
         }
@@ -190,7 +206,7 @@ impl Established {
             return TicketAnswer::None;
         }
         // RFC 5723 section 4.1: only the client requests tickets, and that is this host.
-        if self.ticket.requests {
+        if self.ticket.requests || self.closing_reason().is_some() {
             return TicketAnswer::Refused;
         }
         let request = TicketRequest {
@@ -199,11 +215,20 @@ impl Established {
             suite: self.channel.suite,
             sk_d: &self.channel.sk_d,
             peer: self.contents.peer.record(),
-            reauth_at: self.timers.get(Timer::Reauthenticate),
+            reauth_at: self.ticket.deadline,
         };
         let answer = TicketAnswer::new(step.grant_ticket(request));
         self.ticket.granted_until = self.ticket.granted_until.max(answer.expires_at());
         answer
+    }
+
+    /// Ends the session for the responder as soon as it closes the IKE SA or has replaced it. The peer might
+    /// otherwise resume it while it leaves the Delete payload unanswered.
+    pub(in crate::state) fn end_session_if_closing(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let is_closing = self.phase != Phase::Open || self.closing_reason().is_some();
+        if is_closing && let Some(until) = self.ticket.granted_until.take() {
+            step.shared.resumption.gateway.end(common.id, until, step.context.now);
+        }
     }
 
     /// Decides what becomes of the session. If the peer was silent, or a client has forgotten the IKE SA, it
@@ -244,7 +269,7 @@ impl Established {
             suite: self.channel.suite,
             sk_d: self.channel.sk_d.clone(),
             peer: self.contents.peer.record(),
-            reauth_at: self.timers.get(Timer::Reauthenticate),
+            reauth_at: self.ticket.deadline,
             addrs: self.assigned_addrs().into(),
         })
     }
