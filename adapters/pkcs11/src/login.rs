@@ -147,15 +147,23 @@ impl Tokens {
                 (opened.is_logged_in, opened.pin) = (true, pin.cloned());
                 Ok(())
             }
+            Err(error) if is_absent(&error) => Err(error.into()),
             Err(error) => {
-                let error = TokenError::from(error);
-                if let (TokenError::PinWrong, Some(pin)) = (&error, pin) {
-                    self.refused.push((found, pin.clone()));
-                }
-                Err(error)
+                // The token may have counted the PIN as wrong, whatever it says.
+                self.refused.extend(pin.map(|pin| (found, pin.clone())));
+                Err(match TokenError::from(error) {
+                    TokenError::Lost(why) => TokenError::Other(why),
+                    error => error,
+                })
             }
         }
     }
+}
+
+/// Whether a login has not reached the token.
+const fn is_absent(error: &Error) -> bool {
+    use RvError::{DeviceRemoved, SessionClosed, SessionHandleInvalid, TokenNotPresent};
+    matches!(error, Error::Pkcs11(DeviceRemoved | SessionClosed | SessionHandleInvalid | TokenNotPresent, _))
 }
 
 fn auth_pin(pin: &SecretBytes) -> Result<AuthPin, TokenError> {

@@ -29,7 +29,7 @@ pub(crate) struct Sessions {
     accepted: BTreeMap<IkeSaId, Box<AccessResponse>>,
     active: HashMap<IkeSaId, Session>,
     /// Peers that did not respond any more, and may resume their sessions (RFC 5723).
-    lost: BTreeMap<IkeSaId, Authorization>,
+    lost: BTreeMap<IkeSaId, LostSession>,
     /// IKE SAs that resume a session whose decision is not known: they are closed.
     unauthorized: Vec<IkeSaId>,
     /// Sessions to look at.
@@ -49,6 +49,13 @@ struct Authorization {
     since: Option<Instant>,
 }
 
+/// A session that may be resumed.
+struct LostSession {
+    /// Its Acct-Session-Id.
+    id: String,
+    authorization: Authorization,
+}
+
 struct Session {
     id: String,
     authorization: Authorization,
@@ -64,6 +71,17 @@ struct Session {
     is_recorded: bool,
     /// Why this host closes the session.
     cause: Option<TerminateCause>,
+}
+
+impl LostSession {
+    /// Whether a request of a server names this session, or this user and no session.
+    fn is_named_by(&self, wanted: &DisconnectRequest) -> bool {
+        let is_user = wanted.user_name.as_ref().map(|name| *name == self.authorization.user_name);
+        match &wanted.session_id {
+            Some(id) => *id == self.id.as_bytes() && is_user != Some(false),
+            None => is_user == Some(true),
+        }
+    }
 }
 
 impl Sessions {
@@ -127,7 +145,8 @@ impl Sessions {
                 self.accepted.remove(ike);
                 if let Some(session) = self.active.remove(ike) {
                     if can_be_resumed(*reason) {
-                        self.lost.insert(*ike, session.authorization.clone());
+                        let (id, authorization) = (session.id.clone(), session.authorization.clone());
+                        self.lost.insert(*ike, LostSession { id, authorization });
                     }
                     if self.lost.len() > MAX_LOST {
                         self.lost.pop_first();
@@ -140,10 +159,12 @@ impl Sessions {
         }
     }
 
-    /// The decision on the peer of an earlier IKE SA, which another one resumes.
+    /// The decision on the peer of an earlier IKE SA, which another one resumes. Not of a session that this
+    /// host is ending.
     fn authorization_of(&mut self, old: IkeSaId) -> Option<Authorization> {
-        let active = self.active.get(&old).map(|session| session.authorization.clone());
-        self.lost.remove(&old).or(active)
+        let active = self.active.get(&old).filter(|session| session.cause.is_none());
+        let active = active.map(|session| session.authorization.clone());
+        self.lost.remove(&old).map(|lost| lost.authorization).or(active)
     }
 
     fn begin(&mut self, ike: IkeSaId, path: Path, authorization: Authorization) {
@@ -200,13 +221,11 @@ impl Sessions {
         let result = request.request.clone().and_then(|wanted| {
             let mut named = Vec::new();
             // A user who is to be disconnected must not come back without the server.
-            let lost_before = self.lost.len();
-            let is_meant = |lost: &Authorization| {
-                wanted.session_id.is_none()
-                    && wanted.user_name.as_ref().is_some_and(|name| *name == lost.user_name)
+            let is_any_lost = self.lost.values().any(|lost| lost.is_named_by(&wanted));
+            let is_user = |lost: &LostSession| {
+                wanted.user_name.as_ref().is_some_and(|name| *name == lost.authorization.user_name)
             };
-            self.lost.retain(|_, lost| !is_meant(lost));
-            let is_any_lost = self.lost.len() < lost_before;
+            self.lost.retain(|_, lost| !is_user(lost) && !lost.is_named_by(&wanted));
             for (ike, session) in self.active.iter_mut().filter(|(_, session)| session.is_user(&wanted)) {
                 // The request may name an address, and the record of the end has the last counters.
                 session.read(*ike, context);

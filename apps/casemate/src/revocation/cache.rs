@@ -29,13 +29,15 @@ pub(super) enum Finding {
 pub(super) enum FetchedFrom {
     Ocsp(HttpUri),
     Crl(HttpUri),
+    /// A complete CRL whose delta CRL was not available.
+    CrlWithoutDelta(HttpUri),
 }
 
 impl fmt::Display for FetchedFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ocsp(uri) => write!(f, "OCSP {uri}"),
-            Self::Crl(uri) => write!(f, "CRL {uri}"),
+            Self::Crl(uri) | Self::CrlWithoutDelta(uri) => write!(f, "CRL {uri}"),
         }
     }
 }
@@ -79,7 +81,10 @@ impl StatusCache {
 
     /// Forgets failures, so that sources are asked again.
     pub(super) fn forget_failures(&self) {
-        self.lock().retain(|_, entry| matches!(entry.finding, Finding::Status { .. }));
+        self.lock().retain(|_, entry| match &entry.finding {
+            Finding::Status { source, .. } => !matches!(source, FetchedFrom::CrlWithoutDelta(_)),
+            Finding::Failed(_) => false,
+        });
     }
 
     /// Forgets these answers, and all failures.
@@ -87,7 +92,7 @@ impl StatusCache {
         self.lock().retain(|_, entry| match &entry.finding {
             Finding::Status { source: FetchedFrom::Crl(_), .. } => fetched == Fetched::OcspResponses,
             Finding::Status { source: FetchedFrom::Ocsp(_), .. } => fetched == Fetched::Crls,
-            Finding::Failed(_) => false,
+            Finding::Status { source: FetchedFrom::CrlWithoutDelta(_), .. } | Finding::Failed(_) => false,
         });
     }
 
@@ -149,10 +154,13 @@ mod tests {
         let cache = StatusCache::default();
         cache.add_failure(key(1), vec!["down".into()], 1_000);
         cache.add(key(2), answer(2_000), crl(), 1_000);
+        cache.add(key(3), answer(2_000), FetchedFrom::CrlWithoutDelta(uri()), 1_000);
+        assert!(cache.get(key(3), 1_000).is_some());
         assert_eq!(cache.get(key(1), 1_060), Some(Finding::Failed(vec!["down".into()])));
         assert_eq!(cache.get(key(1), 1_061), None);
         cache.forget_failures();
         assert_eq!((cache.get(key(1), 1_000), cache.get(key(2), 1_000).is_some()), (None, true));
+        assert_eq!(cache.get(key(3), 1_000), None, "the delta CRL is fetched again");
     }
 
     #[test]

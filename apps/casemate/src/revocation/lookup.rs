@@ -18,7 +18,21 @@ const MAX_CRL_BYTES: usize = 64 << 20;
 /// Longest use of a CRL in seconds, whatever its nextUpdate says.
 const MAX_CRL_AGE: u64 = 86_400;
 /// Longest use of a complete CRL whose delta CRL was not available, in seconds.
-const DELTA_RETRY: u64 = 300;
+const DELTA_RETRY: u64 = 60;
+
+/// What a look-up has found out.
+pub(super) struct Found {
+    pub(super) answer: StatusAnswer,
+    pub(super) source: FetchedFrom,
+    /// Delta CRLs that were not available, with the reasons.
+    pub(super) missing: Vec<String>,
+}
+
+impl Found {
+    const fn complete(answer: StatusAnswer, source: FetchedFrom) -> Self {
+        Self { answer, source, missing: Vec::new() }
+    }
+}
 
 /// A certificate whose status is wanted.
 #[derive(Debug)]
@@ -92,18 +106,18 @@ impl LookUp<'_> {
         &self,
         wanted: &Wanted,
         mut nonce: impl FnMut() -> OcspNonce,
-    ) -> Result<(StatusAnswer, FetchedFrom), Vec<String>> {
+    ) -> Result<Found, Vec<String>> {
         let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
         let mut why = Vec::new();
         for source in &wanted.ocsp {
             match self.ask(issued, source, Some(&nonce())) {
-                Ok((answer, _)) => return Ok((answer, FetchedFrom::Ocsp(source.uri.clone()))),
+                Ok((answer, _)) => return Ok(Found::complete(answer, FetchedFrom::Ocsp(source.uri.clone()))),
                 Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
             }
         }
         for source in &wanted.crls {
             match self.crl(issued, source) {
-                Ok(answer) => return Ok((answer, FetchedFrom::Crl(source.uri.clone()))),
+                Ok(found) => return Ok(found),
                 Err(fault) => why.push(format!("CRL {}: {fault}", source.uri)),
             }
         }
@@ -140,29 +154,38 @@ impl LookUp<'_> {
     }
 
     /// Looks up a certificate in the complete CRL of this URI, and in the delta CRLs that belong to it.
-    fn crl(&self, issued: IssuedCert<'_>, source: &Source) -> Result<StatusAnswer, SourceFault> {
+    fn crl(&self, issued: IssuedCert<'_>, source: &Source) -> Result<Found, SourceFault> {
         let (answer, crl) =
             self.stored_or_fetched(issued, source, |verifier, issued, crl| verifier.verify_crl(issued, crl))?;
+        let from = FetchedFrom::Crl(source.uri.clone());
         if answer.status == CertStatus::Revoked {
-            return Ok(answer);
+            return Ok(Found::complete(answer, from));
         }
         let uris = casemate_pki::delta_crl_uris(issued.cert, &crl);
         let uris = uris.iter().filter_map(|uri| HttpUri::parse(uri).ok());
-        let mut valid_until = answer.valid_until;
+        let mut missing = Vec::new();
         for uri in uris {
             let delta = Source { uri, origin: Origin::Certificate };
             match self.stored_or_fetched(issued, &delta, |verifier, issued, crl| {
                 verifier.verify_delta_crl(issued, crl)
             }) {
-                Ok((delta, _)) if delta.status == CertStatus::Revoked => return Ok(delta),
-                Ok((delta, _)) => {
-                    return Ok(StatusAnswer { valid_until: valid_until.min(delta.valid_until), ..answer });
+                Ok((answer, _)) if answer.status == CertStatus::Revoked => {
+                    return Ok(Found::complete(answer, FetchedFrom::Crl(delta.uri)));
                 }
-                // The complete CRL is valid without it (RFC 5280 section 6.3.3). It is tried again soon.
-                Err(_) => valid_until = valid_until.min(unix_time().saturating_add(DELTA_RETRY)),
+                Ok((delta, _)) => {
+                    let valid_until = answer.valid_until.min(delta.valid_until);
+                    return Ok(Found::complete(StatusAnswer { valid_until, ..answer }, from));
+                }
+                Err(fault) => missing.push(format!("delta CRL {}: {fault}", delta.uri)),
             }
         }
-        Ok(StatusAnswer { valid_until, ..answer })
+        if missing.is_empty() {
+            return Ok(Found::complete(answer, from));
+        }
+        // The complete CRL is valid without it (RFC 5280 section 6.3.3). It is tried again soon.
+        let valid_until = answer.valid_until.min(unix_time().saturating_add(DELTA_RETRY));
+        let source = FetchedFrom::CrlWithoutDelta(source.uri.clone());
+        Ok(Found { answer: StatusAnswer { valid_until, ..answer }, source, missing })
     }
 
     /// Uses the stored CRL of this URI, or fetches it.

@@ -2,7 +2,7 @@
 
 use super::cache::{Fetched, StatusCache};
 use super::checker::Authorities;
-use super::lookup::{CrlStore, LookUp, Wanted};
+use super::lookup::{CrlStore, Found, LookUp, Wanted};
 use super::own::{KeepOrder, Keeper, OwnResponses};
 use super::unix_time;
 use crate::control::{Waker, signal};
@@ -211,7 +211,14 @@ impl Worker {
             nonce
         };
         match look_up.run(wanted, &mut nonce) {
-            Ok((answer, source)) => cache.add(wanted.key, answer, source, unix_time()),
+            Ok(Found { answer, source, missing }) => {
+                let text =
+                    format!("status of {} is from {source} alone: {}", wanted.name, missing.join("; "));
+                cache.add(wanted.key, answer, source, unix_time());
+                if !missing.is_empty() {
+                    self.report(RevocationReport::Problem(text));
+                }
+            }
             Err(why) => {
                 let text = format!("status of {} is not known: {}", wanted.name, why.join("; "));
                 cache.add_failure(wanted.key, why, unix_time());

@@ -302,6 +302,15 @@ fn delta_crls_are_fetched() {
         if is_revoked {
             eventually("the refusal", || right.log().contains("the certificate is revoked: CN=left, by CRL"));
         }
+        if delta == "good.crl" {
+            eventually("the warning", || right.log().contains("alone: delta CRL http://"));
+            assert!(net.left.casemate(&["terminate", "t"]).status.success());
+            // A reload asks again where the last attempt failed.
+            let revoked = ("/delta.crl", read("revoked.delta.crl"));
+            server.answer_with(Answer::Files(vec![("/ca.crl", read("good.crl")), revoked]));
+            assert!(net.right.casemate(&["reload"]).status.success());
+            assert!(!net.left.casemate(&["initiate", "c"]).status.success(), "{}", right.log());
+        }
         right.stop();
         net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
     }
