@@ -25,8 +25,11 @@ pub(crate) struct Crl<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 struct CrlExtensions<'a> {
     scope: Scope<'a>,
-    /// Whether the CRL has only changes since a complete one (deltaCRLIndicator).
-    is_delta: bool,
+    /// cRLNumber.
+    #[cfg(feature = "status")]
+    number: Option<&'a [u8]>,
+    /// BaseCRLNumber, if the CRL has only changes since that complete one (deltaCRLIndicator).
+    delta_since: Option<&'a [u8]>,
     /// freshestCRL: the contents of its list of distribution points.
     #[cfg(feature = "status")]
     freshest: Option<&'a [u8]>,
@@ -112,7 +115,22 @@ impl<'a> Crl<'a> {
     /// Whether the CRL has only changes since a complete one (RFC 5280 section 5.2.4). It then says nothing
     /// about certificates that it does not list.
     pub(crate) fn is_delta(&self) -> bool {
-        self.extensions.is_delta
+        self.extensions.delta_since.is_some()
+    }
+
+    /// Whether this complete CRL has everything from before the changes in a delta CRL (RFC 5280 section
+    /// 5.2.4): its number is not lower than BaseCRLNumber.
+    #[cfg(feature = "status")]
+    pub(crate) fn is_base_of(&self, delta: &Crl<'_>) -> bool {
+        let (Some(own), Some(since)) = (self.extensions.number, delta.extensions.delta_since) else {
+            return false;
+        };
+        let order = |number: &[u8]| {
+            let zeros = number.iter().take_while(|byte| **byte == 0).count();
+            let digits = number.get(zeros..).unwrap_or_default().to_vec();
+            (digits.len(), digits)
+        };
+        order(own) >= order(since)
     }
 
     /// The contents of the list of distribution points of the delta CRLs (RFC 5280 section 5.2.6).
@@ -187,10 +205,12 @@ impl<'a> CrlExtensions<'a> {
                 // issuingDistributionPoint.
                 [0x55, 0x1D, 28] => found.scope.point(extension.value)?,
                 // deltaCRLIndicator.
-                [0x55, 0x1D, 27] => found.is_delta = true,
+                [0x55, 0x1D, 27] => found.delta_since = Some(Reader::only(INTEGER, extension.value)?.rest()),
                 // authorityKeyIdentifier, cRLNumber and freshestCRL do not restrict the covered certificates.
                 // None may be critical.
                 _ if extension.is_critical => found.unknown_critical = true,
+                #[cfg(feature = "status")]
+                [0x55, 0x1D, 20] => found.number = Some(Reader::only(INTEGER, extension.value)?.rest()),
                 #[cfg(feature = "status")]
                 [0x55, 0x1D, 46] => found.freshest = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
                 _ => {}

@@ -1,12 +1,12 @@
 //! Delta CRLs (RFC 5280 section 5.2.4): they revoke certificates that the complete CRL does not list yet.
 #![cfg(feature = "status")]
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{Provider, Providers};
 use casemate_pki::{
     CertFault, CertStatus, IssuedCert, Revocation, StatusFault, StatusVerifier, StoreLimits, TrustStore,
-    VerifyOptions, delta_crl_uris,
+    VerifyOptions, delta_crl_uris, is_base_of_delta,
 };
 
 /// 2027-01-01.
@@ -54,6 +54,19 @@ fn the_complete_crl_and_the_certificate_say_where_the_delta_crl_is() {
     assert_eq!(delta_crl_uris(GOOD, BASE), ["http://ca.test/delta.crl", "http://ca.test/cert-delta.crl"]);
     assert_eq!(delta_crl_uris(data!("ca.der"), DELTA), [""; 0]);
     assert_eq!(delta_crl_uris(b"no certificate", b"no CRL"), [""; 0]);
+}
+
+#[test]
+fn a_delta_crl_belongs_to_a_complete_one() {
+    assert!(is_base_of_delta(BASE, DELTA));
+    assert!(!is_base_of_delta(DELTA, BASE), "no delta CRL");
+    // The extension deltaCRLIndicator, with base number 1, changed to 2 and to 0.
+    let at = DELTA.windows(5).position(|bytes| bytes == [4, 3, 2, 1, 1]).unwrap() + 4;
+    for (number, belongs) in [(2, false), (0, true)] {
+        let mut changed = DELTA.to_vec();
+        changed[at] = number;
+        assert_eq!(is_base_of_delta(BASE, &changed), belongs, "{number}");
+    }
 }
 
 /// A store with CRL files, and the requirement that the status of each certificate is known.

@@ -51,7 +51,7 @@ struct Authorization {
 
 /// A session that may be resumed.
 struct LostSession {
-    /// Its Acct-Session-Id.
+    /// Acct-Session-Id in the records of the session.
     id: String,
     authorization: Authorization,
 }

@@ -172,6 +172,11 @@ impl LookUp<'_> {
                 Ok((answer, _)) if answer.status == CertStatus::Revoked => {
                     return Ok(Found::complete(answer, FetchedFrom::Crl(delta.uri)));
                 }
+                Ok((_, der)) if !casemate_pki::is_base_of_delta(&crl, &der) => {
+                    // A newer complete CRL exists.
+                    self.crls.remove(&source.uri);
+                    missing.push(format!("delta CRL {}: it belongs to another complete CRL", delta.uri));
+                }
                 Ok((delta, _)) => {
                     let valid_until = answer.valid_until.min(delta.valid_until);
                     return Ok(Found::complete(StatusAnswer { valid_until, ..answer }, from));
@@ -222,6 +227,10 @@ impl CrlStore {
     /// Forgets all CRLs.
     pub(super) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn remove(&self, uri: &HttpUri) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
     }
 
     /// Keeps a verified CRL. Forgets those that end first if there is no room.

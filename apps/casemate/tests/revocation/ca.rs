@@ -22,7 +22,8 @@ cert left ca 0x1001 left.ext
 cert right ca 0x1002 right.ext
 cert responder ca 0x2001 responder.ext
 cert stranger other 0x2002 responder.ext
-printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ndefault_md=sha256\n' > ca.cnf
+printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ndefault_md=sha256\ncrlnumber=crlnumber\n' > ca.cnf
+echo 01 > crlnumber
 printf '[delta]\n2.5.29.27=critical,DER:020101\n' >> ca.cnf
 for state in good revoked unknown; do
   case $state in

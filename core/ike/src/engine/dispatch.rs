@@ -113,6 +113,10 @@ impl Ike {
         if request.message_id != 0 || !request.flags.initiator {
             return Err(StateFault::MessageId.into());
         }
+        // AUTH covers the request, so it is kept.
+        if datagram.len() > self.shared.settings.max_unauthenticated_bytes {
+            return Err(StateFault::FragmentLimit.into());
+        }
         let Self { shared, sas } = self;
         let known = sas.find_half_open(request.spi_i, path.remote);
         if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get_mut(id)).map(|sa| &mut sa.state) {

@@ -233,3 +233,14 @@ fn many_sources_leave_half_open_ike_sas_to_others() {
     assert!((950..1_000).contains(&half_open), "{half_open}");
     assert_eq!(flood.ask_from("198.51.100.1:500", 9_000), (true, 1), "a new source is served");
 }
+
+/// The request is kept until IKE_AUTH, because AUTH covers it.
+#[test]
+fn a_first_request_has_a_longest_length() {
+    for (len, answers) in [(10_000, 1), (30_000, 0)] {
+        let mut flood = Flood::new(8, 8);
+        flood.payloads.push(Raw::new(PayloadType::VENDOR, &vec![0; len]));
+        assert_eq!(flood.ask(1, None).len(), answers, "{len} bytes");
+        assert_eq!(count(&flood.pair.right, "fragment-limit"), 1 - answers as u64, "{len} bytes");
+    }
+}

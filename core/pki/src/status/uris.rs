@@ -58,6 +58,13 @@ pub fn delta_crl_uris(cert: &[u8], crl: &[u8]) -> Vec<String> {
     uris
 }
 
+/// Whether a complete CRL has everything from before the changes in a delta CRL, both in DER (RFC 5280
+/// section 5.2.4). Otherwise a certificate may be in neither, although it is revoked.
+pub fn is_base_of_delta(complete: &[u8], delta: &[u8]) -> bool {
+    let (Ok(complete), Ok(delta)) = (Crl::parse(complete), Crl::parse(delta)) else { return false };
+    complete.is_base_of(&delta)
+}
+
 /// Adds the URIs in the contents of a list of distribution points.
 fn add_points(list: &mut Vec<String>, points: Option<&[u8]>) {
     let mut points = Reader::new(points.unwrap_or_default());
