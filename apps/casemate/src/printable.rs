@@ -32,7 +32,8 @@ pub fn value(value: Value) -> Value {
     }
 }
 
-/// Formats a value as one line of JSON. The characters that [`line()`] escapes have JSON's form `\uXXXX`.
+/// Formats a value as one line of JSON. The characters that [`line()`] escapes become JSON's `\u` with four
+/// hexadecimal digits.
 pub fn json(value: &Value) -> String {
     json_text(&value.to_string()).into_owned()
 }

@@ -45,7 +45,8 @@ fn in_network(side: Side) -> IpAddr {
 fn conf(side: Side) -> String {
     let tunnel = |name: &str, id: u8| {
         format!(
-            "{name} {{\n local_addrs = {}\n remote_addrs = {}\n local {{ auth = psk\n id = {side:?}-{name} }}\n\
+            "{name} {{\n local_addrs = {}\n remote_addrs = {}\n\
+             local {{ auth = psk\n id = {side:?}-{name} }}\n\
              remote {{ auth = psk\n id = {:?}-{name} }}\n\
              children {{ {name} {{ local_ts = 0.0.0.0/0, ::/0\n remote_ts = 0.0.0.0/0, ::/0\n\
              if_id_in = {id}\n if_id_out = {id} }} }} }}\n",
@@ -190,7 +191,7 @@ fn ospf_and_bgp_route_into_tunnels_and_around_a_tunnel_that_is_down() {
     let before = sent(&net.left, "one");
     ping();
     assert!(sent(&net.left, "one") >= before + 3, "{}", explain());
-    // The preferred tunnel fails: the routes lead into the other one, and come back with it.
+    // When the preferred tunnel fails, the routes change to the second tunnel; when it is back, they return.
     casemate(&net.left, &["terminate", "one"]);
     wait("ipsec2");
     let before = sent(&net.left, "two");

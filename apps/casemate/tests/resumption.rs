@@ -14,7 +14,8 @@ const INNER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 2, 0, 1));
 fn confs(resumption: &str) -> [String; 2] {
     let conf = |connection: &str, local: &str, remote: &str, child: &str, eap: &str| {
         format!(
-            "connections {{ t {{\n {connection}\n resumption = {resumption}\n path_mtu_probes = no\n local {{ {local} }}\n\
+            "connections {{ t {{\n {connection}\n resumption = {resumption}\n path_mtu_probes = no\n\
+             local {{ {local} }}\n\
              remote {{ {remote} }}\n children {{ c {{ {child} }} }} }} }}\n\
              pools {{ users {{ addrs = 10.9.0.0/24 }} }}\n\
              charon {{ retransmit_timeout = 0.5\n retransmit_base = 1\n retransmit_tries = 4 }}\n\

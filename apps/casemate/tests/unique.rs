@@ -126,7 +126,7 @@ fn clients_with_the_same_traffic_work_side_by_side() {
     assert!(net.left.pings(first, 8) && net.left.pings(last, 8), "{}", log());
     assert_eq!(interfaces(&net.right), ["ipsec900001", "ipsec900002"]);
 
-    // The first client goes, and its interface with it. What is still routed there reaches no client.
+    // The first client disconnects, and its interface is removed. Packets routed there reach no client.
     casemate(&net.left, &["terminate", "one"]);
     eventually("the first interface is gone", || interfaces(&net.right) == ["ipsec900002"]);
     let before = packets(&net.right, "two");

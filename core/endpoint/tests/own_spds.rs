@@ -143,7 +143,7 @@ fn clients_with_one_address_and_the_same_traffic_are_kept_apart() {
         let dropped = protect(&mut nodes[1], spd, PEER, OWN);
         assert!(dropped.is_err() || spd == 0, "nothing leads into a tunnel but its own SPD: {dropped:?}");
     }
-    // The first client goes. Packets into its SPD do not reach the other one.
+    // The first client disconnects. Packets into its SPD do not reach the second client.
     let (ike, _) = ikes(&nodes[1])[0].clone();
     nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
     let [_, notices] = notices_of_exchange(&mut nodes);

@@ -36,7 +36,8 @@ static number open_or_not(number slot, number flags, void *app, void *notify, nu
     return open_session(slot, flags, app, notify, session);
 }
 
-static number sign_slowly(number session, unsigned char *data, number len, unsigned char *out, number *out_len) {
+static number sign_slowly(number session, unsigned char *data, number len, unsigned char *out,
+                          number *out_len) {
     if (is_removed()) return 0x32;
     if (has_stale_session) return 0xB3;
     if (out) sleep(2);

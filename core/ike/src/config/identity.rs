@@ -264,8 +264,8 @@ impl RemoteEap {
         self.methods.is_empty()
     }
 
-    /// Whether a peer that belongs to these groups is accepted. The case of ASCII letters does not matter,
-    /// as in strongSwan.
+    /// Whether a peer that belongs to these groups is accepted. Upper and lower case are the same, as in
+    /// strongSwan.
     pub(crate) fn accepts_groups(&self, groups: &[Vec<u8>]) -> bool {
         let is_member =
             |name: &String| groups.iter().any(|group| group.eq_ignore_ascii_case(name.as_bytes()));

@@ -122,24 +122,53 @@ pub(crate) fn respond(
         detection: &nat.detection,
     };
     let response = build_response(&common, &contents, step)?;
-    #[cfg(feature = "redirect")]
-    let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
-    let peer = PeerFeatures::of(content);
-    let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
-    // The peer's first protected request has message ID 1. We have sent none.
-    let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, step)?;
-    step.send(path, core::slice::from_ref(&response));
-    let init = InitExchange {
-        request: bytes.into(),
-        response,
-        nonce_i: nonce_i.into(),
-        nonce_r,
-        sk_pi: keys.pi,
-        sk_pr: keys.pr,
-        nat: nat.status,
-        peer,
-    };
-    Ok(half_open(common, channel, init, step))
+    let (fragments, nat) = (announced.fragments, nat.status);
+    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, fragments, nat };
+    Ok(exchange.open(common, suite, keys, step)?)
+}
+
+/// The exchange that begins an IKE SA: IKE_SA_INIT or IKE_SESSION_RESUME.
+pub(super) struct FirstExchange<'m> {
+    /// The whole request, and its contents.
+    pub(super) request: &'m [u8],
+    pub(super) content: &'m Content<'m>,
+    pub(super) response: Vec<u8>,
+    pub(super) nonce_i: &'m [u8],
+    pub(super) nonce_r: Vec<u8>,
+    /// Whether this host has announced fragmentation.
+    pub(super) fragments: bool,
+    pub(super) nat: NatStatus,
+}
+
+impl FirstExchange<'_> {
+    /// Sends the response and begins the half-open IKE SA.
+    pub(super) fn open(
+        self,
+        common: SaCommon,
+        suite: IkeSuite,
+        keys: SaKeys,
+        step: &mut Step<'_, '_>,
+    ) -> Result<IkeSa, StateFault> {
+        let Self { request, content, response, nonce_i, nonce_r, fragments, nat } = self;
+        #[cfg(feature = "redirect")]
+        let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
+        let peer = PeerFeatures::of(content);
+        let fragments = FragmentSupport { local: fragments, remote: peer.fragments };
+        // The peer's first protected request has message ID 1. We have sent none.
+        let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, step)?;
+        step.send(common.path, core::slice::from_ref(&response));
+        let init = InitExchange {
+            request: request.into(),
+            response,
+            nonce_i: nonce_i.into(),
+            nonce_r,
+            sk_pi: keys.pi,
+            sk_pr: keys.pr,
+            nat,
+            peer,
+        };
+        Ok(half_open(common, channel, init, step))
+    }
 }
 
 /// What the request and the configuration agree on.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 pub(crate) const TARGET: Target = Target {
     name: "ike-resumption",
-    about: "IKE responder: a changed request to resume a session gets at most one response, and no IKE SA is established without the keys",
+    about: "IKE responder: a changed request to resume a session gets at most one response, and \
+            no IKE SA is established without the keys",
     max_len: 2_048,
     run,
     seeds,

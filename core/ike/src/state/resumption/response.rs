@@ -6,14 +6,10 @@ use crate::cookie::CookieRequest;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::NatDetection;
 use crate::resumption::Session;
-use crate::state::init_response::{
-    InitExchange, InitRejected, PeerFeatures, check_cookie, detect_nat, half_open, write_features,
-};
+use crate::state::init_response::{FirstExchange, InitRejected, check_cookie, detect_nat, write_features};
 use crate::state::select_connection::{AnnouncedFeatures, by_address};
 use crate::state::{IkeSa, SaCommon, State};
-use crate::transport::{
-    Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
-};
+use crate::transport::{Content, MessageKind, header, required, write_plain};
 use crate::{IkeSpis, Path, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -50,25 +46,10 @@ pub(crate) fn respond_to_resumption(
     let keys = keys.map_err(|_| StateFault::Provider)?;
     let announced = AnnouncedFeatures::of_connection(&connection);
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
-    #[cfg(feature = "redirect")]
-    let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
     let response = build(&common, &nonce_r, &announced, &nat.detection, step)?;
-    let peer = PeerFeatures::of(content);
-    let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
-    // The peer's first protected request has message ID 1. We have sent none.
-    let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, step)?;
-    step.send(path, core::slice::from_ref(&response));
-    let init = InitExchange {
-        request: bytes.into(),
-        response,
-        nonce_i: nonce_i.into(),
-        nonce_r,
-        sk_pi: keys.pi,
-        sk_pr: keys.pr,
-        nat: nat.status,
-        peer,
-    };
-    Ok(resuming(half_open(common, channel, init, step), session))
+    let (fragments, nat) = (announced.fragments, nat.status);
+    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, fragments, nat };
+    Ok(resuming(exchange.open(common, suite, keys, step)?, session))
 }
 
 /// Adds the session that the peer resumes.
