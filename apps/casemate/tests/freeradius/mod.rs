@@ -60,7 +60,7 @@ impl FreeRadius {
 }
 
 /// Certificates of a CA, of the server and of the peer, in a directory.
-fn make_certificates(directory: &Path) {
+pub(crate) fn make_certificates(directory: &Path) {
     fs::create_dir_all(directory).unwrap();
     let script = "set -e\ncd \"$1\"\n\
         openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj '/CN=Test CA' -days 30\n\
