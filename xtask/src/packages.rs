@@ -121,10 +121,11 @@ const SCHEMAS: &[Package] = &[Package {
     program: "/usr/lib/python3/dist-packages/jsonschema/__init__.py",
 }];
 
-/// RADIUS server and its client (apps/casemate).
+/// RADIUS servers and a client of theirs (apps/casemate). Debian does not start hostapd by itself.
 const AAA: &[Package] = &[
     Package { name: "freeradius", program: "/usr/sbin/freeradius" },
     Package { name: "freeradius-utils", program: "radclient" },
+    Package { name: "hostapd", program: "/usr/sbin/hostapd" },
 ];
 
 /// Tokens in software, and a program that writes objects to them (adapters/pkcs11, apps/casemate).

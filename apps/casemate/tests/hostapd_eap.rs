@@ -1,5 +1,5 @@
-//! EAP-AKA, AKA' and PEAP of hostapd: Casemate is the client, and a gateway passes EAP on to hostapd by RADIUS.
-//! The gateway is charon in one test and Casemate in the other.
+//! EAP-AKA, AKA' and PEAP of hostapd: Casemate is the client, and a gateway passes EAP on to hostapd by
+//! RADIUS. The gateway is charon in one test and Casemate in the other.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
