@@ -7,6 +7,7 @@ use casemate_sa::SpdPair;
 #[cfg(feature = "spds")]
 use {
     crate::children::InstalledConfig,
+    crate::own_spds::PeerName,
     casemate_ike::config::Connection,
     casemate_ike::{Context, IkeSaId},
     casemate_sa::SpdId,
@@ -61,7 +62,13 @@ impl Endpoint {
     pub(super) fn note_own_spds(&mut self, event: &Event) {
         let Self { own_spds, notices, .. } = self;
         match event {
-            Event::IkeUp { ike, connection, .. } => own_spds.ike_up(*ike, connection, notices),
+            #[cfg(feature = "eap")]
+            Event::IkeUp { ike, connection, eap_identity: Some(name), .. } => {
+                own_spds.ike_up(*ike, connection, PeerName::Eap(name.clone()), notices);
+            }
+            Event::IkeUp { ike, connection, peer, .. } => {
+                own_spds.ike_up(*ike, connection, PeerName::Id(peer.clone()), notices);
+            }
             Event::IkeRekeyed { old, new } => own_spds.ike_rekeyed(*old, *new),
             Event::IkeDown { ike, .. } => own_spds.ike_down(*ike, notices),
             Event::ChildDown { id, .. } => own_spds.child_down(*id, notices),
