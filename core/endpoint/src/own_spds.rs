@@ -35,7 +35,6 @@ pub(crate) struct OwnSpds {
 struct IkeSpds {
     /// Number of IKE SAs with this origin.
     members: u32,
-    /// `None` until the IKE SA is reported to be up.
     peer: Option<Arc<PeerName>>,
     own: Vec<(Key, SpdId)>,
 }
@@ -57,13 +56,14 @@ impl OwnSpds {
     pub(crate) fn child_up(
         &mut self,
         up: &ChildUp,
+        peer: Option<PeerName>,
         notices: &mut VecDeque<Notice>,
     ) -> Result<SpdPair, InstallError> {
         let rules = up.child.spds;
         if let Some(pair) = rules.pair() {
             return Ok(pair);
         }
-        let origin = self.enter(up.ike);
+        let origin = self.enter(up.ike, peer);
         let before = up.replaces.and_then(|old| self.children.get(old)).map(|old| old.pair);
         let pair = match before {
             Some(pair) => pair,
@@ -80,17 +80,14 @@ impl OwnSpds {
         &mut self,
         ike: IkeSaId,
         connection: &Connection,
-        peer: PeerName,
+        peer: Option<PeerName>,
         notices: &mut VecDeque<Notice>,
     ) {
         let rules = || connection.children.iter().map(|child| child.spds);
         if rules().all(|rules| rules.pair().is_some()) {
             return;
         }
-        let origin = self.enter(ike);
-        if let Some(entry) = self.ikes.get_mut(origin) {
-            entry.peer = Some(Arc::new(peer));
-        }
+        let origin = self.enter(ike, peer);
         for rules in rules() {
             let of_ike = |rule| match rule {
                 SpdRule::Own(own) if own.owner == SpdOwner::IkeSa => rule,
@@ -102,12 +99,13 @@ impl OwnSpds {
     }
 
     /// The entry of an IKE SA. Returns its origin.
-    fn enter(&mut self, ike: IkeSaId) -> IkeSaId {
+    fn enter(&mut self, ike: IkeSaId, peer: Option<PeerName>) -> IkeSaId {
         match self.origins.get(ike) {
             Some(origin) => *origin,
             None => {
                 self.origins.insert(ike, ike);
-                self.ikes.insert(ike, IkeSpds { members: 1, peer: None, own: Vec::new() });
+                let peer = peer.map(Arc::new);
+                self.ikes.insert(ike, IkeSpds { members: 1, peer, own: Vec::new() });
                 ike
             }
         }

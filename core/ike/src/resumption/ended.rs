@@ -51,7 +51,8 @@ impl EndedSessions {
         {
             self.remove(&peer, expired);
         }
-        let peer = self.peers.get_key_value(peer).map_or_else(|| Peer::from(peer), |(known, _)| known.clone());
+        let peer =
+            self.peers.get_key_value(peer).map_or_else(|| Peer::from(peer), |(known, _)| known.clone());
         let sessions = self.peers.entry(peer.clone()).or_default();
         let known = sessions.until.get(&ike).copied();
         let until = known.map_or(until, |known| known.max(until));
