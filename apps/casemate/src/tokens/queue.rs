@@ -2,7 +2,6 @@
 //! anything, so no host may fill the queue, and a token is not asked for what nobody waits for any more.
 
 use casemate_crypto::{PublicKey, SignatureAlg};
-use casemate_ike::IkeSaId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ pub(super) struct Wanted {
 
 /// The peer for which a signature is needed.
 #[derive(Clone, Copy)]
-pub(super) struct Claimant {
-    pub(super) ike: IkeSaId,
+pub(super) struct Claimant<I> {
+    pub(super) ike: I,
     pub(super) remote: IpAddr,
 }
 
@@ -39,8 +38,8 @@ pub(super) enum Answer {
 }
 
 /// An order that the token is asked for now.
-pub(super) struct Job<K> {
-    pub(super) ike: IkeSaId,
+pub(super) struct Job<I, K> {
+    pub(super) ike: I,
     pub(super) number: u64,
     pub(super) wanted: Wanted,
     pub(super) key: K,
@@ -62,28 +61,28 @@ enum Stage {
     Done(Option<Vec<u8>>),
 }
 
-/// One order for each IKE SA at most. `K` has the means to sign.
-pub(super) struct SignatureQueue<K> {
-    orders: BTreeMap<IkeSaId, Order<K>>,
+/// One order for each IKE SA at most, which `I` identifies. `K` has the means to sign.
+pub(super) struct SignatureQueue<I, K> {
+    orders: BTreeMap<I, Order<K>>,
     /// IKE SAs that wait for room, oldest first, with their source.
-    held_back: VecDeque<(IkeSaId, IpAddr)>,
+    held_back: VecDeque<(I, IpAddr)>,
     /// Modules that sign.
     busy: BTreeSet<PathBuf>,
     last: u64,
 }
 
-impl<K> Default for SignatureQueue<K> {
+impl<I, K> Default for SignatureQueue<I, K> {
     fn default() -> Self {
         Self { orders: BTreeMap::new(), held_back: VecDeque::new(), busy: BTreeSet::new(), last: 0 }
     }
 }
 
-impl<K: Clone> SignatureQueue<K> {
+impl<I: Copy + Ord, K: Clone> SignatureQueue<I, K> {
     /// The signature for an IKE SA. Orders it if that has not happened and there is room. Another order of the
     /// same IKE SA is dropped.
     pub(super) fn ask(
         &mut self,
-        claimant: Claimant,
+        claimant: Claimant<I>,
         (module, key): (&Path, &K),
         wanted: &Wanted,
         is_last: bool,
@@ -130,7 +129,7 @@ impl<K: Clone> SignatureQueue<K> {
 
     /// The oldest order of a module that does not sign. The module signs then, until
     /// [`finish`](Self::finish) is called.
-    pub(super) fn start_next(&mut self) -> Option<Job<K>> {
+    pub(super) fn start_next(&mut self) -> Option<Job<I, K>> {
         let Self { orders, busy, .. } = self;
         let waiting = orders
             .iter_mut()
@@ -143,26 +142,20 @@ impl<K: Clone> SignatureQueue<K> {
     }
 
     /// Notes that a module has done an order. Returns whether the IKE SA still waits for it.
-    pub(super) fn finish(
-        &mut self,
-        ike: IkeSaId,
-        number: u64,
-        module: &Path,
-        result: Option<Vec<u8>>,
-    ) -> bool {
+    pub(super) fn finish(&mut self, ike: I, number: u64, module: &Path, result: Option<Vec<u8>>) -> bool {
         self.busy.remove(module);
         let order = self.orders.get_mut(&ike).filter(|order| order.number == number);
         order.map(|order| order.stage = Stage::Done(result)).is_some()
     }
 
     /// Drops what an IKE SA waits for. Returns whether that makes room.
-    pub(super) fn cancel(&mut self, ike: IkeSaId) -> bool {
+    pub(super) fn cancel(&mut self, ike: I) -> bool {
         self.held_back.retain(|(of, _)| *of != ike);
         self.orders.remove(&ike).is_some()
     }
 
     /// Drops a result that the IKE SA has not taken.
-    pub(super) fn drop_done(&mut self, ike: IkeSaId) {
+    pub(super) fn drop_done(&mut self, ike: I) {
         if self.orders.get(&ike).is_some_and(|order| matches!(order.stage, Stage::Done(_))) {
             self.orders.remove(&ike);
         }
@@ -170,7 +163,7 @@ impl<K: Clone> SignatureQueue<K> {
 
     /// The IKE SA that was held back for the longest time and for which there is room now. It is not held back
     /// any more, and has to ask again.
-    pub(super) fn next_held_back(&mut self) -> Option<IkeSaId> {
+    pub(super) fn next_held_back(&mut self) -> Option<I> {
         let at = self.held_back.iter().position(|(_, source)| self.has_room(*source))?;
         self.held_back.remove(at).map(|(ike, _)| ike)
     }
@@ -187,26 +180,27 @@ fn source(remote: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_crypto::HashAlg;
+    use casemate_crypto::{HashAlg, KeyLimits};
 
     fn key(number: u8) -> PublicKey {
-        PublicKey::Ed25519([number; 32])
+        let prefix = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+        PublicKey::from_spki(&[&prefix[..], &[number; 32]].concat(), KeyLimits::default()).unwrap()
     }
 
     fn wanted(message: u8) -> Wanted {
         Wanted { message: vec![message], alg: SignatureAlg::Ed25519, key: key(1) }
     }
 
-    fn ask(queue: &mut SignatureQueue<()>, ike: u64, remote: &str, wanted: &Wanted) -> Answer {
-        let claimant = Claimant { ike: IkeSaId(ike), remote: remote.parse().unwrap() };
+    fn ask(queue: &mut SignatureQueue<u64, ()>, ike: u64, remote: &str, wanted: &Wanted) -> Answer {
+        let claimant = Claimant { ike: ike, remote: remote.parse().unwrap() };
         queue.ask(claimant, (Path::new("m"), &()), wanted, false)
     }
 
     /// Lets the module do its next order. Returns the IKE SA.
-    fn work(queue: &mut SignatureQueue<()>) -> Option<u64> {
+    fn work(queue: &mut SignatureQueue<u64, ()>) -> Option<u64> {
         let job = queue.start_next()?;
         queue.finish(job.ike, job.number, Path::new("m"), Some(b"signature".to_vec()));
-        Some(job.ike.0)
+        Some(job.ike)
     }
 
     #[test]
@@ -230,11 +224,11 @@ mod tests {
         assert_eq!(queue.next_held_back(), None);
         assert_eq!(work(&mut queue), Some(0));
         assert_eq!(ask(&mut queue, 0, "192.0.2.1", &wanted(1)), Answer::Signed(b"signature".to_vec()));
-        assert_eq!(queue.next_held_back(), Some(IkeSaId(4)));
+        assert_eq!(queue.next_held_back(), Some(4));
         assert_eq!(ask(&mut queue, 4, "192.0.2.1", &wanted(1)), Answer::Pending);
         assert_eq!(queue.next_held_back(), None);
         // The time of the last one is over.
-        let last = Claimant { ike: IkeSaId(5), remote: [192, 0, 2, 1].into() };
+        let last = Claimant { ike: 5, remote: [192, 0, 2, 1].into() };
         let answer = queue.ask(last, (Path::new("m"), &()), &wanted(1), true);
         assert_eq!(answer, Answer::Failed(Some("too many signatures wait for the module")));
         assert!(queue.held_back.is_empty());
@@ -251,16 +245,16 @@ mod tests {
     fn a_token_is_not_asked_for_an_ike_sa_that_has_ended() {
         let mut queue = SignatureQueue::default();
         (0..5).for_each(|ike| drop(ask(&mut queue, ike, "192.0.2.1", &wanted(1))));
-        assert!(queue.cancel(IkeSaId(0)) && queue.cancel(IkeSaId(2)) && !queue.cancel(IkeSaId(4)));
+        assert!(queue.cancel(0) && queue.cancel(2) && !queue.cancel(4));
         // Superseded by another message of the same IKE SA.
         ask(&mut queue, 1, "192.0.2.1", &wanted(2));
         let job = queue.start_next().unwrap();
-        assert_eq!(job.ike, IkeSaId(3));
+        assert_eq!(job.ike, 3);
         assert!(queue.start_next().is_none(), "a module signs one message after the other");
-        queue.cancel(IkeSaId(3));
+        queue.cancel(3);
         assert!(!queue.finish(job.ike, job.number, Path::new("m"), None));
         let job = queue.start_next().unwrap();
-        assert_eq!((job.ike, job.wanted.message), (IkeSaId(1), vec![2]));
+        assert_eq!((job.ike, job.wanted.message), (1, vec![2]));
         assert!(queue.held_back.is_empty());
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct TokenLink(Arc<Orders>);
 
 struct Orders {
-    queue: Mutex<SignatureQueue<OpenedKey>>,
+    queue: Mutex<SignatureQueue<IkeSaId, OpenedKey>>,
     done: Sender<TokenReport>,
     waker: Waker,
 }
@@ -54,7 +54,7 @@ impl TokenLink {
 }
 
 impl Orders {
-    fn lock(&self) -> MutexGuard<'_, SignatureQueue<OpenedKey>> {
+    fn lock(&self) -> MutexGuard<'_, SignatureQueue<IkeSaId, OpenedKey>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
