@@ -23,8 +23,8 @@ const FRESH: Duration = Duration::from_secs(2);
 /// After this time, addresses are looked up again when they are compared with those of a peer.
 const CACHED: Duration = Duration::from_secs(60);
 
-/// A peer whose address matches no connection makes its names be looked up again after this time, if the budget
-/// for peers allows it. It sends its request again earlier, and that one gets a response.
+/// A peer whose address matches no connection makes its names be looked up again after this time, if the
+/// budget for peers allows it. It sends its request again earlier, and that one gets a response.
 const RECHECK: Duration = Duration::from_secs(10);
 
 /// Look-ups per minute that messages of peers may cause, for all names together. They share it equally.

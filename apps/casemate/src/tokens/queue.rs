@@ -78,8 +78,8 @@ impl<I, K> Default for SignatureQueue<I, K> {
 }
 
 impl<I: Copy + Ord, K: Clone> SignatureQueue<I, K> {
-    /// The signature for an IKE SA. Orders it if that has not happened and there is room. Another order of the
-    /// same IKE SA is dropped.
+    /// The signature for an IKE SA. Orders it if that has not happened and there is room. Another order of
+    /// the same IKE SA is dropped.
     pub(super) fn ask(
         &mut self,
         claimant: Claimant<I>,
@@ -161,8 +161,8 @@ impl<I: Copy + Ord, K: Clone> SignatureQueue<I, K> {
         }
     }
 
-    /// The IKE SA that was held back for the longest time and for which there is room now. It is not held back
-    /// any more, and has to ask again.
+    /// The IKE SA that was held back for the longest time and for which there is room now. It is not held
+    /// back any more, and has to ask again.
     pub(super) fn next_held_back(&mut self) -> Option<I> {
         let at = self.held_back.iter().position(|(_, source)| self.has_room(*source))?;
         self.held_back.remove(at).map(|(ike, _)| ike)

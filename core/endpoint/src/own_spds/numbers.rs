@@ -38,8 +38,8 @@ impl Key {
     }
 }
 
-/// Numbers that one peer may have, at most: an eighth of those of `%unique`. An authenticated peer can request
-/// any number of Child SAs, and must not take the numbers of all others.
+/// Numbers that one peer may have, at most: an eighth of those of `%unique`. An authenticated peer can
+/// request any number of Child SAs, and must not take the numbers of all others.
 const MAX_OF_PEER: usize = 128;
 
 /// An identity that a peer has proved.

@@ -72,8 +72,8 @@ impl PeerAuthenticated {
 }
 
 impl PeerRecord {
-    /// The identity that the peer has proved: the EAP identity if it has proved one, because a client with EAP
-    /// may send any ID payload.
+    /// The identity that the peer has proved: the EAP identity if it has proved one, because a client with
+    /// EAP may send any ID payload.
     pub(crate) fn proven_identity(&self) -> Vec<u8> {
         #[cfg(feature = "eap")]
         if let Some(identity) = &self.eap_identity {

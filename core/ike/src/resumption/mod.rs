@@ -144,8 +144,8 @@ impl LostSessions {
     }
 
     /// Keeps a session after an attempt to resume it that has failed with a message that may be forged: a
-    /// refusal in clear, or a response in clear and no response to IKE_AUTH. The ticket was not used then (RFC
-    /// 5723 section 4.3.1). A genuine refusal costs later attempts one round trip each.
+    /// refusal in clear, or a response in clear and no response to IKE_AUTH. The ticket was not used then
+    /// (RFC 5723 section 4.3.1). A genuine refusal costs later attempts one round trip each.
     pub(crate) fn add_after_failure(&mut self, lost: LostSession) {
         let failures = lost.failures.saturating_add(1);
         if failures < MAX_FAILURES {
