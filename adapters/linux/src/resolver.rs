@@ -23,9 +23,15 @@ const FRESH: Duration = Duration::from_secs(2);
 /// After this time, addresses are looked up again when they are compared with those of a peer.
 const CACHED: Duration = Duration::from_secs(60);
 
-/// A peer whose address matches no connection makes its names be looked up again after this time. It sends
-/// its request again earlier, and that one gets a response.
+/// A peer whose address matches no connection makes its names be looked up again after this time, if the
+/// budget for peers allows it. It sends its request again earlier, and that one gets a response.
 const RECHECK: Duration = Duration::from_secs(10);
+
+/// Look-ups per minute that messages of peers may cause, for all names together. They share it equally.
+const FOR_PEERS_PER_MINUTE: u32 = 60;
+/// Look-ups of one name that messages of peers may cause at once, and per minute. A peer that has moved needs
+/// one, and a second one if its name still had the former address.
+const FOR_PEERS_OF_ONE_NAME: u32 = 2;
 
 /// Looks up a name.
 type LookUp = fn(&str) -> io::Result<Vec<IpAddr>>;
@@ -67,6 +73,41 @@ struct Entry {
     ended: Option<Instant>,
     /// Whether it found nothing. The log says so once.
     has_failed: bool,
+    for_peers: Budget,
+}
+
+/// Look-ups of a name that messages of peers may still cause. Such messages need no authentication, so any
+/// host can send them, and a look-up of a slow name server delays those of this host.
+struct Budget {
+    left: u32,
+    /// When the last one was added.
+    counted_at: Instant,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: FOR_PEERS_OF_ONE_NAME, counted_at: Instant::now() }
+    }
+}
+
+impl Budget {
+    /// Whether a look-up may begin. `names` is the number of names that share the budget.
+    fn allows(&mut self, names: usize) -> bool {
+        let names = u32::try_from(names).unwrap_or(u32::MAX);
+        let minute = Duration::from_secs(60);
+        let share = minute / FOR_PEERS_PER_MINUTE * names;
+        let interval = share.max(minute / FOR_PEERS_OF_ONE_NAME);
+        while self.left < FOR_PEERS_OF_ONE_NAME && self.counted_at.elapsed() >= interval {
+            self.left += 1;
+            self.counted_at += interval;
+        }
+        if self.left == FOR_PEERS_OF_ONE_NAME {
+            self.counted_at = Instant::now();
+        }
+        let rest = self.left.checked_sub(1);
+        self.left = rest.unwrap_or_default();
+        rest.is_some()
+    }
 }
 
 impl Resolver {
@@ -105,7 +146,7 @@ impl Resolver {
             Lookup::Recheck => RECHECK,
         };
         let is_current = age.is_some_and(|age| age < max_age);
-        if !is_current && !entry.is_some_and(|entry| entry.is_pending) {
+        if !is_current && !entry.is_some_and(|entry| entry.is_pending) && state.allows(name, lookup) {
             state.begin(name, self.look_up, &self.ended);
         }
         let Some(entry) = state.names.get(name) else { return HostAddrs::Unknown };
@@ -119,6 +160,15 @@ impl Resolver {
 }
 
 impl State {
+    /// Whether the budget allows a look-up. Attempts of this host and the first look-up of a name need none.
+    fn allows(&mut self, name: &str, lookup: Lookup) -> bool {
+        let names = self.names.len();
+        match (lookup, self.names.get_mut(name)) {
+            (Lookup::Fresh, _) | (_, None) => true,
+            (Lookup::Cached | Lookup::Recheck, Some(entry)) => entry.for_peers.allows(names),
+        }
+    }
+
     /// Starts a look-up.
     fn begin(&mut self, name: &str, look_up: LookUp, ended: &Arc<EventFd>) {
         if self.worker.is_none() {
@@ -253,6 +303,73 @@ mod tests {
         }
         wait(&resolver);
         assert_eq!(resolver.addrs("host", Lookup::Recheck), known(9));
+    }
+
+    /// Makes the budget and the last look-ups this much older.
+    fn pass(resolver: &Resolver, time: Duration) {
+        let mut state = resolver.state.borrow_mut();
+        for entry in state.names.values_mut() {
+            entry.ended = entry.ended.and_then(|ended| ended.checked_sub(time));
+            entry.for_peers.counted_at = entry.for_peers.counted_at.checked_sub(time).unwrap();
+        }
+    }
+
+    /// Number of look-ups in ten minutes in which a message arrives every second that matches no connection.
+    /// Each message asks for all of these names.
+    fn look_ups_for_strangers(resolver: &Resolver, names: usize) -> usize {
+        let names: Vec<String> = (0..names).map(|number| format!("host{number}")).collect();
+        let before = FOR_STRANGERS.load(Ordering::SeqCst);
+        for _ in 0..600 {
+            for name in &names {
+                resolver.addrs(name, Lookup::Cached);
+                resolver.addrs(name, Lookup::Recheck);
+            }
+            wait(resolver);
+            pass(resolver, Duration::from_secs(1));
+        }
+        FOR_STRANGERS.load(Ordering::SeqCst) - before
+    }
+
+    static FOR_STRANGERS: AtomicUsize = AtomicUsize::new(0);
+
+    fn counted_host(_: &str) -> io::Result<Vec<IpAddr>> {
+        FOR_STRANGERS.fetch_add(1, Ordering::SeqCst);
+        Ok(vec![[192, 0, 2, 9].into()])
+    }
+
+    /// Whatever strangers send, their messages cause 60 look-ups a minute at most, and two for each name. An
+    /// attempt of this host is not affected.
+    #[test]
+    fn messages_of_strangers_cause_a_limited_number_of_look_ups() {
+        for (names, per_minute) in [(1, 2), (30, 60), (90, 60)] {
+            let resolver = Resolver::with(counted_host).unwrap();
+            let begun = look_ups_for_strangers(&resolver, names);
+            let at_once = names * 3;
+            assert!(begun <= at_once + 10 * per_minute, "{names} names: {begun}");
+            assert!(begun >= 9 * per_minute, "{names} names: {begun}");
+            assert_eq!(resolver.addrs("host0", Lookup::Recheck), known(9), "the budget is used up");
+            age(&resolver, FRESH);
+            assert_eq!(resolver.addrs("host0", Lookup::Fresh), HostAddrs::Pending);
+            wait(&resolver);
+        }
+    }
+
+    /// A peer that has moved, and whose name server follows some seconds later, after a quiet time.
+    #[test]
+    fn a_peer_that_has_moved_gets_two_look_ups() {
+        let resolver = Resolver::with(|_| Ok(vec![[192, 0, 2, 9].into()])).unwrap();
+        resolver.addrs("host", Lookup::Fresh);
+        wait(&resolver);
+        for since in [RECHECK, RECHECK] {
+            pass(&resolver, since);
+            assert_eq!(resolver.addrs("host", Lookup::Recheck), HostAddrs::Pending);
+            wait(&resolver);
+        }
+        pass(&resolver, RECHECK);
+        assert_eq!(resolver.addrs("host", Lookup::Recheck), known(9));
+        pass(&resolver, RECHECK);
+        assert_eq!(resolver.addrs("host", Lookup::Recheck), HostAddrs::Pending, "half a minute later");
+        wait(&resolver);
     }
 
     #[test]

@@ -46,6 +46,11 @@ impl TokenKey {
         Ok(Self { module: module.clone(), shared: Arc::new(shared) })
     }
 
+    /// The module of the token.
+    pub fn module(&self) -> &TokenModule {
+        &self.module
+    }
+
     /// The public key.
     pub fn public_key(&self) -> &PublicKey {
         &self.shared.public

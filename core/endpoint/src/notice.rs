@@ -117,6 +117,8 @@ pub enum InstallError {
     Policies,
     /// All numbers for SPDs that belong to one SA are in use.
     SpdNumbers,
+    /// The peer has as many numbers for SPDs that belong to one SA as one peer may have.
+    SpdNumbersOfPeer,
     /// The caller has no interface for its SPD (`Endpoint::reject_spd`).
     Interface,
 }
@@ -127,6 +129,9 @@ impl fmt::Display for InstallError {
             Self::Sa(error) => error.fmt(f),
             Self::Policies => f.write_str("the SPD is full"),
             Self::SpdNumbers => f.write_str("all numbers of `%unique` are in use"),
+            Self::SpdNumbersOfPeer => {
+                f.write_str("the identity of the peer has 128 numbers of `%unique`, and may have no more")
+            }
             Self::Interface => f.write_str("there is no interface for its `%unique`"),
         }
     }

@@ -10,12 +10,15 @@ mod numbers;
 use crate::notice::PolicyChange;
 use crate::{InstallError, Notice};
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, ChildUp, IkeSaId};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{SpdId, SpdOwner, SpdPair, SpdRule, SpdRules};
 use numbers::{Key, Numbers};
+
+pub(crate) use numbers::PeerName;
 
 /// The SPDs that belong to Child SAs and IKE SAs.
 #[derive(Default)]
@@ -32,6 +35,7 @@ pub(crate) struct OwnSpds {
 struct IkeSpds {
     /// Number of IKE SAs with this origin.
     members: u32,
+    peer: Option<Arc<PeerName>>,
     own: Vec<(Key, SpdId)>,
 }
 
@@ -52,13 +56,14 @@ impl OwnSpds {
     pub(crate) fn child_up(
         &mut self,
         up: &ChildUp,
+        peer: Option<PeerName>,
         notices: &mut VecDeque<Notice>,
     ) -> Result<SpdPair, InstallError> {
         let rules = up.child.spds;
         if let Some(pair) = rules.pair() {
             return Ok(pair);
         }
-        let origin = self.enter(up.ike);
+        let origin = self.enter(up.ike, peer);
         let before = up.replaces.and_then(|old| self.children.get(old)).map(|old| old.pair);
         let pair = match before {
             Some(pair) => pair,
@@ -71,12 +76,18 @@ impl OwnSpds {
 
     /// Notes that an IKE SA is up, and gives it the SPDs that its Child SAs share. If no number is left, its
     /// Child SAs try again.
-    pub(crate) fn ike_up(&mut self, ike: IkeSaId, connection: &Connection, notices: &mut VecDeque<Notice>) {
+    pub(crate) fn ike_up(
+        &mut self,
+        ike: IkeSaId,
+        connection: &Connection,
+        peer: Option<PeerName>,
+        notices: &mut VecDeque<Notice>,
+    ) {
         let rules = || connection.children.iter().map(|child| child.spds);
         if rules().all(|rules| rules.pair().is_some()) {
             return;
         }
-        let origin = self.enter(ike);
+        let origin = self.enter(ike, peer);
         for rules in rules() {
             let of_ike = |rule| match rule {
                 SpdRule::Own(own) if own.owner == SpdOwner::IkeSa => rule,
@@ -88,12 +99,13 @@ impl OwnSpds {
     }
 
     /// The entry of an IKE SA. Returns its origin.
-    fn enter(&mut self, ike: IkeSaId) -> IkeSaId {
+    fn enter(&mut self, ike: IkeSaId, peer: Option<PeerName>) -> IkeSaId {
         match self.origins.get(ike) {
             Some(origin) => *origin,
             None => {
                 self.origins.insert(ike, ike);
-                self.ikes.insert(ike, IkeSpds { members: 1, own: Vec::new() });
+                let peer = peer.map(Arc::new);
+                self.ikes.insert(ike, IkeSpds { members: 1, peer, own: Vec::new() });
                 ike
             }
         }
@@ -109,8 +121,9 @@ impl OwnSpds {
         let mut fresh = Vec::new();
         let outbound = self.spd(rules.outbound, true, origin, &mut fresh)?;
         let inbound = self.spd(rules.inbound, false, origin, &mut fresh)?;
+        let peer = self.peer(origin);
         for (key, spd) in fresh {
-            self.numbers.take(key, spd);
+            self.numbers.take(spd, peer.clone());
             notices.push_back(Notice::Policy(PolicyChange::SpdAdded { spd }));
             if let Some(entry) = self.ikes.get_mut(origin).filter(|_| key.is_of_ike()) {
                 entry.own.push((key, spd));
@@ -137,10 +150,15 @@ impl OwnSpds {
         if let Some(spd) = known.or_else(|| self.of_ike(origin, key)) {
             return Ok(spd);
         }
-        let is_taken = |spd| fresh.iter().any(|(_, other)| *other == spd);
-        let spd = self.numbers.next(own.numbers, is_taken).ok_or(InstallError::SpdNumbers)?;
+        let taken: Vec<SpdId> = fresh.iter().map(|(_, other)| *other).collect();
+        let spd = self.numbers.next(own.numbers, self.peer(origin).as_deref(), &taken)?;
         fresh.push((key, spd));
         Ok(spd)
+    }
+
+    /// The peer of an IKE SA.
+    fn peer(&self, origin: IkeSaId) -> Option<Arc<PeerName>> {
+        self.ikes.get(origin)?.peer.clone()
     }
 
     /// The SPD that an IKE SA has.

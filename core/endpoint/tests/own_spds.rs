@@ -6,9 +6,9 @@ mod common;
 
 use casemate::{InstallError, Notice, PolicyChange};
 use casemate_datapath::{DropReason, Inbound, Outbound};
-use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity};
-use casemate_ike::{ChildId, IkeSaId};
-use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdPair, SpdRule, SpdRules};
+use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity, Unique};
+use casemate_ike::{ChildId, IkeSaId, IkeSettings};
+use casemate_sa::{Limits, OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdPair, SpdRule, SpdRules};
 use casemate_test_support::TestRng;
 use casemate_wire::packet::Packet;
 use common::node::{Node, advance, connection, exchange_messages, notices_of_exchange};
@@ -16,6 +16,7 @@ use common::{OWN, PEER};
 use std::sync::Arc;
 
 const FIRST: u32 = 100;
+const CLIENTS: u32 = 66;
 
 /// Each owner has an SPD of its own, with one of this many numbers.
 fn own(owner: SpdOwner, per_direction: bool, count: u32) -> SpdRules {
@@ -28,15 +29,15 @@ fn child(name: &str, spds: SpdRules) -> ChildConfig {
     ChildConfig { spds, ..ChildConfig::new(name) }
 }
 
-/// Two clients with one address, which are one node, and their gateway with these rules. The clients have the
-/// SPDs 1 and 2.
+/// Clients with one address, which are one node, and their gateway with these rules. The clients have the SPDs
+/// 1, 2 and so on. All but the second one have the same identity.
 fn nodes(rules: SpdRules) -> [Node; 2] {
     let client = |number: u32| {
         let spd = SpdId::new(number);
         let mut client = connection(OWN, PEER, child("all", SpdRules::MAIN));
         let fixed = SpdRules::fixed(SpdPair { outbound: spd, inbound: spd });
         client.children = vec![Arc::new(child("all", fixed)), Arc::new(child("more", fixed))];
-        let local = Identity::Fqdn(format!("client-{number}"));
+        let local = Identity::Fqdn(format!("client-{}", if number == 2 { 2 } else { 1 }));
         let peer = Identity::Address(PEER.into());
         let Connection { local_addrs, remote_addrs, children, .. } = client;
         let with_key = Connection::with_shared_key(&format!("{number}"), local, peer);
@@ -45,9 +46,11 @@ fn nodes(rules: SpdRules) -> [Node; 2] {
     let mut gateway = connection(PEER, OWN, child("all", rules));
     gateway.remote.id = IdPattern::Any;
     gateway.dpd_delay = None;
-    let mut clients = Node::new(client(1));
-    clients.configure(vec![client(1), client(2)]);
-    [clients, Node::new(gateway)]
+    gateway.unique = Unique::Never;
+    let node = |connection| Node::with(Limits::SERVER, IkeSettings::SERVER, connection);
+    let mut clients = node(client(1));
+    clients.configure((1..=CLIENTS).map(client).collect());
+    [clients, node(gateway)]
 }
 
 /// A client sets up one of its children. Returns what the gateway notices.
@@ -221,6 +224,48 @@ fn a_child_sa_without_a_number_is_closed() {
     nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
     exchange_messages(&mut nodes);
     assert_eq!(changes(&initiate(&mut nodes, 1, 0)), [100], "the number is free again");
+}
+
+/// A number that was released is used again after all others that are free.
+#[test]
+fn a_released_number_goes_to_the_end_of_the_free_ones() {
+    let mut nodes = nodes(own(SpdOwner::ChildSa, false, 4));
+    for (client, spd) in [100, 101, 102].into_iter().enumerate() {
+        assert_eq!(changes(&initiate(&mut nodes, client, 0)), [spd]);
+    }
+    let release = |nodes: &mut [Node; 2], spd: u32| {
+        let at = pairs(&nodes[1]).iter().position(|pair| pair[0] == spd).unwrap();
+        let (ike, _) = ikes(&nodes[1])[at].clone();
+        nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
+        exchange_messages(nodes);
+    };
+    release(&mut nodes, 102);
+    release(&mut nodes, 101);
+    for (client, spd) in [(3, 103), (4, 102), (5, 101)] {
+        assert_eq!(changes(&initiate(&mut nodes, client, 0)), [spd]);
+    }
+    release(&mut nodes, 100);
+    release(&mut nodes, 103);
+    assert_eq!(changes(&initiate(&mut nodes, 0, 0)), [100], "released before 103");
+}
+
+/// An authenticated client that goes on to request Child SAs leaves numbers for others.
+#[test]
+fn one_client_cannot_have_all_numbers() {
+    let mut nodes = nodes(own(SpdOwner::ChildSa, true, 300));
+    let of_one = |index: usize| if index == 0 { 0 } else { index + 1 };
+    for index in 0..64 {
+        let notices = initiate(&mut nodes, of_one(index), 0);
+        assert_eq!((failures(&notices), changes(&notices).len()), (vec![], 2));
+    }
+    let notices = initiate(&mut nodes, of_one(64), 0);
+    assert_eq!((failures(&notices), changes(&notices)), (vec![InstallError::SpdNumbersOfPeer], vec![]));
+    let notices = initiate(&mut nodes, 1, 0);
+    assert_eq!((failures(&notices), changes(&notices)), (vec![], vec![228, 229]));
+    let (ike, _) = ikes(&nodes[1])[0].clone();
+    nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
+    exchange_messages(&mut nodes);
+    assert_eq!(changes(&initiate(&mut nodes, 0, 0)).len(), 2, "its own numbers are free again");
 }
 
 #[test]

@@ -153,6 +153,9 @@ pub(crate) struct AuthWait {
     pub(crate) ike: crate::IkeSaId,
     /// Whether the time is over.
     pub(crate) is_over: bool,
+    /// Address of the peer.
+    #[cfg(feature = "external-keys")]
+    pub(crate) remote: IpAddr,
 }
 
 /// Why a claim does not authenticate its peer, or why there is no proof of ours.

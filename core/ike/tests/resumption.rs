@@ -608,6 +608,79 @@ fn the_session_is_kept_for_the_next_command() {
     check_resumed(&pair);
 }
 
+/// A client that gives up after one sequence, has lost its IKE SA and presents its ticket.
+fn presenting_once() -> Pair {
+    let (mut left, right) = resuming(connection("left", "right"), connection("right", "left"));
+    left.keying_tries = 1;
+    let mut pair = Pair::new(left, right);
+    establish(&mut pair);
+    presented(&mut pair);
+    pair
+}
+
+/// Gives up the attempt and presents the ticket again.
+fn present_again(pair: &mut Pair) {
+    lose_link(pair, Duration::from_secs(600));
+    assert_eq!(pair.left.ike.status().count(), 0);
+    pair.left.initiate(pair.now);
+}
+
+/// Lets the gateway refuse the ticket, as an attacker could who changes the request or forges the response.
+fn refuse(pair: &mut Pair) {
+    let request = &mut pair.left.sent.back_mut().unwrap().message;
+    assert_eq!(exchange(request), ExchangeType::IKE_SESSION_RESUME);
+    let ticket = ticket_at(request);
+    request[ticket.start] ^= 1;
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+}
+
+/// A refusal is in clear and may be forged. It leads to the full exchange; if that fails, the next attempt
+/// presents the ticket again, until it was refused three times.
+#[test]
+fn a_forged_refusal_does_not_void_the_ticket() {
+    let mut pair = presenting_once();
+    for refused in 1..=2 {
+        refuse(&mut pair);
+        assert_eq!(exchange(&pair.left.sent.back().unwrap().message), ExchangeType::IKE_SA_INIT);
+        assert_eq!(not_resumed(&pair.left), refused);
+        present_again(&mut pair);
+    }
+    pair.run();
+    check_resumed(&pair);
+    let mut pair = presenting_once();
+    for _ in 1..=3 {
+        refuse(&mut pair);
+        present_again(&mut pair);
+    }
+    assert_eq!(exchange(&pair.left.sent.back().unwrap().message), ExchangeType::IKE_SA_INIT);
+}
+
+/// After the full exchange with the same gateway, the former ticket is not presented any more.
+#[test]
+fn the_full_exchange_replaces_a_refused_ticket() {
+    let mut pair = presenting_once();
+    refuse(&mut pair);
+    pair.run();
+    check_authenticated(&pair);
+    presented(&mut pair);
+    pair.run();
+    assert_eq!(resumed(&pair.right).iter().flatten().count(), 1, "the new ticket is accepted");
+}
+
+/// The response to a ticket is in clear as well. If IKE_AUTH is not answered then, the next attempt presents
+/// the ticket again: it was not used (RFC 5723 section 4.3.1).
+#[test]
+fn a_forged_response_does_not_void_the_ticket() {
+    let mut pair = presenting_once();
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    assert_eq!(exchange(&pair.left.sent.back().unwrap().message), ExchangeType::IKE_AUTH);
+    present_again(&mut pair);
+    pair.run();
+    check_resumed(&pair);
+}
+
 /// A gateway that wants to authenticate the client again says so in IKE_AUTH, too.
 #[test]
 fn a_refusal_in_ike_auth_leads_to_the_full_exchange() {

@@ -2,7 +2,7 @@
 
 use crate::log::level::Level;
 use crate::log::message::Message;
-use casemate::Notice;
+use casemate::{InstallError, Notice};
 use casemate_ike::{DownReason, Event, InitiateError, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::net::SocketAddr;
@@ -52,8 +52,10 @@ pub(crate) enum Cause {
     Malformed,
     /// This host could not start.
     NotInitiated(InitiateError),
-    /// This host could not install an SA or a trap.
-    NotInstalled,
+    /// This host could not install a Child SA.
+    NotInstalled(InstallError),
+    /// This host could not install a trap.
+    NoTrap,
 }
 
 impl Cause {
@@ -76,7 +78,8 @@ impl Cause {
             Notice::Ike(Event::Fault { fault: PeerFault::State(fault), .. }) => Self::Fault(*fault),
             Notice::Ike(Event::Fault { fault: PeerFault::Wire(_), .. }) => Self::Malformed,
             Notice::Ike(Event::InitiateFailed { error, .. }) => Self::NotInitiated(*error),
-            Notice::ChildNotInstalled { .. } | Notice::TrapNotInstalled { .. } => Self::NotInstalled,
+            Notice::ChildNotInstalled { error, .. } => Self::NotInstalled(*error),
+            Notice::TrapNotInstalled { .. } => Self::NoTrap,
             _ => return None,
         })
     }

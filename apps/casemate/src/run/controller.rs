@@ -302,6 +302,7 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
+        self.tokens.on_notice(notice);
         if let Some(metrics) = &mut self.metrics {
             metrics.on_notice(notice);
         }

@@ -1,8 +1,10 @@
 //! Tokens (PKCS #11): the certificates and private keys on them that a configuration names, and the
 //! signatures of those keys.
 //!
-//! `signatures` has messages signed: IKE waits for the result, while the event loop goes on.
+//! `signatures` has messages signed: IKE waits for the result, while the event loop goes on. `queue` decides
+//! which signature is next.
 
+mod queue;
 mod signatures;
 
 pub(crate) use signatures::{TokenLink, TokenState};

@@ -2,10 +2,12 @@
 //! it, goes on with other peers, and asks again when the token is done.
 
 use super::OpenedKey;
+use super::queue::{Answer, Claimant, Job, SignatureQueue, Wanted};
 use crate::control::{ControlServer, Waker, signal};
-use casemate_ike::{IkeSaId, SignatureQuery, Signing};
+use casemate::Notice;
+use casemate_ike::{Event, IkeSaId, SignatureQuery, Signing};
 use casemate_linux::EndpointHandle;
-use std::collections::HashMap;
+use casemate_pkcs11::TokenError;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,22 +16,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct TokenLink(Arc<Orders>);
 
 struct Orders {
-    /// One signature for each IKE SA.
-    orders: Mutex<HashMap<IkeSaId, Order>>,
+    queue: Mutex<SignatureQueue<IkeSaId, OpenedKey>>,
     done: Sender<TokenReport>,
     waker: Waker,
 }
 
-struct Order {
-    message: Vec<u8>,
-    /// `None` while the token works.
-    result: Option<Result<Vec<u8>, String>>,
-}
-
 /// What the event loop has to do.
 enum TokenReport {
-    /// The signature of this IKE SA is there, or has failed.
+    /// A module has done its order for this IKE SA, or has failed.
     Done(IkeSaId),
+    /// Orders were dropped, so that others have room.
+    Room,
     /// A line for the log.
     Problem(String),
 }
@@ -37,39 +34,19 @@ enum TokenReport {
 impl TokenLink {
     /// The signature of a query. Orders it if that has not happened.
     pub(crate) fn sign(&self, query: &SignatureQuery<'_>, opened: &OpenedKey) -> Signing {
-        let mut orders = self.0.lock();
-        let known = orders.get(&query.ike).filter(|order| order.message == query.message);
-        match known.map(|order| order.result.clone()) {
-            Some(Some(result)) => {
-                orders.remove(&query.ike);
-                result.map_or(Signing::Failed, Signing::Signed)
+        let (message, key) = (query.message.to_vec(), query.key.public_key().clone());
+        let wanted = Wanted { message, alg: query.alg, key };
+        let claimant = Claimant { ike: query.ike, remote: query.remote };
+        let means = (opened.key.module().path(), opened);
+        let answer = self.0.lock().ask(claimant, means, &wanted, query.is_last);
+        match answer {
+            Answer::Signed(signature) => Signing::Signed(signature),
+            Answer::Pending => {
+                self.0.start();
+                Signing::Pending
             }
-            Some(None) if query.is_last => {
-                orders.remove(&query.ike);
-                self.0.report_failure(opened, "it has made no signature in time");
-                Signing::Failed
-            }
-            Some(None) => Signing::Pending,
-            None if query.is_last => Signing::Failed,
-            None => {
-                orders.insert(query.ike, Order { message: query.message.to_vec(), result: None });
-                drop(orders);
-                self.order(query, opened)
-            }
-        }
-    }
-
-    fn order(&self, query: &SignatureQuery<'_>, opened: &OpenedKey) -> Signing {
-        let (shared, key, ike) = (Arc::clone(&self.0), opened.clone(), query.ike);
-        let message = query.message.to_vec();
-        let finish = move |result: Result<Vec<u8>, casemate_pkcs11::TokenError>| {
-            shared.finish(ike, &key, &message, result.map_err(|why| why.to_string()));
-        };
-        match opened.key.sign_later(query.alg, query.message.to_vec(), finish) {
-            Ok(()) => Signing::Pending,
-            Err(why) => {
-                self.0.lock().remove(&ike);
-                self.0.report_failure(opened, &why.to_string());
+            Answer::Failed(why) => {
+                why.into_iter().for_each(|why| self.0.report_failure(opened, why));
                 Signing::Failed
             }
         }
@@ -77,21 +54,22 @@ impl TokenLink {
 }
 
 impl Orders {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IkeSaId, Order>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SignatureQueue<IkeSaId, OpenedKey>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a result, unless the IKE SA has ended or needs another signature by now.
-    fn finish(&self, ike: IkeSaId, key: &OpenedKey, message: &[u8], result: Result<Vec<u8>, String>) {
-        let mut orders = self.lock();
-        let Some(order) = orders.get_mut(&ike).filter(|order| order.message == message) else { return };
-        let failure = result.as_ref().err().cloned();
-        order.result = Some(result);
-        drop(orders);
-        if let Some(why) = failure {
-            self.report_failure(key, &why);
+    /// Gives the next order to each module that has none.
+    fn start(self: &Arc<Self>) {
+        loop {
+            let Some(Job { ike, number, wanted, key }) = self.lock().start_next() else { return };
+            let running =
+                Running { orders: Arc::clone(self), ike, number, key: key.clone(), is_finished: false };
+            let refused = key.key.sign_later(wanted.alg, wanted.message, move |result| running.end(result));
+            if let Err(why) = refused {
+                // The order has ended as well, because `running` was dropped.
+                self.report_failure(&key, &why.to_string());
+            }
         }
-        self.report(TokenReport::Done(ike));
     }
 
     fn report_failure(&self, key: &OpenedKey, why: &str) {
@@ -102,6 +80,44 @@ impl Orders {
         // At the end of the program there is no receiver.
         let _ = self.done.send(report);
         signal(&self.waker.0);
+    }
+}
+
+/// The order that a module does. If it is dropped, the order has failed: the thread of the module has ended.
+struct Running {
+    orders: Arc<Orders>,
+    ike: IkeSaId,
+    number: u64,
+    key: OpenedKey,
+    is_finished: bool,
+}
+
+impl Running {
+    /// Ends the order with the result of the token.
+    fn end(mut self, result: Result<Vec<u8>, TokenError>) {
+        let (signature, failure) = match result {
+            Ok(signature) => (Some(signature), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        if self.finish(signature)
+            && let Some(why) = failure
+        {
+            self.orders.report_failure(&self.key, &why);
+        }
+    }
+
+    fn finish(&mut self, signature: Option<Vec<u8>>) -> bool {
+        self.is_finished = true;
+        self.orders.lock().finish(self.ike, self.number, self.key.key.module().path(), signature)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.finish(None);
+        }
+        self.orders.report(TokenReport::Done(self.ike));
     }
 }
 
@@ -117,7 +133,7 @@ impl TokenState {
         }
         let waker = control.waker().map_err(|error| format!("signatures of tokens: {error}"))?;
         let (done, received) = channel();
-        let link = TokenLink(Arc::new(Orders { orders: Mutex::default(), done, waker }));
+        let link = TokenLink(Arc::new(Orders { queue: Mutex::default(), done, waker }));
         self.0 = Some((link.clone(), received));
         Ok(link)
     }
@@ -129,13 +145,32 @@ impl TokenState {
         for report in reports.try_iter() {
             match report {
                 TokenReport::Done(ike) => {
-                    handle.lock().with(|endpoint, context| endpoint.continue_authentication(ike, context));
-                    // The IKE SA may have ended before the token was done.
-                    link.0.lock().retain(|of, order| *of != ike || order.result.is_none());
+                    proceed(handle, ike);
+                    // The IKE SA may no longer need it.
+                    link.0.lock().drop_done(ike);
                 }
+                TokenReport::Room => {}
                 TokenReport::Problem(text) => problems.push(text),
             }
         }
+        loop {
+            let Some(ike) = link.0.lock().next_held_back() else { break };
+            proceed(handle, ike);
+        }
+        link.0.start();
         problems
     }
+
+    /// Drops the order of an IKE SA that has ended, before the token is asked.
+    pub(crate) fn on_notice(&self, notice: &Notice) {
+        if let (Notice::Ike(Event::IkeDown { ike, .. }), Some((link, _))) = (notice, &self.0)
+            && link.0.lock().cancel(*ike)
+        {
+            link.0.report(TokenReport::Room);
+        }
+    }
+}
+
+fn proceed(handle: &EndpointHandle<'_>, ike: IkeSaId) {
+    handle.lock().with(|endpoint, context| endpoint.continue_authentication(ike, context));
 }

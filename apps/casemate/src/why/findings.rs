@@ -5,6 +5,7 @@ use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
 use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing};
+use casemate::InstallError;
 use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
@@ -266,7 +267,14 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             "add a route to {}, or correct remote_addrs",
             wording::addrs(&connection.remote_addrs)
         )],
-        Cause::NotInitiated(_) | Cause::NotInstalled => Vec::new(),
+        Cause::NotInstalled(InstallError::SpdNumbersOfPeer) => texts(&[
+            "give each client an identity of its own: one identity has 128 numbers of `%unique` at most",
+            "look for a client that opens Child SAs without end: `casemate status`, and `unique = replace`",
+        ]),
+        Cause::NotInstalled(InstallError::SpdNumbers) => {
+            texts(&["close unused Child SAs: `%unique` has 1,024 numbers for all children together"])
+        }
+        Cause::NotInitiated(_) | Cause::NotInstalled(_) | Cause::NoTrap => Vec::new(),
     }
 }
 

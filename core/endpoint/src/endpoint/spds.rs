@@ -7,6 +7,7 @@ use casemate_sa::SpdPair;
 #[cfg(feature = "spds")]
 use {
     crate::children::InstalledConfig,
+    crate::own_spds::PeerName,
     casemate_ike::config::Connection,
     casemate_ike::{Context, IkeSaId},
     casemate_sa::SpdId,
@@ -50,7 +51,18 @@ impl Endpoint {
     }
 
     pub(super) fn assign_spds(&mut self, up: &ChildUp) -> Result<SpdPair, InstallError> {
-        self.own_spds.child_up(up, &mut self.notices)
+        let peer = if up.child.spds.pair().is_none() { self.peer_name(up.ike) } else { None };
+        self.own_spds.child_up(up, peer, &mut self.notices)
+    }
+
+    /// The identity that the peer of an IKE SA has proved.
+    fn peer_name(&self, ike: IkeSaId) -> Option<PeerName> {
+        let status = self.ike.status_of(ike)?;
+        #[cfg(feature = "eap")]
+        if let Some(name) = status.eap_identity {
+            return Some(PeerName::Eap(name));
+        }
+        status.peer.map(PeerName::Id)
     }
 
     pub(super) fn release_spds(&mut self, child: ChildId) {
@@ -59,9 +71,13 @@ impl Endpoint {
 
     /// Follows an event that was applied.
     pub(super) fn note_own_spds(&mut self, event: &Event) {
+        let peer = match event {
+            Event::IkeUp { ike, .. } => self.peer_name(*ike),
+            _ => None,
+        };
         let Self { own_spds, notices, .. } = self;
         match event {
-            Event::IkeUp { ike, connection, .. } => own_spds.ike_up(*ike, connection, notices),
+            Event::IkeUp { ike, connection, .. } => own_spds.ike_up(*ike, connection, peer, notices),
             Event::IkeRekeyed { old, new } => own_spds.ike_rekeyed(*old, *new),
             Event::IkeDown { ike, .. } => own_spds.ike_down(*ike, notices),
             Event::ChildDown { id, .. } => own_spds.child_down(*id, notices),

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 use casemate_crypto::Rng;
 use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey};
 use casemate_wire::ike::cert::HASH_LEN;
+#[cfg(feature = "external-keys")]
+use core::net::IpAddr;
 
 /// SHA-1 hash of the public key of a certification authority, as in CERTREQ (RFC 7296 section 3.7).
 pub type AuthorityHash = [u8; HASH_LEN];
@@ -77,6 +79,8 @@ pub enum PeerStatus {
 pub struct SignatureQuery<'m> {
     /// The IKE SA; [`Ike::continue_authentication`](crate::Ike::continue_authentication) takes it.
     pub ike: IkeSaId,
+    /// Address of the peer, which may not have proved anything yet.
+    pub remote: IpAddr,
     /// Key that [`Credentials::own_key`] has returned.
     pub key: &'m dyn SigningKey,
     /// Algorithm.
@@ -209,7 +213,8 @@ pub trait Credentials {
     }
 
     /// Signs with our key. If the key is in another device, the answer may be pending; the signature is
-    /// requested again after [`Ike::continue_authentication`](crate::Ike::continue_authentication).
+    /// requested again after [`Ike::continue_authentication`](crate::Ike::continue_authentication). It is not
+    /// needed any more once [`Event::IkeDown`](crate::Event::IkeDown) reports the end of the IKE SA.
     #[cfg(feature = "external-keys")]
     fn sign(&self, query: &SignatureQuery<'_>, rng: &mut dyn Rng) -> Signing {
         query.key.sign(query.alg, query.message, rng).map_or(Signing::Failed, Signing::Signed)

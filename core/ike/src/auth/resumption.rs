@@ -5,12 +5,15 @@ use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::StateFault;
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
-#[cfg(feature = "eap")]
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers};
 use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
+
+/// Before an EAP identity. No ID payload has this type.
+#[cfg(feature = "eap")]
+const EAP_IDENTITY: &[u8] = &[0];
 
 /// What was proved when a peer was authenticated, without the proof itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,16 @@ impl PeerAuthenticated {
 }
 
 impl PeerRecord {
+    /// The identity that the peer has proved: the EAP identity if it has proved one, because a client with
+    /// EAP may send any ID payload.
+    pub(crate) fn proven_identity(&self) -> Vec<u8> {
+        #[cfg(feature = "eap")]
+        if let Some(identity) = &self.eap_identity {
+            return [EAP_IDENTITY, identity].concat();
+        }
+        self.id.to_bytes()
+    }
+
     /// Verifies the proof of a peer that resumes its session.
     pub(crate) fn authenticate(
         &self,

@@ -73,8 +73,8 @@ fn sign(
     terms: &ProofTerms<'_>,
     context: &mut Context<'_>,
 ) -> Result<Vec<u8>, AuthError> {
-    let AuthWait { ike, is_over } = terms.wait;
-    let query = SignatureQuery { ike, key: own.key, alg, message, is_last: is_over };
+    let AuthWait { ike, is_over, remote } = terms.wait;
+    let query = SignatureQuery { ike, remote, key: own.key, alg, message, is_last: is_over };
     match context.credentials.sign(&query, context.rng) {
         Signing::Signed(value) => Ok(value),
         Signing::Pending if !is_over => Err(AuthError::Pending),
@@ -181,7 +181,7 @@ fn check_status(
     shown: PeerCertificates<'_>,
     context: &Context<'_>,
 ) -> Result<(), AuthError> {
-    let AuthWait { ike, is_over } = claim.status;
+    let AuthWait { ike, is_over, .. } = claim.status;
     let stapled = certificates(claim, CertEncoding::OCSP);
     let query = StatusQuery { ike, shown, stapled: &stapled, is_last: is_over };
     match context.credentials.peer_status(connection, &query, context.providers) {
@@ -269,6 +269,16 @@ mod tests {
         assert_eq!(old(KeyKind::Ed25519), Err(StateFault::SignatureAlgorithm));
     }
 
+    #[cfg(feature = "revocation")]
+    fn no_wait() -> AuthWait {
+        AuthWait {
+            ike: crate::IkeSaId(1),
+            is_over: false,
+            #[cfg(feature = "external-keys")]
+            remote: [192, 0, 2, 1].into(),
+        }
+    }
+
     #[test]
     fn cert_payloads_are_told_apart_by_their_encoding() {
         let id = crate::config::Identity::Fqdn("a".into());
@@ -285,7 +295,7 @@ mod tests {
             certs: &certs,
             remote: [192, 0, 2, 1].into(),
             #[cfg(feature = "revocation")]
-            status: AuthWait { ike: crate::IkeSaId(1), is_over: false },
+            status: no_wait(),
         };
         assert_eq!(certificates(&claim, CertEncoding::X509_SIGNATURE), [&b"own"[..], b"issuer"]);
         assert_eq!(certificates(&claim, CertEncoding::OCSP), [b"response"]);
@@ -302,7 +312,7 @@ mod tests {
                     certs: &[],
                     remote: [192, 0, 2, 1].into(),
                     #[cfg(feature = "revocation")]
-                    status: AuthWait { ike: crate::IkeSaId(1), is_over: false },
+                    status: no_wait(),
                 },
                 kind,
             )

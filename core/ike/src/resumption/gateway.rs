@@ -5,6 +5,7 @@
 //! are not too old (RFC 5723 sections 4.3.1, 6.2 and 9.8).
 
 use super::Session;
+use super::ended::EndedSessions;
 use super::ticket_key::{KeyContext, TicketKeys};
 use crate::auth::resumption::PeerRecord;
 #[cfg(feature = "eap")]
@@ -23,8 +24,6 @@ use casemate_sa::{Instant, RateLimiter};
 use core::time::Duration;
 use subtle::ConstantTimeEq as _;
 
-/// Sessions that have ended and are remembered, at most.
-const MAX_ENDED: usize = 65_536;
 /// Tickets per second, and at once, that are decrypted for hosts that have returned no cookie.
 const WITHOUT_COOKIE_PER_SECOND: u32 = 200;
 
@@ -96,8 +95,8 @@ impl Gateway {
     }
 
     /// Notes that a session has ended, or was resumed. All its tickets have expired at `until`.
-    pub(crate) fn end(&mut self, ike: IkeSaId, until: Instant, now: Instant) {
-        self.ended.insert(ike, until, now);
+    pub(crate) fn end(&mut self, peer: &PeerRecord, ike: IkeSaId, until: Instant, now: Instant) {
+        self.ended.insert(&peer.proven_identity(), ike, until, now);
     }
 }
 
@@ -140,7 +139,7 @@ impl Step<'_, '_> {
         let (prf, sk_d) = (session.suite.prf, &session.sk_d);
         let mac = secret_mac(connection, &session.peer, prf, sk_d, self.context.credentials, providers);
         let is_same = mac.is_some_and(|mac| bool::from(mac.ct_eq(&session.secret_mac)));
-        if gateway.ended.contains(session.ike) || !is_same {
+        if gateway.ended.contains(&session.peer.proven_identity(), session.ike) || !is_same {
             return Err(StateFault::NotResumable);
         }
         Ok(connection.clone())
@@ -187,76 +186,5 @@ fn secret_mac(
         Proof::Signature => None,
         #[cfg(feature = "eap")]
         Proof::Rounds => None,
-    }
-}
-
-/// Sessions whose tickets have not expired, and are refused.
-#[derive(Debug, Default)]
-struct EndedSessions {
-    /// When the tickets of each expire.
-    until: BTreeMap<IkeSaId, Instant>,
-    /// In the order of their times.
-    order: BTreeMap<(Instant, IkeSaId), ()>,
-    /// Tickets of this IKE SA and of older ones are refused, because there were too many to remember.
-    floor: Option<IkeSaId>,
-}
-
-impl EndedSessions {
-    fn contains(&self, ike: IkeSaId) -> bool {
-        Some(ike) <= self.floor || self.until.contains_key(&ike)
-    }
-
-    fn insert(&mut self, ike: IkeSaId, until: Instant, now: Instant) {
-        while let Some(((_, expired), ())) = self.order.first_key_value().filter(|((at, _), ())| *at <= now) {
-            let expired = *expired;
-            self.until.remove(&expired);
-            self.order.pop_first();
-        }
-        let known = self.until.get(&ike).copied();
-        let until = known.map_or(until, |known| known.max(until));
-        self.until.insert(ike, until);
-        if let Some(before) = known {
-            self.order.remove(&(before, ike));
-        }
-        self.order.insert((until, ike), ());
-        if self.until.len() > MAX_ENDED
-            && let Some(((_, ike), ())) = self.order.pop_first()
-        {
-            self.until.remove(&ike);
-            self.floor = self.floor.max(Some(ike));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn at(secs: u64) -> Instant {
-        Instant::from_secs(secs)
-    }
-
-    #[test]
-    fn ended_sessions_are_remembered_until_their_tickets_expire() {
-        let mut ended = EndedSessions::default();
-        ended.insert(IkeSaId(1), at(10), at(0));
-        ended.insert(IkeSaId(2), at(20), at(5));
-        assert!(ended.contains(IkeSaId(1)) && ended.contains(IkeSaId(2)) && !ended.contains(IkeSaId(3)));
-        // A session that is resumed and whose old IKE SA then ends. Its other tickets count as well.
-        ended.insert(IkeSaId(2), at(30), at(5));
-        ended.insert(IkeSaId(2), at(10), at(5));
-        ended.insert(IkeSaId(3), at(40), at(25));
-        assert!(!ended.contains(IkeSaId(1)) && ended.contains(IkeSaId(2)));
-        assert_eq!((ended.until.len(), ended.order.len()), (2, 2));
-    }
-
-    #[test]
-    fn too_many_ended_sessions_void_older_tickets() {
-        let mut ended = EndedSessions::default();
-        let count = MAX_ENDED as u64 + 1;
-        (10..10 + count).for_each(|ike| ended.insert(IkeSaId(ike), at(100 + ike), at(0)));
-        assert_eq!((ended.until.len(), ended.floor), (MAX_ENDED, Some(IkeSaId(10))));
-        assert!((1..10 + count).all(|ike| ended.contains(IkeSaId(ike))));
-        assert!(!ended.contains(IkeSaId(10 + count)));
     }
 }

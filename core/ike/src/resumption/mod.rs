@@ -2,9 +2,10 @@
 //! it, without a key exchange and without authenticating anew.
 //!
 //! This module keeps the tickets and the sessions of lost IKE SAs, for the initiator. `gateway` decides which
-//! tickets the responder grants and accepts, `session` is what a ticket contains, and `ticket_key` encrypts
-//! it. The exchanges are in `state::resumption`.
+//! tickets the responder grants and accepts, `ended` has those that it no longer accepts, `session` is what a
+//! ticket contains, and `ticket_key` encrypts it. The exchanges are in `state::resumption`.
 
+mod ended;
 mod gateway;
 mod session;
 mod ticket_key;
@@ -56,6 +57,8 @@ const MAX_TICKET: usize = 1_200;
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 /// Sessions that are kept, at most.
 const MAX_SESSIONS: usize = 256;
+/// Attempts to resume a session that may fail before it is forgotten.
+const MAX_FAILURES: u8 = 3;
 
 /// The answer of a responder to a request for a ticket (RFC 5723 section 4.1).
 #[derive(Debug, PartialEq, Eq)]
@@ -107,6 +110,8 @@ pub(crate) struct LostSession {
     pub(crate) reauth_at: Option<Instant>,
     /// Virtual addresses that the responder had assigned.
     pub(crate) addrs: Vec<IpAddr>,
+    /// Attempts to resume the session that have failed with a message that may be forged.
+    pub(crate) failures: u8,
 }
 
 impl LostSession {
@@ -136,6 +141,16 @@ impl LostSessions {
             self.0.remove(0);
         }
         self.0.push(lost);
+    }
+
+    /// Keeps a session after an attempt to resume it that has failed with a message that may be forged: a
+    /// refusal in clear, or a response in clear and no response to IKE_AUTH. The ticket was not used then
+    /// (RFC 5723 section 4.3.1). A genuine refusal costs later attempts one round trip each.
+    pub(crate) fn add_after_failure(&mut self, lost: LostSession) {
+        let failures = lost.failures.saturating_add(1);
+        if failures < MAX_FAILURES {
+            self.add(LostSession { failures, ..lost });
+        }
     }
 
     /// Takes the session that an IKE SA on this path may resume.

@@ -230,7 +230,13 @@ impl AuthSent {
 
     /// Starts another sequence with IKE_SA_INIT, if the connection allows one. A peer that does not respond
     /// may have forgotten IKE_SA_INIT.
-    fn restart_sequence(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+    #[cfg_attr(not(feature = "resumption"), expect(unused_mut, reason = "only a session is taken"))]
+    fn restart_sequence(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        // The response to the ticket, which was in clear, may have been forged.
+        #[cfg(feature = "resumption")]
+        if let Some(lost) = self.resumes.take() {
+            step.shared.resumption.client.add_after_failure(lost);
+        }
         let sequences = self.sequences.saturating_add(1);
         if !common.connection.allows_another_sequence(sequences) {
             return self.give_up(common, DownReason::DeadPeer, step);

@@ -48,10 +48,21 @@ impl AwaitedMessage {
     }
 }
 
+impl AuthWait {
+    pub(super) fn new(common: &SaCommon, is_over: bool) -> Self {
+        Self {
+            ike: common.id,
+            is_over,
+            #[cfg(feature = "external-keys")]
+            remote: common.path.remote.ip(),
+        }
+    }
+}
+
 impl HalfOpen {
     /// Whether an answer may still be awaited.
-    pub(super) const fn auth_wait(&self, common: &SaCommon) -> AuthWait {
-        AuthWait { ike: common.id, is_over: self.is_wait_over }
+    pub(super) fn auth_wait(&self, common: &SaCommon) -> AuthWait {
+        AuthWait::new(common, self.is_wait_over)
     }
 
     /// Keeps a request until the answer is known.
@@ -95,8 +106,8 @@ impl HalfOpen {
 
 impl AuthSent {
     /// Whether an answer may still be awaited.
-    pub(super) const fn auth_wait(&self, common: &SaCommon) -> AuthWait {
-        AuthWait { ike: common.id, is_over: self.is_wait_over }
+    pub(super) fn auth_wait(&self, common: &SaCommon) -> AuthWait {
+        AuthWait::new(common, self.is_wait_over)
     }
 
     /// Continues if an answer was awaited.

@@ -117,7 +117,7 @@ impl InitSent {
         step: &mut Step<'_, '_>,
     ) -> State {
         #[cfg(feature = "external-keys")]
-        let wait = AuthWait { ike: common.id, is_over: step.context.now >= self.due };
+        let wait = AuthWait::new(common, step.context.now >= self.due);
         #[cfg(feature = "external-keys")]
         let first = FirstProof::new(common, &channel, &init, wait, step);
         #[cfg(not(feature = "external-keys"))]

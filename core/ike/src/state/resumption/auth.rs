@@ -187,7 +187,7 @@ impl HalfOpen {
         let accepted = self.accept(common, authentic, leased, step)?;
         // Another ticket of the same IKE SA may expire later than this one.
         let (now, longest) = (step.context.now, step.shared.settings.ticket_lifetime);
-        step.shared.resumption.gateway.end(session.ike, now.after(longest), now);
+        step.shared.resumption.gateway.end(&session.peer, session.ike, now.after(longest), now);
         common.end_resumed(step);
         Ok(Progress::Accepted(accepted))
     }

@@ -149,9 +149,13 @@ impl InitSent {
         State::InitSent(self)
     }
 
-    /// Begins with IKE_SA_INIT, because the peer does not accept the ticket.
-    fn fall_back(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+    /// Begins with IKE_SA_INIT, because the peer does not accept the ticket. The refusal may be forged, so the
+    /// session is kept until the full exchange has succeeded.
+    fn fall_back(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         common.report_not_resumed(step);
+        if let Some(Attempt { lost, .. }) = self.attempt.take() {
+            step.shared.resumption.client.add_after_failure(lost);
+        }
         match Self::restart(common, self.child_requests, self.sequences, step) {
             Ok(state) => State::InitSent(Box::new(state)),
             Err(fault) => State::Closed(DownReason::Fault(fault.into())),
@@ -182,7 +186,7 @@ impl InitSent {
         self.keyed(common, &response, suite, keys, step)
     }
 
-    /// Continues with IKE_AUTH. The ticket is not presented again, whatever follows.
+    /// Continues with IKE_AUTH. This attempt does not present the ticket again.
     fn authenticate_resumption(
         mut self: Box<Self>,
         common: &mut SaCommon,

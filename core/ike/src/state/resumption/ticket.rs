@@ -227,7 +227,8 @@ impl Established {
     pub(in crate::state) fn end_session_if_closing(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         let is_closing = self.phase != Phase::Open || self.closing_reason().is_some();
         if is_closing && let Some(until) = self.ticket.granted_until.take() {
-            step.shared.resumption.gateway.end(common.id, until, step.context.now);
+            let peer = self.contents.peer.record();
+            step.shared.resumption.gateway.end(&peer, common.id, until, step.context.now);
         }
     }
 
@@ -245,7 +246,7 @@ impl Established {
         let is_forgotten = matches!(reason, DownReason::Forgotten { is_reauthenticated: false, .. });
         let is_ended = !is_lost && !is_forgotten;
         if let Some(until) = self.ticket.granted_until.filter(|_| is_ended) {
-            step.shared.resumption.gateway.end(common.id, until, now);
+            step.shared.resumption.gateway.end(&self.contents.peer.record(), common.id, until, now);
         }
         let client = &mut step.shared.resumption.client;
         match self.lost_session(common).filter(|lost| is_lost && lost.is_valid(now)) {
@@ -271,6 +272,7 @@ impl Established {
             peer: self.contents.peer.record(),
             reauth_at: self.ticket.deadline,
             addrs: self.assigned_addrs().into(),
+            failures: 0,
         })
     }
 }
