@@ -285,6 +285,10 @@ impl Established {
                 }
             }
             #[cfg(feature = "mobike")]
+            Some(Pending::AnnounceAddresses { path }) => {
+                self.on_announcement_response(common, path, step);
+            }
+            #[cfg(feature = "mobike")]
             Some(Pending::CheckRoute { path, cookie }) => {
                 if let Ok(content) = &response {
                     self.on_route_check_response(common, path, cookie, content, step);
@@ -368,6 +372,8 @@ impl Established {
             Task::RequestTicket => self.request_ticket(common, step),
             #[cfg(feature = "mobike")]
             Task::UpdateAddresses => self.request_update(common, step),
+            #[cfg(feature = "mobike")]
+            Task::AnnounceAddresses => self.request_announcement(common, step),
             #[cfg(feature = "mobike")]
             Task::CheckRoute => self.request_route_check(common, step),
             #[cfg(feature = "mobike")]
