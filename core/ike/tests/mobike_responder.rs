@@ -298,6 +298,30 @@ fn the_announcement_goes_to_an_additional_address_of_the_client() {
     check_at(&pair, "2001:db8::7", "2001:db8::2");
 }
 
+/// charon 5.9.8 responds to the announcement and moves, but sends no UPDATE_SA_ADDRESSES. The gateway checks the
+/// address at which it was answered.
+#[test]
+fn the_gateway_follows_a_response_if_it_has_lost_its_address() {
+    let [mut left, right] = roaming();
+    left.local_addrs = vec![single(LEFT), single("2001:db8::7")];
+    let mut pair = established([left, right]);
+    move_gateway(&mut pair, "2001:db8::2");
+    pair.left.routes.source = Some(addr("2001:db8::7"));
+    pair.right.sent.retain(|transmit| transmit.path.remote.ip() != addr(LEFT));
+    pair.deliver_to_left();
+    // The response, and not the update behind it.
+    pair.left.sent.truncate(1);
+    pair.deliver_to_right();
+    assert_eq!(ike_path(&pair)[1], path("2001:db8::2", "2001:db8::7"));
+    assert_eq!(child_path(&pair)[1], None, "not checked yet");
+    for _ in 0..3 {
+        pair.deliver_to_left();
+        pair.left.sent.retain(|transmit| transmit.message[19] & 0x20 != 0);
+        pair.deliver_to_right();
+    }
+    assert_eq!(child_path(&pair)[1], Some(path("2001:db8::2", "2001:db8::7")));
+}
+
 /// A NAT in front of the gateway shows another address than the gateway announces. The client stays where the
 /// message came from.
 #[test]

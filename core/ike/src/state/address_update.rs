@@ -177,16 +177,24 @@ impl Established {
         }
     }
 
-    /// Moves to the path on which the peer has responded, if it is one of those that were tried.
+    /// Moves to the path on which the peer has responded, if it is one of those that were tried. The host that
+    /// does not decide does so only if it has lost its address (RFC 4555 section 3.5): charon 5.9.8 responds to
+    /// the announcement and moves, and sends no UPDATE_SA_ADDRESSES.
     pub(super) fn move_to_answering_path(
         &mut self,
         common: &mut SaCommon,
         path: Path,
         step: &mut Step<'_, '_>,
     ) {
-        let Some(mobike) = self.contents.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
-        if core::mem::take(&mut mobike.tried).contains(&path) {
-            self.move_to(common, path, step);
+        let Some(mobike) = &mut self.contents.mobike else { return };
+        let is_tried = mobike.tried.contains(&path);
+        if mobike.decides {
+            mobike.tried.clear();
+            if is_tried {
+                self.move_to(common, path, step);
+            }
+        } else if is_tried && !step.context.routes.has_addr(common.path.local.ip()) {
+            self.follow_path(common, path, step);
         }
     }
 }

@@ -130,13 +130,18 @@ impl Established {
         let Some(AddressUpdate { path, nat }) = answer.update else { return };
         let nat_before = self.contents.nat;
         self.set_nat(nat);
-        let before = core::mem::replace(&mut common.path, path);
-        if before == path {
+        if common.path == path {
             if nat_before != self.contents.nat && !self.is_unverified() {
                 self.move_children(common, step);
             }
             return;
         }
+        self.follow_path(common, path, step);
+    }
+
+    /// As the host that does not decide, uses another path. Its remote address is checked first.
+    pub(super) fn follow_path(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
+        let before = core::mem::replace(&mut common.path, path);
         self.channel.resend(common, step);
         self.own_addr_changed(before.local.ip(), path.local.ip(), step);
         let Some(mobike) = &mut self.contents.mobike else { return };

@@ -1,5 +1,5 @@
-//! Cases for MOBIKE (RFC 4555): the initiator gets another address, only an IPv6 address remains, a NAT
-//! changes its mapping, and the IKE SA is rekeyed after a move.
+//! Cases for MOBIKE (RFC 4555): the initiator or the responder gets another address, only an IPv6 address
+//! remains, a NAT changes its mapping, and the IKE SA is rekeyed after a move.
 
 use super::addresses::{behind, change_mapping, establish_behind_nat};
 use super::{Case, RunsOn, ensure, rekey};
@@ -20,12 +20,14 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     push("address", plan(initiator), |testbed| {
         testbed.establish()?;
         testbed.traffic(Family::V4)?;
-        move_to_other_address(testbed)?;
+        let side = testbed.initiator();
+        move_to_other_address(testbed, side)?;
         testbed.traffic(Family::V4)
     });
     push("rekey", plan(initiator), |testbed| {
         testbed.establish()?;
-        move_to_other_address(testbed)?;
+        let side = testbed.initiator();
+        move_to_other_address(testbed, side)?;
         for side in Side::BOTH {
             rekey::replace(testbed, side, Target::Ike(CONNECTION))?;
         }
@@ -36,13 +38,27 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let responder = both.responder();
     both.connection_of(initiator, "remote_addrs", &addresses(responder));
     both.connection_of(responder, "local_addrs", &addresses(responder));
-    push("ipv6", both, |testbed| {
-        testbed.establish()?;
+    push("ipv6", both.clone(), |testbed| {
         let side = testbed.initiator();
-        let old = side.wire(Family::V4);
-        testbed.path.end(side).configure(&format!("addr del {old}/24 dev wire\n"))?;
-        expect_seen_at(testbed, &side.wire(Family::V6))?;
+        lose_ipv4(testbed, side)
+    });
+    let mut gateway = plan(initiator);
+    gateway.connection_of(responder, "local_addrs", "%any");
+    push("gateway-address", gateway, |testbed| {
+        testbed.establish()?;
+        testbed.traffic(Family::V4)?;
+        let side = testbed.plan.responder();
+        move_to_other_address(testbed, side)?;
+        testbed.traffic(Family::V4)?;
+        for side in Side::BOTH {
+            rekey::replace(testbed, side, Target::Ike(CONNECTION))?;
+        }
         testbed.traffic(Family::V4)
+    });
+    both.connection_of(initiator, "local_addrs", &addresses(initiator));
+    push("gateway-ipv6", both, |testbed| {
+        let side = testbed.plan.responder();
+        lose_ipv4(testbed, side)
     });
     let mut mapped = plan(initiator);
     mapped.connection_of(initiator, "dpd_delay", "1s");
@@ -66,22 +82,29 @@ fn plan(initiator: Side) -> Plan {
     plan
 }
 
-/// Gives the initiator another address instead of its present one. Waits until the responder follows.
-fn move_to_other_address(testbed: &mut Testbed) -> Result<()> {
-    let side = testbed.initiator();
+/// Gives a side another address instead of its present one. Waits until the other side follows.
+fn move_to_other_address(testbed: &mut Testbed, side: Side) -> Result<()> {
     let [old, new] = [side.wire(Family::V4), side.moved()];
     // With equal lengths of the prefixes, the old address would take the new one with it.
     let lines = format!("addr add {new}/25 dev wire\naddr del {old}/24 dev wire\n");
     testbed.path.end(side).configure(&lines)?;
-    expect_seen_at(testbed, &new)
+    expect_seen_at(testbed, side, &new)
 }
 
-/// Waits until the responder sees the initiator at this address.
-fn expect_seen_at(testbed: &mut Testbed, address: &str) -> Result<()> {
-    let responder = testbed.plan.responder();
+/// Removes the IPv4 address of a side, which has one of IPv6.
+fn lose_ipv4(testbed: &mut Testbed, side: Side) -> Result<String> {
+    testbed.establish()?;
+    let old = side.wire(Family::V4);
+    testbed.path.end(side).configure(&format!("addr del {old}/24 dev wire\n"))?;
+    expect_seen_at(testbed, side, &side.wire(Family::V6))?;
+    testbed.traffic(Family::V4)
+}
+
+/// Waits until the peer of a side sees it at this address.
+fn expect_seen_at(testbed: &mut Testbed, side: Side, address: &str) -> Result<()> {
     testbed.wait_until(MOVE_LIMIT, |testbed| {
-        let remote = testbed.ike_sa(responder)?.remote;
-        let seen = format!("the responder sees the initiator at {remote}, expected {address}");
+        let remote = testbed.ike_sa(side.other())?.remote;
+        let seen = format!("{} is seen at {remote}, expected {address}", side.name());
         ensure(remote.ip().to_string() == address, &seen)
     })
 }
