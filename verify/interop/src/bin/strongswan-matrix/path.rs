@@ -68,6 +68,12 @@ impl Path {
         self.run_in_router("conntrack -F")
     }
 
+    /// Ends `translate`. Deletes existing mappings.
+    pub(crate) fn end_translation(&self) -> Result<()> {
+        self.nft("delete table ip nat")?;
+        self.run_in_router("conntrack -F")
+    }
+
     /// Drops all IP fragments from now on.
     pub(crate) fn drop_fragments(&self) -> Result<()> {
         // Connection tracking reassembles fragments at priority -400.

@@ -25,40 +25,28 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         testbed.traffic(Family::V4)
     });
     push("rekey", plan(initiator), |testbed| {
+        let side = testbed.initiator();
+        move_and_rekey(testbed, side)
+    });
+    push("ipv6", plan_with_ipv6(initiator), |testbed| {
         testbed.establish()?;
         let side = testbed.initiator();
-        move_to_other_address(testbed, side)?;
-        for side in Side::BOTH {
-            rekey::replace(testbed, side, Target::Ike(CONNECTION))?;
-        }
+        lose_ipv4(testbed, side)?;
         testbed.traffic(Family::V4)
-    });
-    let mut both = plan(initiator);
-    let addresses = |side: Side| format!("{},{}", side.wire(Family::V4), side.wire(Family::V6));
-    let responder = both.responder();
-    both.connection_of(initiator, "remote_addrs", &addresses(responder));
-    both.connection_of(responder, "local_addrs", &addresses(responder));
-    push("ipv6", both.clone(), |testbed| {
-        let side = testbed.initiator();
-        lose_ipv4(testbed, side)
     });
     let mut gateway = plan(initiator);
-    gateway.connection_of(responder, "local_addrs", "%any");
+    gateway.connection_of(gateway.responder(), "local_addrs", "%any");
     push("gateway-address", gateway, |testbed| {
-        testbed.establish()?;
-        testbed.traffic(Family::V4)?;
         let side = testbed.plan.responder();
-        move_to_other_address(testbed, side)?;
-        testbed.traffic(Family::V4)?;
-        for side in Side::BOTH {
-            rekey::replace(testbed, side, Target::Ike(CONNECTION))?;
-        }
-        testbed.traffic(Family::V4)
+        move_and_rekey(testbed, side)
     });
+    let mut both = plan_with_ipv6(initiator);
     both.connection_of(initiator, "local_addrs", &addresses(initiator));
     push("gateway-ipv6", both, |testbed| {
+        testbed.establish()?;
         let side = testbed.plan.responder();
-        lose_ipv4(testbed, side)
+        lose_ipv4(testbed, side)?;
+        testbed.traffic(Family::V4)
     });
     let mut mapped = plan(initiator);
     mapped.connection_of(initiator, "dpd_delay", "1s");
@@ -75,33 +63,68 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 }
 
 /// Plan with MOBIKE in which the initiator may have any address.
-fn plan(initiator: Side) -> Plan {
+pub(super) fn plan(initiator: Side) -> Plan {
     let mut plan = behind(initiator);
     plan.connection("mobike", "yes");
     plan.connection_of(initiator, "local_addrs", "%any");
     plan
 }
 
+/// The same plan with addresses of both IP versions of the responder.
+pub(super) fn plan_with_ipv6(initiator: Side) -> Plan {
+    let mut plan = plan(initiator);
+    let responder = plan.responder();
+    plan.connection_of(initiator, "remote_addrs", &addresses(responder));
+    plan.connection_of(responder, "local_addrs", &addresses(responder));
+    plan
+}
+
+fn addresses(side: Side) -> String {
+    format!("{},{}", side.wire(Family::V4), side.wire(Family::V6))
+}
+
+/// Moves a side, and rekeys the IKE SA from both sides.
+fn move_and_rekey(testbed: &mut Testbed, side: Side) -> Result<String> {
+    testbed.establish()?;
+    testbed.traffic(Family::V4)?;
+    move_to_other_address(testbed, side)?;
+    testbed.traffic(Family::V4)?;
+    for side in Side::BOTH {
+        rekey::replace(testbed, side, Target::Ike(CONNECTION))?;
+    }
+    testbed.traffic(Family::V4)
+}
+
 /// Gives a side another address instead of its present one. Waits until the other side follows.
-fn move_to_other_address(testbed: &mut Testbed, side: Side) -> Result<()> {
+pub(super) fn move_to_other_address(testbed: &mut Testbed, side: Side) -> Result<()> {
+    replace_address(testbed, side)?;
+    expect_seen_at(testbed, side, &side.moved())
+}
+
+/// Gives a side another address instead of its present one.
+pub(super) fn replace_address(testbed: &Testbed, side: Side) -> Result<()> {
     let [old, new] = [side.wire(Family::V4), side.moved()];
     // With equal lengths of the prefixes, the old address would take the new one with it.
-    let lines = format!("addr add {new}/25 dev wire\naddr del {old}/24 dev wire\n");
+    testbed.path.end(side).configure(&format!("addr add {new}/25 dev wire\naddr del {old}/24 dev wire\n"))
+}
+
+/// Gives a side its first address again. Waits until the other side follows.
+pub(super) fn move_back(testbed: &mut Testbed, side: Side) -> Result<()> {
+    let [old, new] = [side.moved(), side.wire(Family::V4)];
+    let lines = format!("addr add {new}/24 dev wire\naddr del {old}/25 dev wire\n");
     testbed.path.end(side).configure(&lines)?;
     expect_seen_at(testbed, side, &new)
 }
 
 /// Removes the IPv4 address of a side, which has one of IPv6.
-fn lose_ipv4(testbed: &mut Testbed, side: Side) -> Result<String> {
-    testbed.establish()?;
+pub(super) fn lose_ipv4(testbed: &mut Testbed, side: Side) -> Result<()> {
     let old = side.wire(Family::V4);
     testbed.path.end(side).configure(&format!("addr del {old}/24 dev wire\n"))?;
-    expect_seen_at(testbed, side, &side.wire(Family::V6))?;
-    testbed.traffic(Family::V4)
+    expect_seen_at(testbed, side, &side.wire(Family::V6))
 }
 
 /// Waits until the peer of a side sees it at this address.
-fn expect_seen_at(testbed: &mut Testbed, side: Side, address: &str) -> Result<()> {
+pub(super) fn expect_seen_at(testbed: &mut Testbed, side: Side, address: &str) -> Result<()> {
     testbed.wait_until(MOVE_LIMIT, |testbed| {
         let remote = testbed.ike_sa(side.other())?.remote;
         let seen = format!("{} is seen at {remote}, expected {address}", side.name());

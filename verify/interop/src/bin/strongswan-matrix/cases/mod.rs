@@ -15,6 +15,7 @@ mod redirect;
 mod rekey;
 mod rounds;
 mod select;
+mod streams;
 
 use crate::options::matches;
 use crate::peer::{Family, Side};
@@ -101,6 +102,7 @@ pub(crate) fn all() -> Vec<Case> {
             hosts::add,
             kernel::add,
             mobike::add,
+            streams::add,
             addresses::add_nat,
             negotiation::add,
             algorithms::add,
