@@ -33,6 +33,9 @@ pub(crate) struct Mobike {
     forces_encap: bool,
     /// Whether the Child SAs keep the former path until the peer has proved that it receives at the new one.
     pub(crate) is_unverified: bool,
+    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`. Only the host that
+    /// does not decide creates Child SAs meanwhile.
+    pub(crate) former: Option<(Path, bool)>,
     /// Other paths on which the outstanding request was sent, because the peer did not respond.
     pub(crate) tried: Vec<Path>,
     /// Paths that the peer has refused since the last change of the addresses.
@@ -63,6 +66,7 @@ impl Mobike {
                 has_nat_traversal,
                 forces_encap: has_nat_traversal && demands_encap,
                 is_unverified: false,
+                former: None,
                 tried: Vec::new(),
                 refused: Vec::new(),
                 nat_refusals: 0,

@@ -194,7 +194,7 @@ impl Established {
                 self.move_to(common, path, step);
             }
         } else if is_tried && !step.context.routes.has_addr(common.path.local.ip()) {
-            self.follow_path(common, path, step);
+            self.follow_path(common, path, self.contents.nat, step);
         }
     }
 }

@@ -73,6 +73,13 @@ impl Established {
         self.mobike().is_some_and(|mobike| mobike.is_unverified && !mobike.decides)
     }
 
+    /// Whether a CREATE_CHILD_SA request must wait for the check of the peer's address. New Child SAs in tunnel
+    /// mode use the former path until then.
+    pub(super) fn must_wait_for_route_check(&self, content: &Content<'_>) -> bool {
+        let is_tunnel = content.ts_i.is_some() && !content.has_notify(NotifyType::USE_TRANSPORT_MODE);
+        self.awaits_route_check() && !is_tunnel
+    }
+
     /// Decides what an INFORMATIONAL request that arrived on `path` changes.
     pub(super) fn answer_mobike(
         &mut self,
@@ -136,17 +143,26 @@ impl Established {
             }
             return;
         }
-        self.follow_path(common, path, step);
+        self.follow_path(common, path, nat_before, step);
     }
 
-    /// As the host that does not decide, uses another path. Its remote address is checked first.
-    pub(super) fn follow_path(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
+    /// As the host that does not decide, uses another path. Its remote address is checked first. The Child SAs
+    /// have been at the present path with `nat_before`.
+    pub(super) fn follow_path(
+        &mut self,
+        common: &mut SaCommon,
+        path: Path,
+        nat_before: NatStatus,
+        step: &mut Step<'_, '_>,
+    ) {
         let before = core::mem::replace(&mut common.path, path);
         self.channel.resend(common, step);
         self.own_addr_changed(before.local.ip(), path.local.ip(), step);
         let Some(mobike) = &mut self.contents.mobike else { return };
         if before.remote.ip() != path.remote.ip() {
-            mobike.is_unverified = true;
+            if !core::mem::replace(&mut mobike.is_unverified, true) {
+                mobike.former = Some((before, nat_before.any()));
+            }
             self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
             self.queue_first(Task::CheckRoute);
         }
@@ -224,7 +240,7 @@ impl Established {
             return;
         }
         if let Some(mobike) = &mut self.contents.mobike {
-            mobike.is_unverified = false;
+            (mobike.is_unverified, mobike.former) = (false, None);
         }
         self.move_children(common, step);
     }

@@ -210,9 +210,10 @@ impl Established {
     ) -> State {
         self.note_received(common, meta.path, step);
         let done = request.and_then(|request| match request.exchange {
-            // Packets would go to an address at which the peer may not be.
             #[cfg(feature = "mobike")]
-            ExchangeType::CREATE_CHILD_SA if self.awaits_route_check() => Err(StateFault::Busy.into()),
+            ExchangeType::CREATE_CHILD_SA if self.must_wait_for_route_check(&request.content) => {
+                Err(StateFault::Busy.into())
+            }
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }

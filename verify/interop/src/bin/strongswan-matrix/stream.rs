@@ -18,8 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Bits per second in each direction: about 20 packets in each interval. Wireshark reads all of them afterwards.
 const BITRATE: &str = "2M";
 /// Duration of the streams, and of their undisturbed parts before and between changes.
-const DURATION: &str = "7";
-pub(crate) const UNDISTURBED: Duration = Duration::from_millis(1_500);
+const DURATION: &str = "5";
+pub(crate) const UNDISTURBED: Duration = Duration::from_secs(1);
 
 /// Running streams.
 pub(crate) struct Streams {

@@ -25,7 +25,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
             change(testbed)?;
             streams.stop(LONGEST_INTERRUPTION)
         });
-        cases.push(Case { runs_on: RunsOn::Casemate, ..case });
+        // The interruption is limited, so nothing else uses the CPUs.
+        cases.push(Case { runs_on: RunsOn::Casemate, is_exclusive: true, ..case });
     };
     push("address", plan(initiator), |testbed| {
         let side = testbed.initiator();
