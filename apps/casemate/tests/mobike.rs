@@ -1,5 +1,6 @@
-//! `casemate run` on a host that moves (MOBIKE, RFC 4555): a client to another address, from IPv4 to IPv6, and
-//! behind a NAT, and a gateway to another link. A flow of echo requests through the tunnel runs on, and its longest interruption is measured.
+//! `casemate run` on a host that moves (MOBIKE, RFC 4555): a client to another address, from IPv4 to IPv6,
+//! and behind a NAT, and a gateway to another link. A flow of echo requests through the tunnel runs on, and
+//! its longest interruption is measured.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -77,7 +78,8 @@ impl Tunnel {
         Some(Self { net, client, gateway })
     }
 
-    /// Moves a host while echo requests pass through the tunnel. Returns the longest time between two replies.
+    /// Moves a host while echo requests pass through the tunnel. Returns the longest time between two
+    /// replies.
     fn move_host(&self, change: impl FnOnce(&TestNet)) -> Duration {
         let (net, before) = (&self.net, sas(&self.net.left.status()));
         let (is_over, replies) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -231,7 +233,8 @@ fn a_flow_runs_on_behind_a_new_nat_and_back() {
     tunnel.check(gap.max(back));
 }
 
-/// The gateway has a second link, and loses the one that is in use with its address. It tells the client, which moves.
+/// The gateway has a second link, and loses the one that is in use with its address. It tells the client,
+/// which moves.
 #[test]
 fn a_flow_runs_on_when_the_gateway_loses_its_address() {
     for (test, local) in [("mobike_gateway_any", "%any"), ("mobike_gateway_two", "192.0.2.2, 10.9.0.1")] {

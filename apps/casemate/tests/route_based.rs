@@ -246,8 +246,8 @@ fn marks_select_packets() {
     assert!(net.left.pings(there, 8), "nothing of the tunnel is left");
 }
 
-/// Instead of `set_mark_out`: a rule with the mark of the instance and the address of the peer leads protected
-/// packets to another link. Other packets to the peer stay where they were.
+/// Instead of `set_mark_out`: a rule with the mark of the instance and the address of the peer leads
+/// protected packets to another link. Other packets to the peer stay where they were.
 #[test]
 fn a_rule_leads_protected_packets_to_another_link() {
     let Some(net) = TestNet::build("a_rule_leads_protected_packets") else { return };

@@ -63,8 +63,8 @@ impl Encapsulation {
         self.encap.is_some() && self.outer.choice().ttl == ttl && self.overhead.tfc_pad_to == 0
     }
 
-    /// Changes the addresses and the encapsulation in UDP. `key` is that of the SA. Returns `false` if they do
-    /// not fit the SA: AH is never encapsulated.
+    /// Changes the addresses and the encapsulation in UDP. `key` is that of the SA. Returns `false` if they
+    /// do not fit the SA: AH is never encapsulated.
     pub(crate) fn move_to(&mut self, path: SaPath, key: &ProtocolKey) -> bool {
         let SaPath { src, dst, encap } = path;
         let protocol = match (self.outer.protocol(), encap) {

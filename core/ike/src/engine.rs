@@ -238,8 +238,8 @@ impl Ike {
     }
 
     /// Reports that addresses or routes of this host have changed. SAs with MOBIKE move if their path is no
-    /// longer usable, or another source address is preferred now, and peers learn which addresses there are. Takes time in proportion to the number of
-    /// IKE SAs.
+    /// longer usable, or another source address is preferred now, and peers learn which addresses there are.
+    /// Takes time in proportion to the number of IKE SAs.
     pub fn addresses_changed(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
         #[cfg(feature = "mobike")]
         {

@@ -33,8 +33,8 @@ pub(crate) struct Mobike {
     forces_encap: bool,
     /// Whether the Child SAs keep the former path until the peer has proved that it receives at the new one.
     pub(crate) is_unverified: bool,
-    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`. Only the host that
-    /// does not decide creates Child SAs meanwhile.
+    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`. Only the host
+    /// that does not decide creates Child SAs meanwhile.
     pub(crate) former: Option<(Path, bool)>,
     /// Other paths on which the outstanding request was sent, because the peer did not respond.
     pub(crate) tried: Vec<Path>,
@@ -111,8 +111,8 @@ pub(crate) fn write_support(
     if has_nat_traversal { Ok(()) } else { write_no_nats(path, out) }
 }
 
-/// The addresses of `local_addrs` that this host has, besides that of the path. Addresses that are not configured are not
-/// announced: they would reveal to the peer how this network is built.
+/// The addresses of `local_addrs` that this host has, besides that of the path. Addresses that are not
+/// configured are not announced: they would reveal to the peer how this network is built.
 pub(crate) fn own_addrs(connection: &Connection, path: Path, routes: &dyn Routes) -> Vec<IpAddr> {
     let all = configured_addrs(&connection.local_addrs, routes);
     let is_additional = |addr: &IpAddr| *addr != path.local.ip() && routes.has_addr(*addr);

@@ -265,7 +265,8 @@ fn a_repeated_update_changes_nothing() {
     assert_eq!(before.len(), moves.len() + 1);
 }
 
-/// A gateway that cannot reach the new address keeps the Child SAs at the old one, and creates new ones there.
+/// A gateway that cannot reach the new address keeps the Child SAs at the old one, and creates new ones
+/// there.
 #[test]
 fn nothing_moves_to_an_address_that_does_not_answer() {
     let mut pair = established(roaming());

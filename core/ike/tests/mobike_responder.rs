@@ -1,5 +1,5 @@
-//! MOBIKE (RFC 4555) with a responder that moves: it tells the initiator which addresses it has (section 3.6),
-//! and the initiator moves the SAs.
+//! MOBIKE (RFC 4555) with a responder that moves: it tells the initiator which addresses it has (section
+//! 3.6), and the initiator moves the SAs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
@@ -70,7 +70,7 @@ fn move_client(pair: &mut Pair, to: &str) {
     notice_change(&mut pair.left, pair.now);
 }
 
-/// Delivers what both hosts have sent, unless it concerns an address that nobody has.
+/// Delivers what both hosts have sent, unless it concerns an address that neither has.
 fn run_without(pair: &mut Pair, lost: &[&str]) {
     let arrives = |transmit: &Transmit| {
         let Path { local, remote } = transmit.path;
@@ -202,8 +202,8 @@ fn a_gateway_announces_as_soon_as_it_can_send() {
     check_at(&pair, LEFT, SECOND);
 }
 
-/// The client cannot receive the announcement, because of its NAT for example. It tries the additional address
-/// when the gateway does not respond.
+/// The client cannot receive the announcement, because of its NAT for example. It tries the additional
+/// address when the gateway does not respond.
 #[test]
 fn a_client_that_hears_nothing_tries_the_additional_address() {
     let [mut left, right] = two_addresses();
@@ -298,8 +298,8 @@ fn the_announcement_goes_to_an_additional_address_of_the_client() {
     check_at(&pair, "2001:db8::7", "2001:db8::2");
 }
 
-/// charon 5.9.8 responds to the announcement and moves, but sends no UPDATE_SA_ADDRESSES. The gateway checks the
-/// address at which it was answered.
+/// charon 5.9.8 responds to the announcement and moves, but sends no UPDATE_SA_ADDRESSES. The gateway checks
+/// the address at which it was answered.
 #[test]
 fn the_gateway_follows_a_response_if_it_has_lost_its_address() {
     let [mut left, right] = roaming();

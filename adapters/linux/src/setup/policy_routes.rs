@@ -2,8 +2,8 @@
 //!
 //! All traffic that a policy protects or discards is routed into the TUN interface, even if a policy of
 //! higher rank bypasses part of it: the data path decides. Only traffic that is bypassed in any case is
-//! routed past the TUN interface. A bypass for some sources only has a route into the TUN interface beside one that
-//! contains it, so that the host's own packets have a source that matches the bypass.
+//! routed past the TUN interface. A bypass for some sources only has a route into the TUN interface beside
+//! one that contains it, so that the host's own packets have a source that matches the bypass.
 
 use crate::route::{Prefix, RouteTarget};
 use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank};
@@ -192,8 +192,8 @@ impl PolicyRoutes {
         self.claims_of(dst).find(holds).map(|(_, claim)| claim)
     }
 
-    /// The source address for packets to `dst` that match a bypass for some sources only. `None` unless policies of
-    /// lower rank, and none of higher rank, route those packets into the TUN interface.
+    /// The source address for packets to `dst` that match a bypass for some sources only. `None` unless
+    /// policies of lower rank, and none of higher rank, route those packets into the TUN interface.
     fn bypass_source(&self, dst: Prefix) -> Option<IpAddr> {
         let (rank, source) = self.claims_of(dst).find_map(|(key, claim)| match claim {
             RouteClaim::Source { src } => Some((key.rank, self.preferred_source(src, None)?)),
@@ -313,7 +313,8 @@ mod tests {
         }
     }
 
-    /// A tunnel to all addresses with a virtual address, and an exception for the local network, in any order.
+    /// A tunnel to all addresses with a virtual address, and an exception for the local network, in any
+    /// order.
     #[test]
     fn a_bypass_for_some_sources_chooses_the_source_beside_a_tunnel() {
         let (net, all) = (prefix([10, 1, 0, 0], 16), prefix([0; 4], 0));

@@ -1,5 +1,5 @@
-//! The addresses of this host as the peer knows them (RFC 4555 section 3.6), and what follows when they change.
-//! Both roles tell the peer; the host that decides moves the SAs (section 3.5).
+//! The addresses of this host as the peer knows them (RFC 4555 section 3.6), and what follows when they
+//! change. Both roles tell the peer; the host that decides moves the SAs (section 3.5).
 
 use super::tasks::Pending;
 use crate::context::Step;

@@ -177,9 +177,9 @@ impl Established {
         }
     }
 
-    /// Moves to the path on which the peer has responded, if it is one of those that were tried. The host that
-    /// does not decide does so only if it has lost its address (RFC 4555 section 3.5): charon 5.9.8 responds to
-    /// the announcement and moves, and sends no UPDATE_SA_ADDRESSES.
+    /// Moves to the path on which the peer has responded, if it is one of those that were tried. The host
+    /// that does not decide does so only if it has lost its address (RFC 4555 section 3.5): charon 5.9.8
+    /// responds to the announcement and moves, and sends no UPDATE_SA_ADDRESSES.
     pub(super) fn move_to_answering_path(
         &mut self,
         common: &mut SaCommon,
@@ -200,7 +200,8 @@ impl Established {
 }
 
 /// The paths that the routes allow and that the peer has not refused, in order of preference: to the present
-/// address of the peer, to its configured ones, and to those that it has announced, if `remote_addrs` allows them.
+/// address of the peer, to its configured ones, and to those that it has announced, if `remote_addrs` allows
+/// them.
 pub(super) fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Path> {
     let (connection, routes) = (&common.connection, step.context.routes);
     let configured = mobike::configured_addrs(&connection.remote_addrs, routes);

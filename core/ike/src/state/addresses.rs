@@ -73,8 +73,8 @@ impl Established {
         self.mobike().is_some_and(|mobike| mobike.is_unverified && !mobike.decides)
     }
 
-    /// Whether a CREATE_CHILD_SA request must wait for the check of the peer's address. New Child SAs in tunnel
-    /// mode use the former path until then.
+    /// Whether a CREATE_CHILD_SA request must wait for the check of the peer's address. New Child SAs in
+    /// tunnel mode use the former path until then.
     pub(super) fn must_wait_for_route_check(&self, content: &Content<'_>) -> bool {
         let is_tunnel = content.ts_i.is_some() && !content.has_notify(NotifyType::USE_TRANSPORT_MODE);
         self.awaits_route_check() && !is_tunnel
@@ -146,8 +146,8 @@ impl Established {
         self.follow_path(common, path, nat_before, step);
     }
 
-    /// As the host that does not decide, uses another path. Its remote address is checked first. The Child SAs
-    /// have been at the present path with `nat_before`.
+    /// As the host that does not decide, uses another path. Its remote address is checked first. The Child
+    /// SAs have been at the present path with `nat_before`.
     pub(super) fn follow_path(
         &mut self,
         common: &mut SaCommon,

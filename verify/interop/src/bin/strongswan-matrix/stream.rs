@@ -15,7 +15,8 @@ const START_LIMIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of the reports, the shortest one of iperf3.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Bits per second in each direction: about 20 packets in each interval. Wireshark reads all of them afterwards.
+/// Bits per second in each direction: about 20 packets in each interval. Wireshark reads all of them
+/// afterwards.
 const BITRATE: &str = "2M";
 /// Duration of the streams, and of their undisturbed parts before and between changes.
 const DURATION: &str = "5";
@@ -93,8 +94,8 @@ impl Drop for Running {
     }
 }
 
-/// The longest sequence of intervals without received bytes in a report. The interruption itself may be longer by
-/// parts of the intervals before and behind.
+/// The longest sequence of intervals without received bytes in a report. The interruption itself may be
+/// longer by parts of the intervals before and behind.
 fn longest_silence(report: &Value) -> Result<Duration> {
     let intervals = report.get("intervals").and_then(Value::as_array);
     let received = |interval: &Value| {

@@ -5,12 +5,18 @@ use super::addresses::{behind, change_mapping, establish_behind_nat};
 use super::{Case, RunsOn, ensure, rekey};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CONNECTION, Plan};
+use crate::stream::UNDISTURBED;
 use crate::testbed::Testbed;
 use casemate_interop::Result;
+use std::thread::sleep;
 use std::time::Duration;
 
 /// Limit for a move. strongSwan waits before it reacts to a change of addresses.
 const MOVE_LIMIT: Duration = Duration::from_secs(10);
+/// The longest interruption that a change may cause.
+const LONGEST_INTERRUPTION: Duration = Duration::from_secs(1);
+/// Source ports of the NAT.
+const PORTS: &str = "20000-20099";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let mut push = |name: &str, plan, script: fn(&mut Testbed) -> Result<String>| {
@@ -62,8 +68,45 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     });
 }
 
+/// TCP streams of iperf3 go on when a side moves.
+pub(super) fn add_streams(cases: &mut Vec<Case>, initiator: Side) {
+    let mut push = |name: &str, plan, change: fn(&mut Testbed) -> Result<()>| {
+        let case = Case::new(&format!("mobike/iperf3-{name}"), plan, move |testbed| {
+            testbed.establish()?;
+            let streams = testbed.start_streams()?;
+            change(testbed)?;
+            streams.stop(LONGEST_INTERRUPTION)
+        });
+        // The interruption is limited, so nothing else uses the CPUs.
+        cases.push(Case { runs_on: RunsOn::Casemate, is_exclusive: true, ..case });
+    };
+    push("address", plan(initiator), |testbed| {
+        let side = testbed.initiator();
+        move_to_other_address(testbed, side)
+    });
+    push("ipv6", plan_with_ipv6(initiator), |testbed| {
+        let side = testbed.initiator();
+        lose_ipv4(testbed, side)
+    });
+    push("nat", plan(initiator), |testbed| {
+        let side = testbed.initiator();
+        testbed.path.translate(side, PORTS)?;
+        replace_address(testbed, side)?;
+        expect_seen_at(testbed, side, &side.other().router(Family::V4))?;
+        sleep(UNDISTURBED);
+        testbed.path.end_translation()?;
+        move_back(testbed, side)
+    });
+    let mut gateway = plan(initiator);
+    gateway.connection_of(gateway.responder(), "local_addrs", "%any");
+    push("gateway", gateway, |testbed| {
+        let side = testbed.plan.responder();
+        move_to_other_address(testbed, side)
+    });
+}
+
 /// Plan with MOBIKE in which the initiator may have any address.
-pub(super) fn plan(initiator: Side) -> Plan {
+fn plan(initiator: Side) -> Plan {
     let mut plan = behind(initiator);
     plan.connection("mobike", "yes");
     plan.connection_of(initiator, "local_addrs", "%any");
@@ -71,7 +114,7 @@ pub(super) fn plan(initiator: Side) -> Plan {
 }
 
 /// The same plan with addresses of both IP versions of the responder.
-pub(super) fn plan_with_ipv6(initiator: Side) -> Plan {
+fn plan_with_ipv6(initiator: Side) -> Plan {
     let mut plan = plan(initiator);
     let responder = plan.responder();
     plan.connection_of(initiator, "remote_addrs", &addresses(responder));
@@ -96,20 +139,20 @@ fn move_and_rekey(testbed: &mut Testbed, side: Side) -> Result<String> {
 }
 
 /// Gives a side another address instead of its present one. Waits until the other side follows.
-pub(super) fn move_to_other_address(testbed: &mut Testbed, side: Side) -> Result<()> {
+fn move_to_other_address(testbed: &mut Testbed, side: Side) -> Result<()> {
     replace_address(testbed, side)?;
     expect_seen_at(testbed, side, &side.moved())
 }
 
 /// Gives a side another address instead of its present one.
-pub(super) fn replace_address(testbed: &Testbed, side: Side) -> Result<()> {
+fn replace_address(testbed: &Testbed, side: Side) -> Result<()> {
     let [old, new] = [side.wire(Family::V4), side.moved()];
     // With equal lengths of the prefixes, the old address would take the new one with it.
     testbed.path.end(side).configure(&format!("addr add {new}/25 dev wire\naddr del {old}/24 dev wire\n"))
 }
 
 /// Gives a side its first address again. Waits until the other side follows.
-pub(super) fn move_back(testbed: &mut Testbed, side: Side) -> Result<()> {
+fn move_back(testbed: &mut Testbed, side: Side) -> Result<()> {
     let [old, new] = [side.moved(), side.wire(Family::V4)];
     let lines = format!("addr add {new}/24 dev wire\naddr del {old}/25 dev wire\n");
     testbed.path.end(side).configure(&lines)?;
@@ -117,14 +160,14 @@ pub(super) fn move_back(testbed: &mut Testbed, side: Side) -> Result<()> {
 }
 
 /// Removes the IPv4 address of a side, which has one of IPv6.
-pub(super) fn lose_ipv4(testbed: &mut Testbed, side: Side) -> Result<()> {
+fn lose_ipv4(testbed: &mut Testbed, side: Side) -> Result<()> {
     let old = side.wire(Family::V4);
     testbed.path.end(side).configure(&format!("addr del {old}/24 dev wire\n"))?;
     expect_seen_at(testbed, side, &side.wire(Family::V6))
 }
 
 /// Waits until the peer of a side sees it at this address.
-pub(super) fn expect_seen_at(testbed: &mut Testbed, side: Side, address: &str) -> Result<()> {
+fn expect_seen_at(testbed: &mut Testbed, side: Side, address: &str) -> Result<()> {
     testbed.wait_until(MOVE_LIMIT, |testbed| {
         let remote = testbed.ike_sa(side.other())?.remote;
         let seen = format!("{} is seen at {remote}, expected {address}", side.name());

@@ -15,7 +15,6 @@ mod redirect;
 mod rekey;
 mod rounds;
 mod select;
-mod streams;
 
 use crate::options::matches;
 use crate::peer::{Family, Side};
@@ -102,7 +101,7 @@ pub(crate) fn all() -> Vec<Case> {
             hosts::add,
             kernel::add,
             mobike::add,
-            streams::add,
+            mobike::add_streams,
             addresses::add_nat,
             negotiation::add,
             algorithms::add,
