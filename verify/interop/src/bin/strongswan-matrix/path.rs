@@ -68,10 +68,13 @@ impl Path {
         self.run_in_router("conntrack -F")
     }
 
-    /// Ends `translate`. Deletes existing mappings.
-    pub(crate) fn end_translation(&self) -> Result<()> {
-        self.nft("delete table ip nat")?;
-        self.run_in_router("conntrack -F")
+    /// Translates one source address of a side, so that the side is behind a NAT while it has that address.
+    pub(crate) fn translate_address(&self, hidden: Side, source: &str, ports: &str) -> Result<()> {
+        let out = interface(hidden.other());
+        self.nft(&format!(
+            "table ip nat {{ chain out {{ type nat hook postrouting priority 100\n\
+             oifname \"{out}\" ip saddr {source} ip protocol udp masquerade to :{ports}\n}}\n}}"
+        ))
     }
 
     /// Drops all IP fragments from now on.

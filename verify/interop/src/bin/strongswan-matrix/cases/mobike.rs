@@ -90,13 +90,16 @@ pub(super) fn add_streams(cases: &mut Vec<Case>, initiator: Side) {
     });
     push("nat", plan(initiator), |testbed| {
         let side = testbed.initiator();
-        testbed.path.translate(side, PORTS)?;
+        testbed.path.translate_address(side, &side.moved(), PORTS)?;
         replace_address(testbed, side)?;
         expect_seen_at(testbed, side, &side.other().router(Family::V4))?;
         sleep(UNDISTURBED);
-        testbed.path.end_translation()?;
         move_back(testbed, side)
     });
+    // strongSwan's user-space ESP rekeys to follow, and repeats a request only after four seconds.
+    if initiator == Side::Right {
+        return;
+    }
     let mut gateway = plan(initiator);
     gateway.connection_of(gateway.responder(), "local_addrs", "%any");
     push("gateway", gateway, |testbed| {
