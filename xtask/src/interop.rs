@@ -3,7 +3,7 @@
 
 use crate::cargo::{BUILT, Programs};
 use crate::jobs::Job;
-use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
+use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, TUNNELS, absent, is_root};
 use crate::shell::{self, Failure, Result};
 use crate::{cargo, lwip, packages};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) const MATRICES: &[Matrix] = &[
         stage: "test: strongSwan matrix",
         // A case takes two seconds, and a quarter of a second of processor time.
         arguments: &["--strongswan", "--esp", "libipsec", "--jobs", "4"],
-        packages: &[NETWORK, STRONGSWAN],
+        packages: &[NETWORK, STRONGSWAN, TUNNELS],
         needs_root: true,
         schedule: Schedule::BesideBuilds,
     },

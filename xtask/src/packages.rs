@@ -67,8 +67,8 @@ pub(crate) const BARE: &[Package] = &[
 const MULTI_BUFFER: &[Package] =
     &[Package { name: "libipsec-mb-dev", program: "/usr/include/intel-ipsec-mb.h" }];
 
-/// Packages for `cargo xtask bench tunnels` and its test.
-const TUNNELS: &[Package] =
+/// Packages for `cargo xtask bench tunnels` and its test, and for the strongSwan matrix.
+pub(crate) const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
 
 /// Packages to build Debian packages and to examine their unit.

@@ -180,6 +180,8 @@ pub(crate) struct MarkedRoutes {
     netlink: RefCell<Netlink>,
     monitor: NetworkMonitor,
     resolver: Resolver,
+    /// Addresses of interfaces that are switched off; `None` if that may have changed.
+    switched_off: RefCell<Option<Vec<IpAddr>>>,
     /// The last error of a look-up. A look-up that fails counts as "no route".
     error: RefCell<Option<Error>>,
 }
@@ -192,6 +194,7 @@ impl MarkedRoutes {
             netlink: RefCell::new(Netlink::open()?),
             monitor: NetworkMonitor::routes()?,
             resolver: Resolver::new()?,
+            switched_off: RefCell::default(),
             error: RefCell::default(),
         })
     }
@@ -212,6 +215,16 @@ impl MarkedRoutes {
             self.error.replace(Some(error));
             None
         })
+    }
+
+    /// Whether only interfaces that are switched off have this address.
+    fn is_switched_off(&self, addr: IpAddr) -> bool {
+        let mut known = self.switched_off.borrow_mut();
+        if known.is_none() {
+            let found = self.netlink.borrow_mut().addresses_switched_off();
+            *known = self.found(found.map(Some));
+        }
+        known.as_ref().is_some_and(|addrs| addrs.contains(&addr))
     }
 
     /// Our address for packets to `remote`; `None` without a route.
@@ -241,10 +254,15 @@ impl casemate::Routes for MarkedRoutes {
         // Only an error that says so means that the address is gone.
         let bound = UdpSocket::bind((addr, 0));
         bound.err().and_then(|error| error.raw_os_error()) != Some(libc::EADDRNOTAVAIL)
+            && !self.is_switched_off(addr)
     }
 
     fn may_have_changed(&self) -> bool {
-        self.monitor.has_changed()
+        let changed = self.monitor.has_changed();
+        if changed {
+            self.switched_off.replace(None);
+        }
+        changed
     }
 
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
@@ -282,6 +300,7 @@ mod tests {
             assert!(routes.may_have_changed() && !routes.may_have_changed());
             netlink.add_address(lo, [192, 0, 2, 1].into(), 32).unwrap();
             assert!(routes.may_have_changed() && !routes.may_have_changed());
+            assert!(routes.has_addr([192, 0, 2, 1].into()) && !routes.has_addr(peer));
             assert_eq!(routes.source_for(peer), None);
             let mut route = RouteMessage::default();
             route.header.address_family = family(true);
@@ -299,6 +318,9 @@ mod tests {
             assert_eq!(routes.source_for(peer), Some([192, 0, 2, 1].into()));
             netlink.remove_route(route).unwrap();
             assert!(routes.may_have_changed() && !routes.may_have_changed());
+            let down = std::process::Command::new("ip").args(["link", "set", "lo", "down"]).status();
+            assert!(down.unwrap().success());
+            assert!(routes.may_have_changed() && !routes.has_addr([192, 0, 2, 1].into()));
         };
         netns.run(test).unwrap();
     }

@@ -152,6 +152,33 @@ impl Netlink {
         Ok(replies.into_iter().filter_map(address).collect())
     }
 
+    /// The local addresses of interfaces that are switched off and of no other interface. The kernel keeps
+    /// them.
+    pub(crate) fn addresses_switched_off(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let is_off = |reply| match reply {
+            RouteNetlinkMessage::NewLink(message) if !message.header.flags.contains(LinkFlags::Up) => {
+                Some(message.header.index)
+            }
+            _ => None,
+        };
+        let links = self.request(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP);
+        let links = links.map_err(|error| Error::new("list of interfaces", error))?;
+        let off: Vec<u32> = links.into_iter().filter_map(is_off).collect();
+        if off.is_empty() {
+            return Ok(Vec::new());
+        }
+        let addresses = self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP);
+        let addresses = addresses.map_err(|error| Error::new("list of addresses", error))?;
+        let (mut lost, mut kept) = (Vec::new(), Vec::new());
+        for reply in addresses {
+            let RouteNetlinkMessage::NewAddress(message) = reply else { continue };
+            let set = if off.contains(&message.header.index) { &mut lost } else { &mut kept };
+            set.extend(own_address(&message));
+        }
+        lost.retain(|addr| !kept.contains(addr));
+        Ok(lost)
+    }
+
     /// All policy rules of an IP version.
     pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
         let mut message = RuleMessage::default();

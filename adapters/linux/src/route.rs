@@ -76,6 +76,11 @@ impl Prefix {
         AddrRange::prefix(self.addr, self.len).or_broken("the length fits", AddrRange::single(self.addr))
     }
 
+    /// Whether all addresses of another prefix are in this one.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        self.len <= other.len && self.range().contains(other.addr)
+    }
+
     /// Whether it is an IPv4 prefix.
     pub const fn is_ipv4(&self) -> bool {
         self.addr.is_ipv4()

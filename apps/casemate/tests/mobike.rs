@@ -1,5 +1,6 @@
-//! `casemate run` on a host that moves (MOBIKE, RFC 4555): to another address, from IPv4 to IPv6, and behind
-//! a NAT. A flow of echo requests through the tunnel runs on, and its longest interruption is measured.
+//! `casemate run` on a host that moves (MOBIKE, RFC 4555): a client to another address, from IPv4 to IPv6,
+//! and behind a NAT, and a gateway to another link. A flow of echo requests through the tunnel runs on, and
+//! its longest interruption is measured.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -77,9 +78,9 @@ impl Tunnel {
         Some(Self { net, client, gateway })
     }
 
-    /// Moves the client while echo requests pass through the tunnel. Returns the longest time between two
+    /// Moves a host while echo requests pass through the tunnel. Returns the longest time between two
     /// replies.
-    fn move_client(&self, change: impl FnOnce(&TestNet)) -> Duration {
+    fn move_host(&self, change: impl FnOnce(&TestNet)) -> Duration {
         let (net, before) = (&self.net, sas(&self.net.left.status()));
         let (is_over, replies) = (AtomicBool::new(false), AtomicUsize::new(0));
         let gap = thread::scope(|scope| {
@@ -176,7 +177,7 @@ fn a_flow_runs_on_when_the_client_has_another_address() {
     else {
         return;
     };
-    let gap = tunnel.move_client(|net| {
+    let gap = tunnel.move_host(|net| {
         net.left.run(|| remove_address(WIRE, HOME[0])).unwrap();
         net.left.run(|| add_address(WIRE, HOME[1])).unwrap();
     });
@@ -191,7 +192,7 @@ fn a_flow_runs_on_when_the_configured_address_is_gone() {
     let client = client.replace("remote_addrs", &format!("local_addrs = {}\n remote_addrs", HOME[0]));
     let gateway = gateway.replace("%any", &HOME[0].to_string());
     let Some(tunnel) = Tunnel::start("mobike_configured_address", [client, gateway]) else { return };
-    let gap = tunnel.move_client(|net| {
+    let gap = tunnel.move_host(|net| {
         net.left.run(|| remove_address(WIRE, HOME[0])).unwrap();
         net.left.run(|| add_address(WIRE, HOME[1])).unwrap();
     });
@@ -202,7 +203,7 @@ fn a_flow_runs_on_when_the_configured_address_is_gone() {
 #[test]
 fn a_flow_runs_on_when_only_ipv6_remains() {
     let Some(tunnel) = Tunnel::set_up("a_flow_runs_on_when_only_ipv6_remains", BOTH, "") else { return };
-    let gap = tunnel.move_client(|net| net.left.run(|| remove_address(WIRE, HOME[0])).unwrap());
+    let gap = tunnel.move_host(|net| net.left.run(|| remove_address(WIRE, HOME[0])).unwrap());
     let [client, gateway] = [&tunnel.net.left, &tunnel.net.right].map(|host| host.side.outer(false));
     tunnel.wait_for_path(client, client, gateway);
     tunnel.check(gap);
@@ -214,7 +215,7 @@ fn a_flow_runs_on_behind_a_new_nat_and_back() {
         return;
     };
     let _router = add_nat(&tunnel.net);
-    let gap = tunnel.move_client(|net| {
+    let gap = tunnel.move_host(|net| {
         net.left.run(|| remove_address(WIRE, HOME[0])).unwrap();
         let route = ["route", "add", "default", "via", &HIDDEN[1].to_string()].map(String::from);
         net.left.stdout_of("ip", &route.each_ref().map(String::as_str));
@@ -226,10 +227,43 @@ fn a_flow_runs_on_behind_a_new_nat_and_back() {
         }
     };
     encapsulated(true);
-    let back = tunnel.move_client(|net| net.left.run(|| add_address(WIRE, HOME[1])).unwrap());
+    let back = tunnel.move_host(|net| net.left.run(|| add_address(WIRE, HOME[1])).unwrap());
     tunnel.wait_for_path(HOME[1], HOME[1], GATEWAY);
     encapsulated(false);
     tunnel.check(gap.max(back));
+}
+
+/// The gateway has a second link, and loses the one that is in use with its address. It tells the client,
+/// which moves.
+#[test]
+fn a_flow_runs_on_when_the_gateway_loses_its_address() {
+    for (test, local) in [("mobike_gateway_any", "%any"), ("mobike_gateway_two", "192.0.2.2, 10.9.0.1")] {
+        let [client, gateway] = confs(V4_ONLY, "");
+        let gateway = gateway.replace("remote_addrs", &format!("local_addrs = {local}\n remote_addrs"));
+        let Some(tunnel) = Tunnel::start(test, [client, gateway]) else { return };
+        let gap = tunnel.move_host(lose_gateway_address);
+        // The client uses its address on that link, too.
+        tunnel.wait_for_path(HIDDEN[0], HIDDEN[0], HIDDEN[1]);
+        tunnel.check(gap);
+    }
+}
+
+/// A gateway without MOBIKE does not move.
+#[test]
+fn a_flow_ends_when_a_gateway_without_mobike_loses_its_address() {
+    let Some(tunnel) = Tunnel::set_up("mobike_gateway_no", V4_ONLY, "mobike = no") else { return };
+    lose_gateway_address(&tunnel.net);
+    assert!(!tunnel.net.left.pings_at_once(INNER, 8));
+}
+
+/// Adds a second link between client and gateway, and ends the first one at the gateway.
+fn lose_gateway_address(net: &TestNet) {
+    let link = "second";
+    net.left.run(|| Netlink::open()?.add_veth(link, link, net.right.netns.as_fd())).unwrap();
+    net.left.run(|| add_address(link, HIDDEN[0])).unwrap();
+    net.right.run(|| add_address(link, HIDDEN[1])).unwrap();
+    net.right.stdout_of("ip", &["link", "set", WIRE, "down"]);
+    net.right.stdout_of("ip", &["route", "add", &HOME[0].to_string(), "via", &HIDDEN[0].to_string()]);
 }
 
 /// Without MOBIKE the tunnel stays where it was, and nothing arrives.

@@ -8,10 +8,13 @@ mod swanctl;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
+use casemate_linux::netlink::Netlink;
 use charon::Charon;
+use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::time::Duration;
-use testnet::{Host, Side, TestNet, WIRE};
+use testnet::{Host, Side, TestNet, WIRE, eventually};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
 
@@ -241,6 +244,45 @@ fn marks_select_packets() {
     assert_eq!(rules(&net.left).lines().count(), 3, "{}", rules(&net.left));
     assert!(!net.left.filter().contains("casemate-marks"), "{}", net.left.filter());
     assert!(net.left.pings(there, 8), "nothing of the tunnel is left");
+}
+
+/// Instead of `set_mark_out`: a rule with the mark of the instance and the address of the peer leads
+/// protected packets to another link. Other packets to the peer stay where they were.
+#[test]
+fn a_rule_leads_protected_packets_to_another_link() {
+    let Some(net) = TestNet::build("a_rule_leads_protected_packets") else { return };
+    let link = "second";
+    net.left.run(|| Netlink::open()?.add_veth(link, link, net.right.netns.as_fd())).unwrap();
+    for (host, addr) in [(&net.left, "10.9.0.1/24"), (&net.right, "10.9.0.2/24")] {
+        host.stdout_of("ip", &["addr", "add", addr, "dev", link]);
+        host.stdout_of("ip", &["link", "set", link, "up"]);
+    }
+    let conf = |side: Side| side.connection("");
+    let right = net.right.run_config(&conf(Side::Right), None);
+    let left = net.left.run_config(&conf(Side::Left), None);
+    let (inner, outer) = (Side::Right.inner(true), Side::Right.outer(true));
+    assert!(net.left.pings(inner, 8), "{}{}", left.log(), right.log());
+    let rules = net.left.stdout_of("ip", &["rule"]);
+    let mark = rules.split_once("fwmark ").unwrap().1.split_whitespace().next().unwrap();
+    let sent = || {
+        let links: Value = serde_json::from_str(&net.left.stdout_of("ip", &["-s", "-j", "link"])).unwrap();
+        let of_link = links.as_array().unwrap().iter().find(|one| one["ifname"] == link).unwrap();
+        of_link["stats64"]["tx"]["packets"].as_u64().unwrap()
+    };
+    let peer = outer.to_string();
+    net.left.stdout_of("ip", &["route", "add", &peer, "via", "10.9.0.2", "dev", link, "table", "100"]);
+    let rule = ["rule", "add", "pref", "100", "fwmark", mark, "to", &peer, "lookup", "100"];
+    net.left.stdout_of("ip", &rule);
+    let ping = |dst: IpAddr| (0..20).for_each(|_| assert!(net.left.pings(dst, 8), "{}", left.log()));
+    eventually("the rule applies", || {
+        let before = sent();
+        ping(inner);
+        sent() >= before + 20
+    });
+    let before = sent();
+    ping(outer);
+    assert!(sent() < before + 20, "packets that are not protected");
+    assert!(left.stop().success() && right.stop().success());
 }
 
 /// Of several tunnels at one interface, the selectors decide.

@@ -20,6 +20,8 @@ pub(crate) struct Encapsulation {
     pub(crate) esp_at: usize,
     pub(crate) spi: Spi,
     pub(crate) align: Align,
+    /// Alignment of AH over IPv4.
+    v4_align: Align,
     pub(crate) overhead: Overhead,
     /// XORed onto the counter in an IV; see [`iv_mask`].
     pub(crate) iv_mask: u64,
@@ -34,7 +36,9 @@ impl Encapsulation {
         };
         let outer = OuterTemplate::new(params.src, params.dst, params.outer, protocol)
             .map_err(|MixedVersions| AddSaError::MixedVersions)?;
-        let align = if params.src.is_ipv4() { params.ah_align } else { Align::Eight };
+        // An SA that begins over IPv6 says nothing of IPv4.
+        let v4_align = if params.src.is_ipv4() { params.ah_align } else { Align::Four };
+        let align = if params.src.is_ipv4() { v4_align } else { Align::Eight };
         let overhead = Overhead::new(params, &keys.key, outer.len(), align);
         Ok(Self {
             outer,
@@ -42,6 +46,7 @@ impl Encapsulation {
             esp_at: outer.len().saturating_add(udp_len(params.encap)),
             spi: params.spi,
             align,
+            v4_align,
             overhead,
             iv_mask: iv_mask(params),
         })
@@ -58,9 +63,9 @@ impl Encapsulation {
         self.encap.is_some() && self.outer.choice().ttl == ttl && self.overhead.tfc_pad_to == 0
     }
 
-    /// Changes the addresses and the encapsulation in UDP. Returns `false` if they do not fit the SA: AH is
-    /// never encapsulated, and its header has another length over IPv6.
-    pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
+    /// Changes the addresses and the encapsulation in UDP. `key` is that of the SA. Returns `false` if they
+    /// do not fit the SA: AH is never encapsulated.
+    pub(crate) fn move_to(&mut self, path: SaPath, key: &ProtocolKey) -> bool {
         let SaPath { src, dst, encap } = path;
         let protocol = match (self.outer.protocol(), encap) {
             (ah::PROTOCOL, _) => ah::PROTOCOL,
@@ -68,10 +73,16 @@ impl Encapsulation {
             (_, Some(_)) => proto::UDP,
         };
         let Ok(outer) = self.outer.with_addrs(src, dst, protocol) else { return false };
-        if protocol == ah::PROTOCOL && (encap.is_some() || outer.len() != self.outer.len()) {
+        if protocol == ah::PROTOCOL && encap.is_some() {
             return false;
         }
-        self.overhead = self.overhead.moved(outer.len(), udp_len(self.encap), udp_len(encap));
+        let align = if src.is_ipv4() { self.v4_align } else { Align::Eight };
+        // RFC 4302 section 3.3.3.2.1: the AH header may have another length over the other IP version.
+        let ah_len = |align| if let ProtocolKey::Ah(key) = key { key.header_len(align) } else { 0 };
+        let before = udp_len(self.encap).saturating_add(ah_len(self.align));
+        let after = udp_len(encap).saturating_add(ah_len(align));
+        self.overhead = self.overhead.moved(outer.len(), before, after);
+        self.align = align;
         self.esp_at = outer.len().saturating_add(udp_len(encap));
         (self.outer, self.encap) = (outer, encap);
         true
@@ -139,8 +150,8 @@ impl Overhead {
         Self { max_growth: parts.into_iter().fold(0, usize::saturating_add), ..self }
     }
 
-    /// The same with an IP header of `header` bytes, and with UDP headers of `after` instead of `before`
-    /// bytes.
+    /// The same with an IP header of `header` bytes, and with UDP and AH headers of `after` instead of
+    /// `before` bytes.
     fn moved(self, header: usize, before: usize, after: usize) -> Self {
         let fixed_len = self.fixed_len.saturating_sub(before).saturating_add(after);
         Self { header, fixed_len, ..self }.with_max_growth()

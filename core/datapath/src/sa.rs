@@ -260,7 +260,7 @@ impl SaOut {
 
     /// Changes the addresses; `false` if they do not fit the SA.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
-        let moved = self.encapsulation.move_to(path);
+        let moved = self.encapsulation.move_to(path, &self.keys.key);
         if moved && self.path() != (AddrPair { src: path.src, dst: path.dst }) {
             (self.src, self.dst) = (path.src, path.dst);
             self.path_mtu.move_to(path.src.is_ipv4());

@@ -4,22 +4,28 @@
 
 mod common;
 
+use casemate_crypto::{MacAlg, MacKind};
 use casemate_datapath::{Direction, DropReason};
-use casemate_ike::config::{AddrPattern, ChildConfig, Connection};
+use casemate_ike::config::{AddrPattern, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy};
 use casemate_sa::{AddrRange, Spi};
 use common::node::{Node, connection, exchange_messages};
 use common::packets::{protect, receive};
 use common::{OWN, PEER};
 use std::net::IpAddr;
+use std::time::Duration;
 
 const MOVED: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const PEER_V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2];
 
 /// A client with any address, and its gateway with an address of each IP version.
 fn established() -> [Node; 2] {
+    established_with(&ChildConfig::new("all"))
+}
+
+fn established_with(child: &ChildConfig) -> [Node; 2] {
     let v6 = AddrPattern::Range(AddrRange::single(PEER_V6.into()));
-    let mut client = connection(OWN, PEER, ChildConfig::new("all"));
-    let mut gateway = connection(PEER, OWN, ChildConfig::new("all"));
+    let mut client = connection(OWN, PEER, child.clone());
+    let mut gateway = connection(PEER, OWN, child.clone());
     client.local_addrs = vec![AddrPattern::Any];
     client.remote_addrs.push(v6.clone());
     gateway.local_addrs.push(v6);
@@ -81,6 +87,35 @@ fn sas_move_to_the_other_ip_version_and_keep_their_state() {
     assert_eq!(receive(gateway, &early[2]), Some(DropReason::NoSa));
     let back = protect(gateway, PEER, OWN);
     assert_eq!((back[0] >> 4, receive(client, &back)), (6, None));
+}
+
+/// The AH header has another length over IPv6 if its ICV has 16 bytes. The SAs move there and back.
+#[test]
+fn ah_moves_to_the_other_ip_version_and_back() {
+    let mac = MacAlg::standard(MacKind::HmacSha256);
+    let proposal = ChildProposal {
+        algorithms: ChildAlgorithms::Ah(vec![mac]),
+        kex: Vec::new(),
+        esn: EsnPolicy::Allowed,
+    };
+    let mut nodes = established_with(&ChildConfig { proposals: vec![proposal], ..ChildConfig::new("all") });
+    let moves = [(IpAddr::from(OWN), 4, 20, 28), (MOVED.into(), 6, 40, 32), (OWN.into(), 4, 20, 28)];
+    for (here, version, header, ah_len) in moves {
+        nodes[0].source = Some(here);
+        nodes[0].endpoint.routes_changed();
+        // A further change is followed after a pause.
+        nodes.iter_mut().for_each(|node| node.now = node.now.after(Duration::from_secs(1)));
+        exchange_messages(&mut nodes);
+        let [client, gateway] = &mut nodes;
+        for _ in 0..2 {
+            let there = protect(client, OWN, PEER);
+            assert_eq!((there[0] >> 4, usize::from(there[header + 1]) * 4 + 8), (version, ah_len));
+            assert_eq!(receive(gateway, &there), None);
+            let back = protect(gateway, PEER, OWN);
+            assert_eq!((back[0] >> 4, back.len()), (version, there.len()));
+            assert_eq!(receive(client, &back), None);
+        }
+    }
 }
 
 /// Without MOBIKE nothing moves.

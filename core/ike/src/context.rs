@@ -50,7 +50,8 @@ pub trait Routes {
     /// The local source address for `remote`, if there is a route.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 
-    /// Whether this host still has an address. The default is for hosts whose configured addresses stay.
+    /// Whether this host still has an address, on an interface that is switched on. The default is for hosts
+    /// whose configured addresses stay.
     fn has_addr(&self, _addr: IpAddr) -> bool {
         true
     }

@@ -238,13 +238,13 @@ impl Ike {
     }
 
     /// Reports that addresses or routes of this host have changed. SAs with MOBIKE move if their path is no
-    /// longer usable, or another source address is preferred now. Takes time in proportion to the number of
-    /// IKE SAs.
+    /// longer usable, or another source address is preferred now, and peers learn which addresses there are.
+    /// Takes time in proportion to the number of IKE SAs.
     pub fn addresses_changed(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
         #[cfg(feature = "mobike")]
         {
             let ids: Vec<IkeSaId> =
-                self.sas.values().filter(|sa| sa.decides_addresses()).map(|sa| sa.common.id).collect();
+                self.sas.values().filter(|sa| sa.uses_mobike()).map(|sa| sa.common.id).collect();
             for id in ids {
                 self.update_sa(id, host, context, IkeSa::addresses_changed);
             }

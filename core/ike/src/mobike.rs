@@ -25,12 +25,17 @@ pub(crate) struct Mobike {
     pub(crate) decides: bool,
     /// Addresses of the peer besides that of the path.
     pub(crate) peer_addrs: Vec<IpAddr>,
+    /// Addresses of this host that the peer knows, in ascending order; empty if that is not certain.
+    pub(crate) announced: Vec<IpAddr>,
     /// Whether the peer detects NATs. If it does not, NATs are prohibited (RFC 4555 section 3.9).
     pub(crate) has_nat_traversal: bool,
     /// Whether this host acts as if it were behind a NAT.
     forces_encap: bool,
     /// Whether the Child SAs keep the former path until the peer has proved that it receives at the new one.
     pub(crate) is_unverified: bool,
+    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`. Only the host
+    /// that does not decide creates Child SAs meanwhile.
+    pub(crate) former: Option<(Path, bool)>,
     /// Other paths on which the outstanding request was sent, because the peer did not respond.
     pub(crate) tried: Vec<Path>,
     /// Paths that the peer has refused since the last change of the addresses.
@@ -43,21 +48,25 @@ impl Mobike {
     /// State after IKE_AUTH; `None` unless both sides support MOBIKE. `content` is the peer's message with
     /// the SA payload.
     pub(crate) fn negotiated(
-        connection: &Connection,
+        common: &SaCommon,
         content: &Content<'_>,
         nat: NatStatus,
         has_nat_traversal: bool,
         role: Role,
+        routes: &dyn Routes,
     ) -> Option<Box<Self>> {
+        let connection = &common.connection;
         let is_supported = connection.mobike && content.has_notify(NotifyType::MOBIKE_SUPPORTED);
         let demands_encap = connection.encapsulation == Encapsulation::Always || nat.forced;
         is_supported.then(|| {
             Box::new(Self {
                 decides: role == Role::Initiator,
                 peer_addrs: announced_addrs(content).unwrap_or_default(),
+                announced: own_set(common, routes),
                 has_nat_traversal,
                 forces_encap: has_nat_traversal && demands_encap,
                 is_unverified: false,
+                former: None,
                 tried: Vec::new(),
                 refused: Vec::new(),
                 nat_refusals: 0,
@@ -77,12 +86,13 @@ pub(crate) fn accept(
     request: &Content<'_>,
     path: Path,
     init: &InitExchange,
+    routes: &dyn Routes,
 ) -> Result<Option<Box<Mobike>>, StateFault> {
-    let connection = &common.connection;
-    if connection.mobike && has_passed_prohibited_nat(request, path) {
+    if common.connection.mobike && has_passed_prohibited_nat(request, path) {
         return Err(StateFault::UnexpectedNat);
     }
-    Ok(Mobike::negotiated(connection, request, init.nat, init.peer.nat_traversal, Role::Responder))
+    let has_nat_traversal = init.peer.nat_traversal;
+    Ok(Mobike::negotiated(common, request, init.nat, has_nat_traversal, Role::Responder, routes))
 }
 
 /// Writes what IKE_AUTH says of MOBIKE (RFC 4555 sections 3.2 and 3.4).
@@ -101,11 +111,21 @@ pub(crate) fn write_support(
     if has_nat_traversal { Ok(()) } else { write_no_nats(path, out) }
 }
 
-/// The addresses of `local_addrs` besides that of the path. Addresses that are not configured are not
-/// announced: they would reveal to the peer how this network is built.
+/// The addresses of `local_addrs` that this host has, besides that of the path. Addresses that are not
+/// configured are not announced: they would reveal to the peer how this network is built.
 pub(crate) fn own_addrs(connection: &Connection, path: Path, routes: &dyn Routes) -> Vec<IpAddr> {
     let all = configured_addrs(&connection.local_addrs, routes);
-    all.filter(|addr| *addr != path.local.ip()).take(MAX_ADDRS).collect()
+    let is_additional = |addr: &IpAddr| *addr != path.local.ip() && routes.has_addr(*addr);
+    all.filter(is_additional).take(MAX_ADDRS).collect()
+}
+
+/// The addresses of this host that the peer should know, in ascending order: that of the path, and the
+/// additional ones.
+pub(crate) fn own_set(common: &SaCommon, routes: &dyn Routes) -> Vec<IpAddr> {
+    let mut addrs = own_addrs(&common.connection, common.path, routes);
+    addrs.push(common.path.local.ip());
+    addrs.sort_unstable();
+    addrs
 }
 
 /// Whether the SAs of a connection with these patterns may move to an address. Ranges limit the addresses; a
@@ -131,6 +151,14 @@ pub(crate) fn write_addrs(addrs: &[IpAddr], out: &mut Writer<'_>) -> Result<(), 
         IpAddr::V4(addr) => out.notify(&Notify::new(NotifyType::ADDITIONAL_IP4_ADDRESS, &addr.octets())),
         IpAddr::V6(addr) => out.notify(&Notify::new(NotifyType::ADDITIONAL_IP6_ADDRESS, &addr.octets())),
     })
+}
+
+/// Writes the complete list of the additional addresses, which may be empty.
+pub(crate) fn write_list(addrs: &[IpAddr], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    match addrs {
+        [] => out.notify(&Notify::new(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])),
+        addrs => write_addrs(addrs, out),
+    }
 }
 
 /// The complete list of the peer's additional addresses, if the message contains one.

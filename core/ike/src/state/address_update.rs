@@ -19,9 +19,8 @@ const MAX_NAT_REFUSALS: u8 = 3;
 
 impl Established {
     /// Moves to another path if the present one is no longer that of the routes.
-    pub(super) fn addresses_changed(&mut self, common: &mut SaCommon, step: &mut Step<'_, '_>) {
+    pub(super) fn follow_routes(&mut self, common: &mut SaCommon, step: &mut Step<'_, '_>) {
         let Some(mobike) = self.contents.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
-        mobike.refused.clear();
         if let Some(best) = candidates(common, mobike, step).first()
             && *best != common.path
         {
@@ -30,7 +29,7 @@ impl Established {
     }
 
     /// Moves to a path and tells the peer.
-    fn move_to(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
+    pub(super) fn move_to(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
         let before = core::mem::replace(&mut common.path, path);
         self.channel.resend(common, step);
         if !self.is_open() {
@@ -53,7 +52,7 @@ impl Established {
 
     /// Handles a new address of this host. Child SAs keep their selectors (RFC 4555 section 1.2: tunnel
     /// mode); later ones use the new address for `dynamic`.
-    fn own_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &Step<'_, '_>) {
+    pub(super) fn own_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &Step<'_, '_>) {
         if before == now {
             return;
         }
@@ -88,13 +87,11 @@ impl Established {
                 Some(detection) => detection.write(out)?,
                 None => mobike::write_no_nats(path, out)?,
             }
-            match &*addrs {
-                [] => out.notify(&Notify::new(NotifyType::NO_ADDITIONAL_ADDRESSES, &[]))?,
-                addrs => mobike::write_addrs(addrs, out)?,
-            }
+            mobike::write_list(&addrs, out)?;
             cookie.write(out)
         });
         sent.map_err(|_| StateFault::Provider)?;
+        self.note_announced(common, step);
         Ok(Some(Pending::UpdateAddresses { path, cookie }))
     }
 
@@ -159,12 +156,20 @@ impl Established {
     }
 
     /// Sends the outstanding request on the other paths as well, if the peer has not responded to several
-    /// transmissions.
+    /// transmissions. The host that does not decide does so with announcements only (RFC 4555 section 3.6).
     pub(super) fn try_other_paths(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         if self.channel.window.retransmissions() < RETRANSMISSIONS_ON_ONE_PATH {
             return;
         }
-        let Some(mobike) = self.contents.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
+        let is_announcement = matches!(self.pending, Some(Pending::AnnounceAddresses { .. }));
+        if is_announcement || self.mobike().is_some_and(|mobike| mobike.decides) {
+            self.send_on_other_paths(common, step);
+        }
+    }
+
+    /// Sends the outstanding request on the paths besides the present one.
+    pub(super) fn send_on_other_paths(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let Some(mobike) = self.contents.mobike.as_mut() else { return };
         mobike.tried = candidates(common, mobike, step);
         mobike.tried.retain(|path| *path != common.path);
         for path in &mobike.tried {
@@ -172,7 +177,9 @@ impl Established {
         }
     }
 
-    /// Moves to the path on which the peer has responded, if it is one of those that were tried.
+    /// Moves to the path on which the peer has responded, if it is one of those that were tried. The host
+    /// that does not decide does so only if it has lost its address (RFC 4555 section 3.5): charon 5.9.8
+    /// responds to the announcement and moves, and sends no UPDATE_SA_ADDRESSES.
     pub(super) fn move_to_answering_path(
         &mut self,
         common: &mut SaCommon,
@@ -180,19 +187,27 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) {
         let Some(mobike) = &mut self.contents.mobike else { return };
-        if core::mem::take(&mut mobike.tried).contains(&path) {
-            self.move_to(common, path, step);
+        let is_tried = mobike.tried.contains(&path);
+        if mobike.decides {
+            mobike.tried.clear();
+            if is_tried {
+                self.move_to(common, path, step);
+            }
+        } else if is_tried && !step.context.routes.has_addr(common.path.local.ip()) {
+            self.follow_path(common, path, self.contents.nat, step);
         }
     }
 }
 
 /// The paths that the routes allow and that the peer has not refused, in order of preference: to the present
-/// address of the peer, to its configured ones, and to those that it has announced.
-fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Path> {
+/// address of the peer, to its configured ones, and to those that it has announced, if `remote_addrs` allows
+/// them.
+pub(super) fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Path> {
     let (connection, routes) = (&common.connection, step.context.routes);
     let configured = mobike::configured_addrs(&connection.remote_addrs, routes);
-    let remotes =
-        core::iter::once(common.path.remote.ip()).chain(configured).chain(mobike.peer_addrs.iter().copied());
+    let may_use = |addr: &IpAddr| mobike::may_move_to(&connection.remote_addrs, *addr, routes);
+    let announced = mobike.peer_addrs.iter().copied().filter(may_use);
+    let remotes = core::iter::once(common.path.remote.ip()).chain(configured).chain(announced);
     let mut paths: Vec<Path> = Vec::new();
     for remote in remotes {
         let Some(local) = source_for(common, remote, step) else { continue };
@@ -209,7 +224,7 @@ fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Pa
 
 /// The source address for `remote`: that of the route if the connection names it, else the first configured
 /// one of the IP version that this host still has, else that of the route if the SAs may move to it.
-fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>) -> Option<IpAddr> {
+pub(super) fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>) -> Option<IpAddr> {
     let (patterns, routes) = (&common.connection.local_addrs, step.context.routes);
     let is_same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
     let source = routes.source_for(remote).filter(is_same_version)?;

@@ -5,11 +5,13 @@ use super::tasks::Pending;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, Mobike};
 use crate::nat::{NatDetection, NatStatus, detect};
+use crate::state::address_update::{candidates, source_for};
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
 use crate::{Event, Path, StateFault};
 use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, WriteError, Writer};
+use core::net::{IpAddr, SocketAddr};
 
 /// What the response to an INFORMATIONAL request says of MOBIKE, and what it changes.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(super) struct MobikeAnswer {
     detection: Option<NatDetection>,
     refusal: Option<StateFault>,
     update: Option<AddressUpdate>,
+    /// Path to which this host moves because the peer no longer has the address of the present one.
+    successor: Option<Path>,
 }
 
 /// An accepted UPDATE_SA_ADDRESSES.
@@ -48,9 +52,9 @@ impl IkeSa {
         self.start_next_task(step)
     }
 
-    /// Whether this host decides which addresses the SAs use.
-    pub(crate) fn decides_addresses(&self) -> bool {
-        matches!(&self.state, State::Established(state) if state.mobike().is_some_and(|mobike| mobike.decides))
+    /// Whether the SAs may move.
+    pub(crate) fn uses_mobike(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.mobike().is_some())
     }
 }
 
@@ -67,6 +71,13 @@ impl Established {
     /// Whether the peer has chosen an address and not proved yet that it receives there.
     pub(super) fn awaits_route_check(&self) -> bool {
         self.mobike().is_some_and(|mobike| mobike.is_unverified && !mobike.decides)
+    }
+
+    /// Whether a CREATE_CHILD_SA request must wait for the check of the peer's address. New Child SAs in
+    /// tunnel mode use the former path until then.
+    pub(super) fn must_wait_for_route_check(&self, content: &Content<'_>) -> bool {
+        let is_tunnel = content.ts_i.is_some() && !content.has_notify(NotifyType::USE_TRANSPORT_MODE);
+        self.awaits_route_check() && !is_tunnel
     }
 
     /// Decides what an INFORMATIONAL request that arrived on `path` changes.
@@ -96,7 +107,9 @@ impl Established {
             return Ok(answer);
         }
         if let Some(addrs) = announced {
-            mobike.peer_addrs = addrs;
+            // The source of the message belongs to the list (RFC 4555 section 3.6).
+            mobike.peer_addrs = core::iter::once(path.remote.ip()).chain(addrs).collect();
+            answer.successor = successor(common, mobike, path, step);
         }
         let (spis, providers) = (common.spis(), step.context.providers);
         let nat = detect(content, spis, path, providers)?;
@@ -118,26 +131,45 @@ impl Established {
         if let Some(fault) = answer.refusal {
             step.sa_fault(fault.into(), path, common);
         }
+        if let Some(path) = answer.successor {
+            self.move_to(common, path, step);
+        }
         let Some(AddressUpdate { path, nat }) = answer.update else { return };
         let nat_before = self.contents.nat;
         self.set_nat(nat);
-        let before = core::mem::replace(&mut common.path, path);
-        if before == path {
+        if common.path == path {
             if nat_before != self.contents.nat && !self.is_unverified() {
                 self.move_children(common, step);
             }
             return;
         }
+        self.follow_path(common, path, nat_before, step);
+    }
+
+    /// As the host that does not decide, uses another path. Its remote address is checked first. The Child
+    /// SAs have been at the present path with `nat_before`.
+    pub(super) fn follow_path(
+        &mut self,
+        common: &mut SaCommon,
+        path: Path,
+        nat_before: NatStatus,
+        step: &mut Step<'_, '_>,
+    ) {
+        let before = core::mem::replace(&mut common.path, path);
         self.channel.resend(common, step);
+        self.own_addr_changed(before.local.ip(), path.local.ip(), step);
         let Some(mobike) = &mut self.contents.mobike else { return };
         if before.remote.ip() != path.remote.ip() {
-            mobike.is_unverified = true;
+            if !core::mem::replace(&mut mobike.is_unverified, true) {
+                mobike.former = Some((before, nat_before.any()));
+            }
             self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
             self.queue_first(Task::CheckRoute);
         }
         if !self.is_unverified() {
             self.move_children(common, step);
         }
+        self.announce_if_changed(common, step);
     }
 
     /// Applies the result of NAT detection; `None` if the peer detects no NATs.
@@ -208,7 +240,7 @@ impl Established {
             return;
         }
         if let Some(mobike) = &mut self.contents.mobike {
-            mobike.is_unverified = false;
+            (mobike.is_unverified, mobike.former) = (false, None);
         }
         self.move_children(common, step);
     }
@@ -229,4 +261,20 @@ impl Established {
         }
         is_repeated
     }
+}
+
+/// Where the host that decides moves when the peer no longer has the address of the present path: to the
+/// address from which its list has arrived on `path`, else to another one of the list. `None` if it stays.
+fn successor(common: &SaCommon, mobike: &Mobike, path: Path, step: &Step<'_, '_>) -> Option<Path> {
+    let is_listed = |addr: IpAddr| mobike.peer_addrs.contains(&addr);
+    if !mobike.decides || is_listed(common.path.remote.ip()) {
+        return None;
+    }
+    let remote_addrs = &common.connection.remote_addrs;
+    if mobike::may_move_to(remote_addrs, path.remote.ip(), step.context.routes)
+        && let Some(source) = source_for(common, path.remote.ip(), step)
+    {
+        return Some(Path { local: SocketAddr::new(source, path.local.port()), ..path });
+    }
+    candidates(common, mobike, step).into_iter().find(|path| is_listed(path.remote.ip()))
 }

@@ -91,9 +91,9 @@ impl HalfOpen {
             step.sa_fault(fault.into(), path, common);
         }
         #[cfg(feature = "mobike")]
-        let mobike = crate::mobike::accept(common, content, path, &self.init)?;
-        #[cfg(feature = "mobike")]
         let (connection, routes) = (common.connection.clone(), step.context.routes);
+        #[cfg(feature = "mobike")]
+        let mobike = crate::mobike::accept(common, content, path, &self.init, routes)?;
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
         #[cfg(feature = "eap")]

@@ -114,11 +114,12 @@ impl AuthSent {
             dynamic_addrs,
             #[cfg(feature = "mobike")]
             mobike: crate::mobike::Mobike::negotiated(
-                &common.connection,
+                common,
                 content,
                 init.nat,
                 init.peer.nat_traversal,
                 Role::Initiator,
+                step.context.routes,
             ),
             leased,
             assigned,

@@ -310,6 +310,13 @@ impl Established {
     ) -> Result<ChildSa, StateFault> {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
         let source = KeymatSource { prf, sk_d: d, nonces, shared, role };
-        install(new, &source, &ChildOwner::new(common, self.contents.nat), step)
+        let owner = ChildOwner::new(common, self.contents.nat);
+        // Packets would go to an address at which the peer may not be.
+        #[cfg(feature = "mobike")]
+        let owner = match self.mobike().and_then(|mobike| mobike.former) {
+            Some((path, udp_encap)) => ChildOwner { path, udp_encap, ..owner },
+            None => owner,
+        };
+        install(new, &source, &owner, step)
     }
 }

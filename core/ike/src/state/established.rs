@@ -210,9 +210,10 @@ impl Established {
     ) -> State {
         self.note_received(common, meta.path, step);
         let done = request.and_then(|request| match request.exchange {
-            // Packets would go to an address at which the peer may not be.
             #[cfg(feature = "mobike")]
-            ExchangeType::CREATE_CHILD_SA if self.awaits_route_check() => Err(StateFault::Busy.into()),
+            ExchangeType::CREATE_CHILD_SA if self.must_wait_for_route_check(&request.content) => {
+                Err(StateFault::Busy.into())
+            }
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }
@@ -283,6 +284,10 @@ impl Established {
                 if let Ok(content) = &response {
                     self.on_update_response(common, path, cookie, content, step);
                 }
+            }
+            #[cfg(feature = "mobike")]
+            Some(Pending::AnnounceAddresses { path }) => {
+                self.on_announcement_response(common, path, step);
             }
             #[cfg(feature = "mobike")]
             Some(Pending::CheckRoute { path, cookie }) => {
@@ -368,6 +373,8 @@ impl Established {
             Task::RequestTicket => self.request_ticket(common, step),
             #[cfg(feature = "mobike")]
             Task::UpdateAddresses => self.request_update(common, step),
+            #[cfg(feature = "mobike")]
+            Task::AnnounceAddresses => self.request_announcement(common, step),
             #[cfg(feature = "mobike")]
             Task::CheckRoute => self.request_route_check(common, step),
             #[cfg(feature = "mobike")]

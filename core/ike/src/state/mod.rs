@@ -9,6 +9,8 @@
 //! transition.
 
 #[cfg(feature = "mobike")]
+mod address_list;
+#[cfg(feature = "mobike")]
 mod address_update;
 #[cfg(feature = "mobike")]
 mod addresses;

@@ -45,6 +45,9 @@ pub(crate) enum Task {
     /// Tell the peer that the SAs have moved to other addresses (RFC 4555 section 3.5).
     #[cfg(feature = "mobike")]
     UpdateAddresses,
+    /// Tell the peer which addresses this host has besides that of the path (RFC 4555 section 3.6).
+    #[cfg(feature = "mobike")]
+    AnnounceAddresses,
     /// Check that the peer receives at its new address (RFC 4555 section 3.7).
     #[cfg(feature = "mobike")]
     CheckRoute,
@@ -98,6 +101,11 @@ pub(crate) enum Pending {
         cookie: Cookie2,
     },
     #[cfg(feature = "mobike")]
+    AnnounceAddresses {
+        /// Where the request was sent first.
+        path: Path,
+    },
+    #[cfg(feature = "mobike")]
     CheckRoute {
         /// Where the request was sent first.
         path: Path,
@@ -115,7 +123,9 @@ impl Pending {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
             #[cfg(feature = "mobike")]
-            Self::UpdateAddresses { .. } | Self::CheckRoute { .. } => ExchangeType::INFORMATIONAL,
+            Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
+                ExchangeType::INFORMATIONAL
+            }
             #[cfg(feature = "redirect")]
             Self::Redirect => ExchangeType::INFORMATIONAL,
             #[cfg(feature = "resumption")]

@@ -220,6 +220,8 @@ fn universe() -> Vec<Policy> {
         policy(all, "10.0.0.0/16", Action::Bypass, 10),
         policy(all, "10.0.1.0/24", Action::Bypass, 20),
         policy("10.9.0.0/16", "10.0.1.0/24", Action::Bypass, 5),
+        policy("10.9.0.0/16", "10.0.3.0/25", Action::Bypass, 5),
+        policy("10.9.0.0/16", "10.0.3.0/25", Action::Bypass, 15),
         policy("fd09::/64", "fd00::/48", protect(), 10),
         policy("fd09::/64", "fd00::/64", protect(), 10),
         policy("fd09::/64", "fd00:0:0:1::/64", protect(), 10),

@@ -17,6 +17,7 @@ mod pki;
 mod plan;
 mod platform;
 mod runner;
+mod stream;
 mod strongswan;
 mod testbed;
 mod wire;

@@ -68,6 +68,15 @@ impl Path {
         self.run_in_router("conntrack -F")
     }
 
+    /// Translates one source address of a side, so that the side is behind a NAT while it has that address.
+    pub(crate) fn translate_address(&self, hidden: Side, source: &str, ports: &str) -> Result<()> {
+        let out = interface(hidden.other());
+        self.nft(&format!(
+            "table ip nat {{ chain out {{ type nat hook postrouting priority 100\n\
+             oifname \"{out}\" ip saddr {source} ip protocol udp masquerade to :{ports}\n}}\n}}"
+        ))
+    }
+
     /// Drops all IP fragments from now on.
     pub(crate) fn drop_fragments(&self) -> Result<()> {
         // Connection tracking reassembles fragments at priority -400.

@@ -13,7 +13,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 pub(crate) use tap::DevicePlatform;
@@ -54,6 +54,11 @@ pub(crate) trait Platform {
 
     /// Starts `probe flow`.
     fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn FlowProbe>>;
+
+    /// Returns a command that runs a program of the host, if the platform is a namespace.
+    fn command(&self, program: &str) -> Result<Command> {
+        Err(Error::new(format!("{program} does not run on this platform")))
+    }
 
     /// Returns the SAs of the kernel on the platform; `None` if the kernel does not process ESP.
     fn xfrm(&self) -> Result<Option<Xfrm>>;
@@ -165,6 +170,10 @@ impl Platform for NamespacePlatform {
         let mut command = self.netns.command(&self.probe);
         command.args(["flow", from, to]).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(Box::new(NamespaceFlow { probe: command.spawn().map_err(Error::context("probe flow"))? }))
+    }
+
+    fn command(&self, program: &str) -> Result<Command> {
+        Ok(self.netns.command(program))
     }
 
     fn xfrm(&self) -> Result<Option<Xfrm>> {

@@ -5,6 +5,7 @@ use crate::path::Path;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan};
+use crate::stream::Streams;
 use crate::wire::{Capture, Wire};
 use crate::xfrm::Xfrm;
 use casemate_interop::{Error, Result, run};
@@ -246,6 +247,14 @@ impl Testbed {
     pub(crate) fn start_flow(&self, side: Side) -> Result<Flow> {
         let [from, to] = [side, side.other()].map(|side| self.plan.between.address(side, Family::V4));
         self.path.end(side).start_flow(&from, &to).map(Flow::new)
+    }
+
+    /// Starts streams of iperf3 between the initiator and the responder, in both directions.
+    pub(crate) fn start_streams(&self) -> Result<Streams> {
+        let [client, server] = [self.plan.initiator, self.plan.responder()];
+        let [from, to] = [client, server].map(|side| self.plan.between.address(side, Family::V4));
+        let command = |side| self.path.end(side).command("iperf3");
+        Streams::start(command(server)?, command(client)?, &from, &to)
     }
 
     /// Ends the flows. SAs were replaced `replaced` times during the flows; see [`flow::stop_all`].

@@ -101,6 +101,7 @@ pub(crate) fn all() -> Vec<Case> {
             hosts::add,
             kernel::add,
             mobike::add,
+            mobike::add_streams,
             addresses::add_nat,
             negotiation::add,
             algorithms::add,
