@@ -22,6 +22,8 @@ pub(crate) enum Rule {
     Block { source: String },
     Unblock,
     Reject { to: String, port: String },
+    /// Arguments of iptables.
+    Iptables { arguments: Vec<String> },
 }
 
 impl Change {
@@ -47,6 +49,10 @@ impl Change {
             ("unblock", [host, _]) => firewall(host, Rule::Unblock),
             ("reject", [host, to, port]) => {
                 firewall(host, Rule::Reject { to: (*to).into(), port: (*port).into() })
+            }
+            ("iptables", [host, arguments @ ..]) => {
+                let arguments = arguments.iter().map(|&word| word.into()).collect();
+                firewall(host, Rule::Iptables { arguments })
             }
             ("route", [host, to, via]) => {
                 Self::Route { host: (*host).into(), to: (*to).into(), via: (*via).into() }
