@@ -95,7 +95,11 @@ fn the_same_networks_on_both_sides() {
     net.right.stdout_of("nft", &["flush chain ip same own"]);
     net.right.stdout_of("conntrack", &["-F"]);
     assert!(!net.right.pings_at_once(from_right, 8));
-    assert!(net.right.status()["drops"]["no-policy"].as_u64().unwrap() > 0, "{}", net.right.status()["drops"]);
+    assert!(
+        net.right.status()["drops"]["no-policy"].as_u64().unwrap() > 0,
+        "{}",
+        net.right.status()["drops"]
+    );
     assert!(left.stop().success() && right.stop().success());
     assert_eq!(rules(&net.right).lines().count(), 3, "{}", rules(&net.right));
 }

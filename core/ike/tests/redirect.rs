@@ -150,8 +150,9 @@ fn a_loop_ends_after_five_redirects() {
         for is_right in [true, false] {
             let (peer, to) = if is_right { (&mut net.pair.right, OTHER) } else { (&mut net.other, RIGHT) };
             let Some(id) = peer.ike.status().next().map(|sa| sa.id) else { continue };
-            peer
-                .with_context(net.pair.now, |ike, host, context| ike.redirect(id, gateway(to), host, context));
+            peer.with_context(net.pair.now, |ike, host, context| {
+                ike.redirect(id, gateway(to), host, context)
+            });
             net.run();
         }
     }
@@ -261,7 +262,8 @@ impl Net {
     }
 
     fn has_fault(&self) -> bool {
-        let is_it = |event: &Event| format!("{event:?}").contains(&format!("{:?}", StateFault::RedirectGateway));
+        let is_it =
+            |event: &Event| format!("{event:?}").contains(&format!("{:?}", StateFault::RedirectGateway));
         self.pair.left.events.iter().any(is_it)
     }
 }
@@ -289,9 +291,8 @@ fn a_client_follows_to_a_name() {
 /// The old IKE SA stays if the name leads nowhere, at once or after the time of a look-up.
 #[test]
 fn an_established_ike_sa_stays_if_the_name_leads_nowhere() {
-    let nowhere = [&["127.0.0.1"][..], &[RIGHT], &[LEFT], &[]].map(|addrs: &[&str]| {
-        HostAddrs::Known(addrs.iter().copied().map(addr).collect())
-    });
+    let nowhere = [&["127.0.0.1"][..], &[RIGHT], &[LEFT], &[]]
+        .map(|addrs: &[&str]| HostAddrs::Known(addrs.iter().copied().map(addr).collect()));
     for found in nowhere.into_iter().chain([HostAddrs::Unknown, HostAddrs::Pending]) {
         let mut net = Net::new();
         net.establish();

@@ -75,7 +75,8 @@ impl Ike {
         }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
         let mut step = self.step(host, context);
-        let begun = crate::state::InitSent::begin_redirected((connection, path), redirect, child_requests, &mut step);
+        let begun =
+            crate::state::InitSent::begin_redirected((connection, path), redirect, child_requests, &mut step);
         let Ok(mut sa) = begun else { return };
         sa.common.predecessor = Some(predecessor);
         self.sas.insert(sa);

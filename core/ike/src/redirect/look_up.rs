@@ -101,11 +101,7 @@ impl InitSent {
 
     /// Reports that no address was found, and asks the original gateway again after a pause if the connection
     /// allows another attempt.
-    fn ask_original_gateway(
-        mut self: Box<Self>,
-        common: &mut SaCommon,
-        step: &mut Step<'_, '_>,
-    ) -> State {
+    fn ask_original_gateway(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         let fault = StateFault::RedirectGateway;
         step.sa_fault(fault.into(), common.path, common);
         self.sequences = self.sequences.saturating_add(1);

@@ -17,13 +17,23 @@ pub(crate) enum Change {
 /// Change of a packet filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rule {
-    Redirect { source: String, to: String },
+    Redirect {
+        source: String,
+        to: String,
+    },
     Flush,
-    Block { source: String },
+    Block {
+        source: String,
+    },
     Unblock,
-    Reject { to: String, port: String },
+    Reject {
+        to: String,
+        port: String,
+    },
     /// Arguments of iptables.
-    Iptables { arguments: Vec<String> },
+    Iptables {
+        arguments: Vec<String>,
+    },
 }
 
 impl Change {
