@@ -250,6 +250,13 @@ impl Net {
         }
     }
 
+    /// The client tries without a limit.
+    fn keep_trying(&mut self) {
+        let mut left = (*self.pair.left.ike.connections()[0]).clone();
+        left.keying_tries = 0;
+        self.pair.left.ike.configure(vec![left.into()], &[]);
+    }
+
     /// Redirects new clients to this gateway.
     fn redirect_new(&mut self, to: &str) {
         let mut right = (*self.pair.right.ike.connections()[0]).clone();
@@ -295,6 +302,7 @@ fn an_established_ike_sa_stays_if_the_name_leads_nowhere() {
         .map(|addrs: &[&str]| HostAddrs::Known(addrs.iter().copied().map(addr).collect()));
     for found in nowhere.into_iter().chain([HostAddrs::Unknown, HostAddrs::Pending]) {
         let mut net = Net::new();
+        net.keep_trying();
         net.establish();
         net.pair.left.routes.host = found;
         assert!(net.redirect(NAME));
@@ -320,9 +328,7 @@ fn a_new_client_follows_to_a_name_or_comes_back() {
 
     let mut net = Net::new();
     net.redirect_new(NAME);
-    let mut left = (*net.pair.left.ike.connections()[0]).clone();
-    left.keying_tries = 0;
-    net.pair.left.ike.configure(vec![left.into()], &[]);
+    net.keep_trying();
     net.pair.left.initiate(net.pair.now);
     net.run();
     net.wait(1);
