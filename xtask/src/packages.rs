@@ -51,6 +51,7 @@ pub(crate) const STRONGSWAN: &[Package] = &[
         program: "/usr/lib/ipsec/plugins/libstrongswan-openssl.so",
     },
     Package { name: "conntrack", program: "conntrack" },
+    Package { name: "iptables", program: "iptables" },
     Package { name: "tcpdump", program: "tcpdump" },
     Package { name: "tshark", program: "tshark" },
 ];

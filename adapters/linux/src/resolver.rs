@@ -36,7 +36,10 @@ const FOR_PEERS_OF_ONE_NAME: u32 = 2;
 /// Looks up a name.
 type LookUp = fn(&str) -> io::Result<Vec<IpAddr>>;
 
-/// The names of all connections. Names are never removed: there are as many as configurations name.
+/// Largest number of names that are kept. Gateways choose some, to which they redirect this host.
+const MAX_NAMES: usize = 4_096;
+
+/// The names of all connections, and of gateways to which this host was redirected.
 pub(crate) struct Resolver {
     look_up: LookUp,
     ended: Arc<EventFd>,
@@ -169,6 +172,16 @@ impl State {
         }
     }
 
+    /// Forgets the name whose last look-up is the oldest if there are too many.
+    fn make_room(&mut self) {
+        if self.names.len() < MAX_NAMES {
+            return;
+        }
+        let ended = self.names.iter().filter(|(_, entry)| !entry.is_pending);
+        let oldest = ended.min_by_key(|(_, entry)| entry.ended).map(|(name, _)| name.clone());
+        oldest.and_then(|name| self.names.remove(&name));
+    }
+
     /// Starts a look-up.
     fn begin(&mut self, name: &str, look_up: LookUp, ended: &Arc<EventFd>) {
         if self.worker.is_none() {
@@ -180,6 +193,7 @@ impl State {
         let name: Arc<str> = name.into();
         let is_sent = self.worker.as_ref().is_some_and(|worker| worker.requests.send(name.clone()).is_ok());
         if is_sent {
+            self.make_room();
             self.names.entry(name).or_default().is_pending = true;
         } else {
             // The thread has panicked; the next look-up starts another one.
@@ -381,5 +395,25 @@ mod tests {
         age(&resolver, FRESH);
         assert_eq!(resolver.addrs("host", Lookup::Fresh), HostAddrs::Pending);
         wait(&resolver);
+    }
+
+    #[test]
+    fn the_number_of_names_is_limited() {
+        let resolver = Resolver::with(|_| Ok(vec![[192, 0, 2, 9].into()])).unwrap();
+        let has = |name: &str| resolver.state.borrow().names.contains_key(name);
+        resolver.addrs("first", Lookup::Fresh);
+        wait(&resolver);
+        for number in 1..MAX_NAMES {
+            resolver.addrs(&number.to_string(), Lookup::Fresh);
+        }
+        wait(&resolver);
+        assert!(has("first"));
+        // It is not the oldest any more.
+        age(&resolver, FRESH);
+        resolver.addrs("first", Lookup::Fresh);
+        wait(&resolver);
+        resolver.addrs("last", Lookup::Fresh);
+        assert_eq!(resolver.state.borrow().names.len(), MAX_NAMES);
+        assert!(has("first") && has("last"));
     }
 }

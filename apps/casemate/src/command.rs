@@ -5,9 +5,8 @@
 
 use crate::log::wording;
 use casemate::{Context, Endpoint};
-use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::config::{ChildConfig, Connection, Gateway};
 use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -180,7 +179,7 @@ pub fn rekey(
 /// gateway.
 pub fn redirect(
     name: &str,
-    gateway: IpAddr,
+    gateway: &Gateway,
     endpoint: &mut Endpoint,
     context: &mut Context<'_>,
 ) -> Result<(), String> {
@@ -189,7 +188,7 @@ pub fn redirect(
     if ikes.is_empty() {
         return Err(format!("{name}: no IKE SA has this name; `casemate status` shows the SAs"));
     }
-    let redirected = ikes.iter().filter(|id| endpoint.redirect(**id, gateway, context)).count();
+    let redirected = ikes.iter().filter(|id| endpoint.redirect(**id, gateway.clone(), context)).count();
     match ikes.len().saturating_sub(redirected) {
         0 => Ok(()),
         others => Err(format!(

@@ -233,3 +233,35 @@ fn dry_run_does_not_wait_for_each_name() {
         assert!(errors.contains(&format!("{name}: no address was found")), "{errors}");
     }
 }
+
+/// A gateway redirects its client to a name. A name that leads back to the same gateway changes nothing.
+#[test]
+fn redirect_to_the_name_of_a_gateway() {
+    let Some(net) = TestNet::build("redirect_to_a_name") else { return };
+    let server = NameServer::start(&net.right);
+    net.right.stdout_of("ip", &["address", "add", "192.0.2.77/24", "dev", WIRE]);
+    let right = net.right.run_config(&tunnel(Side::Right, "%any", "none"), None);
+    let left = start(&net.left, &tunnel(Side::Left, "192.0.2.2", "none"));
+    initiates(&net.left);
+    let both = || format!("{}{}", left.log(), right.log());
+    let redirect = |name: &str| net.right.casemate(&["redirect", "t", name]);
+    let gateways = || {
+        let status = net.left.status();
+        let all = status["ike_sas"].as_array().unwrap().iter();
+        all.map(|sa| sa["remote"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let refused = redirect("not a name");
+    assert!(!refused.status.success());
+    assert!(redirect("same.test").status.success(), "{}", both());
+    eventually("the fault is logged", || left.log().contains("redirect-gateway"));
+    assert!(left.log().contains("redirected by 192.0.2.2 to same.test"), "{}", both());
+    assert!(gateways().iter().all(|remote| remote.starts_with("192.0.2.2:")), "{:?}", gateways());
+    assert!(net.left.pings(Side::Right.inner(true), 100), "{}", both());
+    server.is_elsewhere.store(true, Ordering::Relaxed);
+    assert!(redirect("other.test").status.success(), "{}", both());
+    eventually("the client is at the other address", || {
+        gateways().len() == 1 && gateways()[0].starts_with("192.0.2.77:")
+    });
+    assert!(net.left.pings(Side::Right.inner(true), 100), "{}", both());
+    assert!(left.stop().success() && right.stop().success());
+}

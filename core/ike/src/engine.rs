@@ -215,14 +215,14 @@ impl Ike {
         self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step)).is_found()
     }
 
-    /// Redirects the peer of an IKE SA to the gateway with this address (RFC 5685 section 5). The peer sets
+    /// Redirects the peer of an IKE SA to another gateway (RFC 5685 section 5). The peer sets
     /// up another IKE SA there and closes this one, which otherwise ends after three minutes. Returns whether
     /// the IKE SA is established and its peer, as the initiator, follows redirects.
     #[cfg(feature = "redirect")]
     pub fn redirect(
         &mut self,
         ike: IkeSaId,
-        gateway: IpAddr,
+        gateway: crate::config::Gateway,
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> bool {

@@ -185,8 +185,8 @@ pub enum Event {
         connection: Arc<Connection>,
         /// The gateway that redirects.
         from: IpAddr,
-        /// The other gateway.
-        to: IpAddr,
+        /// The other gateway, an address or a name that is looked up now.
+        to: crate::config::Gateway,
     },
     /// The peer has not accepted the ticket with which this host wanted to resume a session (RFC 5723). The
     /// IKE SA is set up with a full exchange instead.

@@ -149,6 +149,8 @@ state_faults! {
     UnexpectedNat = "unexpected-nat", Notify(NotifyType::UNEXPECTED_NAT_DETECTED), "RFC 4555 section 3.9";
     /// The response does not repeat our COOKIE2.
     Cookie2 = "cookie2", FaultResponse::Silence, "RFC 4555 section 3.7";
+    /// No address of another gateway was found for the name to which a gateway has redirected this host.
+    RedirectGateway = "redirect-gateway", FaultResponse::Silence, "RFC 5685 sections 3 and 9.2";
     /// The ticket is not one of this host, or it or its key has expired.
     Ticket = "ticket", NO_TICKET, "RFC 5723 section 4.3.2";
     /// The session of the ticket cannot be resumed: it has ended or was resumed before, its connection has

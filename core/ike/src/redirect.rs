@@ -3,15 +3,19 @@
 //! The redirected host uses the same connection: the new gateway must prove the identity that the connection
 //! expects of the first one (section 3). A redirect in IKE_SA_INIT is not authenticated, so an attacker on
 //! the path can send the initiator to a host that cannot authenticate itself; it could as well drop the
-//! messages. A gateway that is named by an FQDN is not looked up, and the redirect is ignored.
+//! messages. The addresses of a gateway that is named by an FQDN are looked up.
+
+mod look_up;
+
+pub(crate) use look_up::Waiting;
 
 use crate::child_sa::ChildRequest;
-use crate::config::Connection;
+use crate::config::{Connection, Gateway, HostName};
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::state::{Established, IkeSa, InitSent, SaCommon, State};
 use crate::transport::Content;
-use crate::{DownReason, Event, Path, StateFault};
+use crate::{Event, Path, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,9 +35,10 @@ const REDIRECTED_LIFETIME: Duration = Duration::from_secs(180);
 /// Types of gateway identities (section 9.2).
 const IPV4: u8 = 1;
 const IPV6: u8 = 2;
+const FQDN: u8 = 3;
 
 /// Writes a redirect without a nonce, in a protected message.
-pub(crate) fn write_protected(gateway: IpAddr, out: &mut Writer<'_>) -> Result<(), WriteError> {
+pub(crate) fn write_protected(gateway: &Gateway, out: &mut Writer<'_>) -> Result<(), WriteError> {
     out.notify(&Notify::new(NotifyType::REDIRECT, &gateway_data(gateway)))
 }
 
@@ -66,15 +71,15 @@ impl RedirectState {
     /// Writes the notification of an IKE_SA_INIT request.
     pub(crate) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
         match self.from {
-            Some(from) => out.notify(&Notify::new(NotifyType::REDIRECTED_FROM, &gateway_data(from))),
+            Some(from) => out.notify(&Notify::new(NotifyType::REDIRECTED_FROM, &addr_data(from))),
             None if self.follows => out.notify(&Notify::new(NotifyType::REDIRECT_SUPPORTED, &[])),
             None => Ok(()),
         }
     }
 
     /// The gateway to which the peer of a new IKE SA is redirected.
-    pub(crate) fn gateway_for_peer(common: &SaCommon) -> Option<IpAddr> {
-        common.connection.redirect_to.filter(|_| common.redirect.peer_follows)
+    pub(crate) fn gateway_for_peer(common: &SaCommon) -> Option<&Gateway> {
+        common.connection.redirect_to.as_ref().filter(|_| common.redirect.peer_follows)
     }
 
     /// State after another redirect; `None` if there were too many.
@@ -90,21 +95,32 @@ impl RedirectState {
 }
 
 /// Data that identify a gateway (section 9.2), without a nonce.
-fn gateway_data(gateway: IpAddr) -> Vec<u8> {
+fn gateway_data(gateway: &Gateway) -> Vec<u8> {
     match gateway {
+        Gateway::Addr(addr) => addr_data(*addr),
+        Gateway::Name(name) => {
+            let name = name.as_str().as_bytes();
+            // A name has at most 254 bytes.
+            [&[FQDN, u8::try_from(name.len()).unwrap_or(u8::MAX)][..], name].concat()
+        }
+    }
+}
+
+fn addr_data(addr: IpAddr) -> Vec<u8> {
+    match addr {
         IpAddr::V4(addr) => [&[IPV4, 4][..], &addr.octets()].concat(),
         IpAddr::V6(addr) => [&[IPV6, 16][..], &addr.octets()].concat(),
     }
 }
 
-/// Parses the gateway and the nonce of a REDIRECT notification. `None` if it is malformed or names no
-/// address.
-fn parse(data: &[u8]) -> Option<(IpAddr, &[u8])> {
+/// Parses the gateway and the nonce of a REDIRECT notification. `None` if it is malformed.
+fn parse(data: &[u8]) -> Option<(Gateway, &[u8])> {
     let ([kind, len], rest) = data.split_first_chunk()?;
     let (gateway, nonce) = rest.split_at_checked(usize::from(*len))?;
     let gateway = match *kind {
-        IPV4 => IpAddr::from(*<&[u8; 4]>::try_from(gateway).ok()?),
-        IPV6 => IpAddr::from(*<&[u8; 16]>::try_from(gateway).ok()?),
+        IPV4 => Gateway::Addr(IpAddr::from(*<&[u8; 4]>::try_from(gateway).ok()?)),
+        IPV6 => Gateway::Addr(IpAddr::from(*<&[u8; 16]>::try_from(gateway).ok()?)),
+        FQDN => Gateway::Name(HostName::new(core::str::from_utf8(gateway).ok()?)?),
         _ => return None,
     };
     Some((gateway, nonce))
@@ -113,8 +129,8 @@ fn parse(data: &[u8]) -> Option<(IpAddr, &[u8])> {
 /// A redirect that this host follows.
 #[derive(Debug)]
 pub(crate) struct Redirect {
-    pub(crate) path: Path,
-    pub(crate) state: RedirectState,
+    gateway: Gateway,
+    state: RedirectState,
 }
 
 impl Redirect {
@@ -145,44 +161,55 @@ impl Redirect {
         if nonce.is_empty() { Self::follow(common, gateway, step) } else { None }
     }
 
-    /// The way to a gateway, if this host follows redirects and may reach it.
-    fn follow(common: &SaCommon, gateway: IpAddr, step: &mut Step<'_, '_>) -> Option<Self> {
-        let Path { local, remote } = common.path;
-        let is_host = !gateway.is_unspecified() && !gateway.is_multicast() && !gateway.is_loopback();
-        let is_other = gateway != remote.ip() && gateway != local.ip();
-        if !common.redirect.follows || !is_host || !is_other {
+    /// The redirect, if this host follows redirects and may reach the gateway, as far as that is known.
+    fn follow(common: &SaCommon, gateway: Gateway, step: &mut Step<'_, '_>) -> Option<Self> {
+        let may_be_reached = match &gateway {
+            Gateway::Addr(addr) => way_to(*addr, common, step).is_some(),
+            Gateway::Name(_) => true,
+        };
+        if !common.redirect.follows || !may_be_reached {
             return None;
         }
-        let (connection, routes) = (&common.connection, step.context.routes);
-        let is_ours = |addr: &IpAddr| connection.local_addrs.iter().any(|one| one.matches(*addr, routes));
-        let present = Some(local.ip()).filter(|addr| addr.is_ipv4() == gateway.is_ipv4());
-        let source = routes.source_for(gateway).filter(is_ours).or(present)?;
-        let state = common.redirect.after(remote.ip(), step.context.now)?;
-        let path = Path {
-            local: SocketAddr::new(source, connection.local_port),
-            remote: SocketAddr::new(gateway, connection.remote_port),
-        };
+        let from = common.path.remote.ip();
+        let state = common.redirect.after(from, step.context.now)?;
         step.event(Event::Redirected {
             ike: common.id,
-            connection: connection.clone(),
-            from: remote.ip(),
-            to: gateway,
+            connection: common.connection.clone(),
+            from,
+            to: gateway.clone(),
         });
-        Some(Self { path, state })
+        Some(Self { gateway, state })
     }
 }
 
+/// The way to a gateway, if it may be another one and this host has a source address for it.
+fn way_to(gateway: IpAddr, common: &SaCommon, step: &Step<'_, '_>) -> Option<Path> {
+    let Path { local, remote } = common.path;
+    let is_host = !gateway.is_unspecified() && !gateway.is_multicast() && !gateway.is_loopback();
+    if !is_host || gateway == remote.ip() || gateway == local.ip() {
+        return None;
+    }
+    let (connection, routes) = (&common.connection, step.context.routes);
+    let is_ours = |addr: &IpAddr| connection.local_addrs.iter().any(|one| one.matches(*addr, routes));
+    let present = Some(local.ip()).filter(|addr| addr.is_ipv4() == gateway.is_ipv4());
+    let source = routes.source_for(gateway).filter(is_ours).or(present)?;
+    Some(Path {
+        local: SocketAddr::new(source, connection.local_port),
+        remote: SocketAddr::new(gateway, connection.remote_port),
+    })
+}
+
 impl InitSent {
-    /// Starts an IKE SA with another gateway, to which an established one is redirected.
+    /// Starts an IKE SA with another gateway, to which an established one on this path is redirected.
     pub(crate) fn begin_redirected(
-        connection: Arc<Connection>,
+        (connection, path): (Arc<Connection>, Path),
         redirect: Redirect,
         child_requests: Vec<ChildRequest>,
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
-        let Redirect { path, state: redirect } = redirect;
-        let common = SaCommon { redirect, ..SaCommon::of_initiator(connection, path, step) };
-        Self::begin_with(common, child_requests, step)
+        let mut common = SaCommon::of_initiator(connection, path, step);
+        let state = Self::redirected(&mut common, redirect, child_requests, 0, step)?;
+        Ok(IkeSa { common, state: State::InitSent(Box::new(state)) })
     }
 
     /// Follows a redirect, or waits for another response (RFC 5685 section 3).
@@ -196,21 +223,6 @@ impl InitSent {
             return State::InitSent(self);
         };
         Self::restart_redirected(common, redirect, self.child_requests, self.sequences, step)
-    }
-
-    /// Starts again with another gateway.
-    pub(crate) fn restart_redirected(
-        common: &mut SaCommon,
-        redirect: Redirect,
-        child_requests: Vec<ChildRequest>,
-        sequences: u32,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        (common.path, common.redirect) = (redirect.path, redirect.state);
-        match Self::restart(common, child_requests, sequences, step) {
-            Ok(state) => State::InitSent(Box::new(state)),
-            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
-        }
     }
 }
 
@@ -233,7 +245,7 @@ impl Established {
     pub(crate) fn request_redirect(
         &mut self,
         common: &SaCommon,
-        gateway: IpAddr,
+        gateway: &Gateway,
         step: &mut Step<'_, '_>,
     ) -> Result<(), StateFault> {
         let exchange = ExchangeType::INFORMATIONAL;
@@ -256,18 +268,21 @@ mod tests {
     #[test]
     fn gateways_and_nonces() {
         let nonce = [7; 32];
-        for gateway in ["192.0.2.1", "2001:db8::1"] {
-            let gateway: IpAddr = gateway.parse().unwrap();
-            let data = gateway_data(gateway);
-            assert_eq!(parse(&data), Some((gateway, &[][..])));
+        for gateway in ["192.0.2.1", "2001:db8::1", "gw.example.org"] {
+            let gateway = Gateway::parse(gateway).unwrap();
+            let data = gateway_data(&gateway);
+            assert_eq!(parse(&data), Some((gateway.clone(), &[][..])));
             assert_eq!(parse(&[&*data, &nonce].concat()), Some((gateway, &nonce[..])));
             for cut in 0..data.len() {
                 assert_eq!(parse(&data[..cut]), None);
             }
         }
-        // An FQDN, an unknown type, and an address of the wrong length.
+        // Names that are none, an unknown type, and an address of the wrong length.
         for wrong in [
-            &[3, 3, b'a', b'.', b'b'][..],
+            &[3, 3, b'a', b' ', b'b'][..],
+            &[3, 2, b'a', 0],
+            &[3, 1, 0xff],
+            &[3, 0],
             &[0, 0],
             &[4, 4, 1, 2, 3, 4],
             &[1, 5, 1, 2, 3, 4, 5],

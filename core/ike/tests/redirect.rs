@@ -3,8 +3,8 @@
 
 mod pair;
 
-use casemate_ike::config::{AddrPattern, Identity};
-use casemate_ike::{DownReason, Event, IkeState, Transmit};
+use casemate_ike::config::{AddrPattern, Gateway, Identity};
+use casemate_ike::{DownReason, Event, HostAddrs, IkeState, StateFault, Transmit};
 use pair::{IkePeer, LEFT, Pair, RIGHT, connection, deliver};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,6 +13,10 @@ const OTHER: &str = "192.0.2.3";
 
 fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+fn gateway(text: &str) -> Gateway {
+    Gateway::parse(text).unwrap()
 }
 
 /// A client on the left, a gateway on the right, and another gateway.
@@ -63,7 +67,7 @@ impl Net {
     fn redirect(&mut self, to: &str) -> bool {
         let (right, now) = (&mut self.pair.right, self.pair.now);
         let id = right.ike.status().next().unwrap().id;
-        let done = right.with_context(now, |ike, host, context| ike.redirect(id, addr(to), host, context));
+        let done = right.with_context(now, |ike, host, context| ike.redirect(id, gateway(to), host, context));
         self.run();
         done
     }
@@ -74,9 +78,10 @@ impl Net {
     }
 }
 
-fn redirects(events: &[Event]) -> Vec<(IpAddr, IpAddr)> {
+/// Which gateways have redirected the client, and to which others.
+fn redirects(events: &[Event]) -> Vec<(IpAddr, String)> {
     let redirect = |event: &Event| match event {
-        Event::Redirected { from, to, .. } => Some((*from, *to)),
+        Event::Redirected { from, to, .. } => Some((*from, to.to_string())),
         _ => None,
     };
     events.iter().filter_map(redirect).collect()
@@ -87,7 +92,7 @@ fn a_client_follows_its_gateway_in_the_middle_of_a_session() {
     let mut net = Net::new();
     net.establish();
     assert!(net.redirect(OTHER));
-    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), addr(OTHER))]);
+    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), OTHER.to_owned())]);
     assert_eq!(net.peers_of_left(), [addr(OTHER)]);
     assert_eq!((net.pair.left.children().len(), net.other.children().len()), (1, 1));
     assert_eq!(net.pair.right.ike.status().count(), 0, "the client has closed the old IKE SA");
@@ -119,7 +124,7 @@ fn a_client_that_must_not_follow_stays() {
     // The initiator cannot redirect the responder.
     let (left, now) = (&mut net.pair.left, net.pair.now);
     let id = left.ike.status().next().unwrap().id;
-    assert!(!left.with_context(now, |ike, host, context| ike.redirect(id, addr(OTHER), host, context)));
+    assert!(!left.with_context(now, |ike, host, context| ike.redirect(id, gateway(OTHER), host, context)));
 }
 
 #[test]
@@ -143,10 +148,11 @@ fn a_loop_ends_after_five_redirects() {
     net.establish();
     for _ in 0..8 {
         for is_right in [true, false] {
-            let (gateway, to) = if is_right { (&mut net.pair.right, OTHER) } else { (&mut net.other, RIGHT) };
-            let Some(id) = gateway.ike.status().next().map(|sa| sa.id) else { continue };
-            gateway
-                .with_context(net.pair.now, |ike, host, context| ike.redirect(id, addr(to), host, context));
+            let (peer, to) = if is_right { (&mut net.pair.right, OTHER) } else { (&mut net.other, RIGHT) };
+            let Some(id) = peer.ike.status().next().map(|sa| sa.id) else { continue };
+            peer.with_context(net.pair.now, |ike, host, context| {
+                ike.redirect(id, gateway(to), host, context)
+            });
             net.run();
         }
     }
@@ -173,11 +179,11 @@ fn a_client_that_stays_is_closed_after_a_while() {
 fn a_gateway_redirects_new_clients() {
     let mut net = Net::new();
     let mut right = (*net.pair.right.ike.connections()[0]).clone();
-    right.redirect_to = Some(addr(OTHER));
+    right.redirect_to = Some(gateway(OTHER));
     net.pair.right.ike.configure(vec![right.into()], &[]);
     net.pair.left.initiate(net.pair.now);
     net.run();
-    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), addr(OTHER))]);
+    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), OTHER.to_owned())]);
     assert_eq!(net.peers_of_left(), [addr(OTHER)]);
     assert_eq!((net.pair.left.children().len(), net.other.children().len()), (1, 1));
     assert!(net.pair.right.children().is_empty() && net.pair.right.ike.status().count() == 0);
@@ -185,7 +191,7 @@ fn a_gateway_redirects_new_clients() {
     // A client that does not follow is served.
     let mut net = Net::new();
     let mut right = (*net.pair.right.ike.connections()[0]).clone();
-    right.redirect_to = Some(addr(OTHER));
+    right.redirect_to = Some(gateway(OTHER));
     net.pair.right.ike.configure(vec![right.into()], &[]);
     net.pair.left.ike.follow_redirects(false);
     net.establish();
@@ -228,4 +234,140 @@ fn init_response(request: &[u8], data: &[u8]) -> Vec<u8> {
     message.extend(16_407u16.to_be_bytes());
     message.extend(data);
     message
+}
+
+/// The name of another gateway, whose addresses the client looks up.
+const NAME: &str = "gw2.example.org";
+
+impl Net {
+    /// Lets time pass for the client.
+    fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds * 4 {
+            self.pair.now = self.pair.now.after(Duration::from_millis(250));
+            let now = self.pair.now;
+            self.pair.left.handle_timeouts(now);
+            self.run();
+        }
+    }
+
+    /// The client tries without a limit.
+    fn keep_trying(&mut self) {
+        let mut left = (*self.pair.left.ike.connections()[0]).clone();
+        left.keying_tries = 0;
+        self.pair.left.ike.configure(vec![left.into()], &[]);
+    }
+
+    /// Redirects new clients to this gateway.
+    fn redirect_new(&mut self, to: &str) {
+        let mut right = (*self.pair.right.ike.connections()[0]).clone();
+        right.redirect_to = Some(gateway(to));
+        self.pair.right.ike.configure(vec![right.into()], &[]);
+    }
+
+    fn resolve(&mut self, addrs: &[&str]) {
+        self.pair.left.routes.host = HostAddrs::Known(addrs.iter().copied().map(addr).collect());
+    }
+
+    fn has_fault(&self) -> bool {
+        let is_it =
+            |event: &Event| format!("{event:?}").contains(&format!("{:?}", StateFault::RedirectGateway));
+        self.pair.left.events.iter().any(is_it)
+    }
+}
+
+/// In the middle of a session, the old IKE SA works on while the name is looked up. Addresses that are no
+/// other gateway are left out.
+#[test]
+fn a_client_follows_to_a_name() {
+    let mut net = Net::new();
+    net.establish();
+    net.pair.left.routes.host = HostAddrs::Pending;
+    assert!(net.redirect(NAME));
+    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), NAME.to_owned())]);
+    net.wait(2);
+    assert_eq!(net.peers_of_left(), [addr(RIGHT)]);
+    net.pair.check_children(1);
+    net.resolve(&["127.0.0.1", LEFT, RIGHT, OTHER]);
+    net.wait(1);
+    assert_eq!(net.peers_of_left(), [addr(OTHER)]);
+    assert_eq!((net.pair.left.children().len(), net.other.children().len()), (1, 1));
+    assert_eq!(net.pair.left.down_reasons(), [DownReason::Reauth]);
+    assert!(net.pair.left.leaked_spis().is_empty() && !net.has_fault());
+}
+
+/// The old IKE SA stays if the name leads nowhere, at once or after the time of a look-up.
+#[test]
+fn an_established_ike_sa_stays_if_the_name_leads_nowhere() {
+    let nowhere = [&["127.0.0.1"][..], &[RIGHT], &[LEFT], &[]]
+        .map(|addrs: &[&str]| HostAddrs::Known(addrs.iter().copied().map(addr).collect()));
+    for found in nowhere.into_iter().chain([HostAddrs::Unknown, HostAddrs::Pending]) {
+        let mut net = Net::new();
+        net.keep_trying();
+        net.establish();
+        net.pair.left.routes.host = found;
+        assert!(net.redirect(NAME));
+        net.wait(31);
+        assert_eq!((net.peers_of_left(), net.has_fault()), (vec![addr(RIGHT)], true));
+        assert_eq!(net.pair.left.ike.status().count(), 1);
+        net.pair.check_children(1);
+        assert!(net.pair.left.leaked_spis().is_empty());
+    }
+}
+
+/// A new client comes back to the original gateway, after a pause, if the name leads nowhere.
+#[test]
+fn a_new_client_follows_to_a_name_or_comes_back() {
+    let mut net = Net::new();
+    net.redirect_new(NAME);
+    net.resolve(&[OTHER]);
+    net.pair.left.initiate(net.pair.now);
+    net.run();
+    net.wait(1);
+    assert_eq!(net.peers_of_left(), [addr(OTHER)]);
+    assert_eq!((net.pair.left.children().len(), net.other.children().len()), (1, 1));
+
+    let mut net = Net::new();
+    net.redirect_new(NAME);
+    net.keep_trying();
+    net.pair.left.initiate(net.pair.now);
+    net.run();
+    net.wait(1);
+    assert!(net.has_fault() && net.peers_of_left().is_empty());
+    // Until the pause ends, nothing is sent.
+    assert_eq!(net.pair.right.ike.status().count(), 0);
+    let mut right = (*net.pair.right.ike.connections()[0]).clone();
+    right.redirect_to = None;
+    net.pair.right.ike.configure(vec![right.into()], &[]);
+    net.wait(9);
+    assert_eq!(net.peers_of_left(), [addr(RIGHT)]);
+    net.pair.check_children(1);
+    assert!(net.pair.left.leaked_spis().is_empty());
+    // With a limit of attempts, the client gives up.
+    let mut net = Net::new();
+    net.redirect_new(NAME);
+    net.pair.left.initiate(net.pair.now);
+    net.run();
+    net.wait(20);
+    assert!(net.pair.left.ike.status().next().is_none());
+    assert_eq!(redirects(&net.pair.left.events).len(), 1);
+}
+
+/// A redirect in IKE_SA_INIT may name a gateway, too. Further responses are ignored during the look-up.
+#[test]
+fn a_redirect_in_ike_sa_init_to_a_name() {
+    let mut net = Net::new();
+    net.pair.left.routes.host = HostAddrs::Pending;
+    net.pair.left.initiate(net.pair.now);
+    let (request, path) = (net.pair.left.sent[0].message.clone(), net.pair.left.sent[0].path);
+    let nonce = net.pair.left.rng.nonces.last().unwrap().to_vec();
+    let name = [&[3, u8::try_from(NAME.len()).unwrap()], NAME.as_bytes()].concat();
+    let mut message = init_response(&request, &[name, nonce].concat());
+    let now = net.pair.now;
+    net.pair.left.with_context(now, |ike, host, context| ike.receive(&mut message, path, host, context));
+    assert_eq!(redirects(&net.pair.left.events), [(addr(RIGHT), NAME.to_owned())]);
+    net.run();
+    assert!(net.peers_of_left().is_empty(), "the response of the first gateway is too late");
+    net.resolve(&[OTHER]);
+    net.wait(1);
+    assert_eq!(net.peers_of_left(), [addr(OTHER)]);
 }

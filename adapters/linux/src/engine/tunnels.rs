@@ -28,6 +28,9 @@ pub const MAX_TUNNELS: usize = 256;
 pub struct TunnelSpec {
     /// The SPD whose policies apply to packets that enter the interface. Not the main one.
     pub spd: SpdId,
+    /// Another SPD whose decrypted packets leave by this interface, and which none enters. No other interface
+    /// has it.
+    pub inbound: Option<SpdId>,
     /// Name of the interface.
     pub name: String,
     /// MTU of the interface in bytes.
@@ -45,7 +48,7 @@ struct Tunnel {
     writer: TunWriter,
 }
 
-/// Interfaces by SPD.
+/// Interfaces by SPD. An interface may have two.
 type TunnelMap = BTreeMap<SpdId, Arc<Tunnel>>;
 
 /// The interfaces that exist, for all threads. Only packets that come out of a tunnel take the lock.
@@ -72,6 +75,8 @@ struct TunnelControl {
 #[derive(Debug, Clone, Default)]
 struct TunnelSet {
     map: TunnelMap,
+    /// Those that also deliver the packets of an inbound SPD, by this SPD.
+    inbound: TunnelMap,
     /// Those whose packets have marks.
     marked: BTreeMap<SpdId, MarkedTunnel>,
 }
@@ -154,10 +159,11 @@ impl Tunnels {
 
     /// Makes all threads use the interfaces of both sets.
     fn publish(&self, control: &mut TunnelControl, inputs: &mut TunnelInputs) -> Result<(), Error> {
-        let TunnelSet { mut map, mut marked } = control.configured.clone();
+        let TunnelSet { mut map, inbound, mut marked } = control.configured.clone();
         map.extend(control.own.map.clone());
         marked.extend(control.own.marked.clone());
         inputs.set(&map)?;
+        map.extend(inbound);
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
         control.marked = Some(marked);
         Ok(())
@@ -201,6 +207,7 @@ impl TunnelSet {
     fn insert(&mut self, spec: &TunnelSpec, tunnel: Arc<Tunnel>) {
         let index = tunnel.tun.index();
         self.marked.extend(spec.mark.map(|mark| (spec.spd, MarkedTunnel { mark, index })));
+        self.inbound.extend(spec.inbound.map(|spd| (spd, Arc::clone(&tunnel))));
         self.map.insert(spec.spd, tunnel);
     }
 }

@@ -1,8 +1,9 @@
 //! Rules and routes that lead packets with a mark into the interfaces of tunnels (`mark_out`).
 //!
-//! Each mark has a routing table with a default route into the interface, and each outbound policy of the
-//! tunnel has a rule that leads packets with the mark and its addresses into the table. If the interface
-//! goes, the kernel removes the route, and a second one of low preference drops these packets.
+//! Each mark has a routing table with a default route into the interface, and each destination of the
+//! tunnel's outbound policies has a rule that leads packets with the mark into the table. The source does not
+//! matter: the kernel routes a packet before NAT gives it the source that the policy expects. If the
+//! interface goes, the kernel removes the route, and a second one of low preference drops these packets.
 
 use crate::Error;
 use crate::journal::{Journal, Undo};
@@ -55,10 +56,9 @@ struct TableKey {
     table: u32,
 }
 
-/// Packets with a mark from some addresses to others use the table of the mark.
+/// Packets with a mark to these addresses use the table of the mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MarkRule {
-    src: Prefix,
     dst: Prefix,
     mark: u32,
 }
@@ -88,10 +88,8 @@ impl MarkRoutes {
         let mut wanted = BTreeMap::<MarkRule, u32>::new();
         for (spd, selector) in self.policies.values() {
             let Some(MarkedTunnel { mark, index }) = self.tunnels.get(spd).copied() else { continue };
-            for src in Prefix::cover(&selector.src) {
-                let rules = Prefix::cover(&selector.dst).into_iter().map(|dst| MarkRule { src, dst, mark });
-                wanted.extend(rules.map(|rule| (rule, index)));
-            }
+            let rules = Prefix::cover(&selector.dst).into_iter().map(|dst| MarkRule { dst, mark });
+            wanted.extend(rules.map(|rule| (rule, index)));
         }
         for (rule, index) in &wanted {
             let key = rule.table();
@@ -165,7 +163,6 @@ impl MarkRule {
         let mut message = RuleMessage::default();
         message.header.family = netlink::family(v4);
         message.header.action = RuleAction::ToTable;
-        message.header.src_len = self.src.len;
         message.header.dst_len = self.dst.len;
         message.attributes = vec![
             RuleAttribute::Priority(PRIORITY),
@@ -173,21 +170,18 @@ impl MarkRule {
             RuleAttribute::FwMask(u32::MAX),
             RuleAttribute::Table(table),
         ];
-        let addrs = [(self.src, true), (self.dst, false)].into_iter().filter(|(prefix, _)| prefix.len > 0);
-        message.attributes.extend(addrs.map(|(prefix, is_src)| match is_src {
-            true => RuleAttribute::Source(prefix.addr),
-            false => RuleAttribute::Destination(prefix.addr),
-        }));
+        let dst = (self.dst.len > 0).then_some(RuleAttribute::Destination(self.dst.addr));
+        message.attributes.extend(dst);
         message
     }
 }
 
 impl fmt::Display for MarkRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { src, dst, mark } = self;
+        let Self { dst, mark } = self;
         let TableKey { v4, table } = self.table();
         let version = if v4 { "-4" } else { "-6" };
-        write!(f, "ip {version} rule add pref {PRIORITY} from {src} to {dst} fwmark {mark} lookup {table}")
+        write!(f, "ip {version} rule add pref {PRIORITY} to {dst} fwmark {mark} lookup {table}")
     }
 }
 

@@ -5,12 +5,14 @@ use super::Request;
 use crate::failure::Failure;
 use crate::output;
 use crate::printable;
+use crate::swanctl;
+use casemate_ike::config::Gateway;
 use casemate_linux::instance::Instance;
 use casemate_linux::unix_socket;
 use clap::Args;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Shutdown};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -75,9 +77,9 @@ pub struct RedirectArgs {
     /// A connection, or one of its IKE SAs, such as `users[3]`.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Address of the other gateway.
-    #[arg(value_name = "GATEWAY")]
-    pub gateway: IpAddr,
+    /// Address or name of the other gateway.
+    #[arg(value_name = "GATEWAY", value_parser = swanctl::gateway)]
+    pub gateway: Gateway,
 }
 
 /// Arguments of `log`.
@@ -130,7 +132,7 @@ pub fn rekey(args: &RekeyArgs) -> Result<(), Failure> {
 
 /// Runs `casemate redirect`.
 pub fn redirect(args: &RedirectArgs) -> Result<(), Failure> {
-    command(&Request::Redirect { name: args.name.clone(), gateway: args.gateway }, TIMEOUT)
+    command(&Request::Redirect { name: args.name.clone(), gateway: args.gateway.clone() }, TIMEOUT)
 }
 
 /// Runs `casemate reload`.

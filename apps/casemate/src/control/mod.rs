@@ -12,8 +12,8 @@ pub(crate) use server::{
     Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
 };
 
+use casemate_ike::config::Gateway;
 use serde_json::{Value, json};
-use std::net::IpAddr;
 
 /// A request to a running instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Request {
         /// A connection, or one of its IKE SAs.
         name: String,
         /// The other gateway.
-        gateway: IpAddr,
+        gateway: Gateway,
     },
     /// Reload the configuration.
     Reload,
@@ -96,7 +96,7 @@ impl Request {
             "terminate" => Self::Terminate(name()?),
             "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
             "redirect" => {
-                Self::Redirect { name: name()?, gateway: value.get("gateway")?.as_str()?.parse().ok()? }
+                Self::Redirect { name: name()?, gateway: Gateway::parse(value.get("gateway")?.as_str()?)? }
             }
             "reload" => Self::Reload,
             "why" => Self::Why(name()?),

@@ -31,7 +31,8 @@ pub(super) fn tunnels(tunnels: &[TunnelSpec]) -> String {
 
 /// The interface of this SPD.
 fn interface(tunnels: &[TunnelSpec], spd: SpdId) -> Option<&str> {
-    tunnels.iter().find(|tunnel| tunnel.spd == spd).map(|tunnel| &*tunnel.name)
+    let has_spd = |tunnel: &&TunnelSpec| tunnel.spd == spd || tunnel.inbound == Some(spd);
+    tunnels.iter().find(has_spd).map(|tunnel| &*tunnel.name)
 }
 
 /// The traffic that is blocked until an SA exists, one comment line for each selector.

@@ -58,7 +58,7 @@ impl RunController {
                 handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
             }
             Request::Redirect { name, gateway } => {
-                handle.lock().with(|endpoint, context| command::redirect(&name, gateway, endpoint, context))
+                handle.lock().with(|endpoint, context| command::redirect(&name, &gateway, endpoint, context))
             }
         };
         let _ = reply.send(outcome(&result));

@@ -1,7 +1,7 @@
 //! Endpoint addresses of connections, virtual addresses and pools.
 
 use super::value::Parsed;
-use casemate_ike::config::AddrPattern;
+use casemate_ike::config::{AddrPattern, Gateway, HostName};
 use casemate_sa::AddrRange;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -25,16 +25,7 @@ pub(super) fn endpoint(text: &str) -> Parsed<AddrPattern> {
 
 /// Whether `text` can be a host name (RFC 1123 section 2.1). A malformed address is not one.
 pub(crate) fn is_host(text: &str) -> bool {
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    let text = text.strip_suffix('.').unwrap_or(text);
-    let last = text.rsplit('.').next().unwrap_or_default();
-    text.len() <= 253
-        && text.split('.').all(is_label)
-        && !last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    HostName::new(text).is_some()
 }
 
 /// Looks up a host name, which may take some seconds. An error if the host has no address.
@@ -46,6 +37,11 @@ pub(crate) fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
 /// Reads a virtual address; `0.0.0.0` and `::` request any address.
 pub(super) fn addr(text: &str) -> Parsed<IpAddr> {
     text.parse().map_err(|_| "an IPv4 or IPv6 address was expected".into())
+}
+
+/// Reads the address or the name of a gateway.
+pub(crate) fn gateway(text: &str) -> Parsed<Gateway> {
+    Gateway::parse(text).ok_or_else(|| "the address or the name of a gateway was expected".into())
 }
 
 /// Reads a subnet that a pool announces to peers.

@@ -143,7 +143,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         pools,
         dns_domains: DomainPolicy { accepted: keys.list("dns_domains", pool::domain) },
         mobike: keys.get("mobike", truth).unwrap_or(true),
-        redirect_to: keys.get("redirect_to", address::addr),
+        redirect_to: keys.get("redirect_to", address::gateway),
         resumption: keys.get("resumption", truth).unwrap_or(false),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),

@@ -38,7 +38,7 @@ mod tunnel;
 mod updown;
 mod value;
 
-pub(crate) use address::{is_host, look_up};
+pub(crate) use address::{gateway, is_host, look_up};
 pub use charon::{Charon, Fetching};
 pub use credential_rules::{OwnSignature, PeerConditions, Revocation};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};

@@ -9,7 +9,7 @@ use super::value::parse_number;
 use casemate_ike::config::{ChildConfig, ChildMode, CloseAction};
 use casemate_linux::TunnelSpec;
 use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdRule, SpdRules};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -282,7 +282,8 @@ fn default_name(spd: SpdId) -> String {
 /// The interface of an SPD of `%unique`; `None` if the SPD has another number.
 pub(crate) fn unique_interface(spd: SpdId) -> Option<TunnelSpec> {
     let (number, mark) = (spd.number() & !MARK_BIT, mark_of(spd));
-    let spec = || TunnelSpec { spd, name: default_name(spd), mtu: TUN_MTU, mark, set_mark: None };
+    let name = || default_name(spd);
+    let spec = || TunnelSpec { spd, inbound: None, name: name(), mtu: TUN_MTU, mark, set_mark: None };
     UNIQUE.contains(&number).then(spec)
 }
 
@@ -305,9 +306,12 @@ pub(crate) fn interfaces(
             ));
         }
     }
+    let pairs: BTreeSet<FixedPair> = children.map(fixed_pair).collect();
+    let inbound_of = joined_marks(&pairs);
     let mut specs = BTreeMap::<String, SpdId>::new();
-    let fixed = children.flat_map(|rules| [rules.outbound.fixed(), rules.inbound.fixed()]).flatten();
-    for spd in fixed.filter(|spd| !spd.is_main()) {
+    let is_joined = |spd: &SpdId| inbound_of.values().any(|inbound| inbound == spd);
+    let fixed: BTreeSet<SpdId> = pairs.iter().flatten().copied().flatten().collect();
+    for spd in fixed.into_iter().filter(|spd| !spd.is_main() && !is_joined(spd)) {
         let name = names.get(&spd).cloned().unwrap_or_else(|| default_name(spd));
         if let Some(other) = specs.insert(name.clone(), spd).filter(|other| *other != spd) {
             return Err(format!(
@@ -318,10 +322,35 @@ pub(crate) fn interfaces(
         }
     }
     let spec = |(name, spd)| {
-        let set_mark = set_marks.get(&spd).copied();
-        TunnelSpec { spd, name, mtu: TUN_MTU, mark: mark_of(spd), set_mark }
+        let inbound = inbound_of.get(&spd).copied();
+        let set_mark = set_marks.get(&inbound.unwrap_or(spd)).copied();
+        TunnelSpec { spd, inbound, name, mtu: TUN_MTU, mark: mark_of(spd), set_mark }
     };
     Ok(specs.into_iter().map(spec).collect())
+}
+
+/// The SPDs of a child, outbound and inbound; `None` is one of `%unique`.
+type FixedPair = [Option<SpdId>; 2];
+
+fn fixed_pair(rules: SpdRules) -> FixedPair {
+    [rules.outbound.fixed(), rules.inbound.fixed()]
+}
+
+/// Outbound SPDs of marks whose interface is also that of another, inbound mark, with the SPD of that mark.
+/// Two marks have one interface if every child with one of them has the other one, too. So scripts that
+/// expect one interface for both directions, as with strongSwan, see it.
+fn joined_marks(pairs: &BTreeSet<FixedPair>) -> BTreeMap<SpdId, SpdId> {
+    let mut uses = BTreeMap::<SpdId, usize>::new();
+    for spd in pairs.iter().flat_map(|pair| BTreeSet::from(*pair)).flatten() {
+        let count = uses.entry(spd).or_default();
+        *count = count.saturating_add(1);
+    }
+    let is_only_here = |spd: &SpdId| mark_of(*spd).is_some() && uses.get(spd) == Some(&1);
+    let joined = pairs.iter().filter_map(|pair| match *pair {
+        [Some(outbound), Some(inbound)] if outbound != inbound => Some((outbound, inbound)),
+        _ => None,
+    });
+    joined.filter(|(outbound, inbound)| is_only_here(outbound) && is_only_here(inbound)).collect()
 }
 
 fn described(spd: SpdId) -> String {

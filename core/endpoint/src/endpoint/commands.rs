@@ -45,7 +45,12 @@ impl Endpoint {
     /// Redirects the peer of an IKE SA to another gateway; `false` if the IKE SA or its peer cannot be
     /// redirected ([`Ike::redirect`](casemate_ike::Ike::redirect)).
     #[cfg(feature = "redirect")]
-    pub fn redirect(&mut self, ike: IkeSaId, gateway: core::net::IpAddr, context: &mut Context<'_>) -> bool {
+    pub fn redirect(
+        &mut self,
+        ike: IkeSaId,
+        gateway: casemate_ike::config::Gateway,
+        context: &mut Context<'_>,
+    ) -> bool {
         let done = self.with_ike(|engine, host| engine.redirect(ike, gateway, host, context));
         self.handle_timeouts(context);
         done

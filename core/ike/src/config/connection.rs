@@ -66,7 +66,7 @@ pub struct Connection {
     /// The gateway to which peers are redirected after their authentication, if they follow redirects (RFC
     /// 5685 section 6).
     #[cfg(feature = "redirect")]
-    pub redirect_to: Option<IpAddr>,
+    pub redirect_to: Option<super::Gateway>,
     /// Whether the session of an IKE SA that was lost may be resumed with a ticket (RFC 5723). An initiator
     /// requests tickets, a responder grants and accepts them.
     #[cfg(feature = "resumption")]

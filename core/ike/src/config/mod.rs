@@ -6,6 +6,7 @@
 mod address;
 mod child;
 mod connection;
+mod gateway;
 mod identity;
 mod name_servers;
 mod proposal;
@@ -20,6 +21,7 @@ pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
     Unique,
 };
+pub use gateway::{Gateway, HostName};
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};

@@ -69,13 +69,14 @@ impl Ike {
             return;
         }
         let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
-        let predecessor = sa.predecessor();
+        let (predecessor, path) = (sa.predecessor(), sa.common.path);
         if self.sas.current_count() >= self.shared.settings.ike_sas_with_replaced() {
             return;
         }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
         let mut step = self.step(host, context);
-        let begun = crate::state::InitSent::begin_redirected(connection, redirect, child_requests, &mut step);
+        let begun =
+            crate::state::InitSent::begin_redirected((connection, path), redirect, child_requests, &mut step);
         let Ok(mut sa) = begun else { return };
         sa.common.predecessor = Some(predecessor);
         self.sas.insert(sa);

@@ -71,7 +71,7 @@ impl HalfOpen {
         #[cfg(feature = "eap")]
         leased.set_assigned(peer.assigned_addrs());
         #[cfg(feature = "redirect")]
-        let redirect = crate::redirect::RedirectState::gateway_for_peer(common);
+        let redirect = crate::redirect::RedirectState::gateway_for_peer(common).cloned();
         #[cfg(feature = "redirect")]
         let is_redirected = redirect.is_some();
         #[cfg(not(feature = "redirect"))]
@@ -112,7 +112,7 @@ impl HalfOpen {
                 crate::mobike::write_support(&connection, path, mobike.has_nat_traversal, routes, out)?;
             }
             #[cfg(feature = "redirect")]
-            if let Some(gateway) = redirect {
+            if let Some(gateway) = &redirect {
                 crate::redirect::write_protected(gateway, out)?;
             }
             #[cfg(feature = "resumption")]

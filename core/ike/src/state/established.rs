@@ -367,7 +367,7 @@ impl Established {
             }
             #[cfg(feature = "redirect")]
             Task::Redirect(gateway) => {
-                self.request_redirect(common, gateway, step).map(|()| Some(Pending::Redirect))
+                self.request_redirect(common, &gateway, step).map(|()| Some(Pending::Redirect))
             }
             #[cfg(feature = "resumption")]
             Task::RequestTicket => self.request_ticket(common, step),

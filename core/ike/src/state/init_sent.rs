@@ -49,9 +49,12 @@ pub(crate) struct InitSent {
     pub(super) tries: u32,
     /// Number of failed sequences of retransmissions.
     pub(crate) sequences: u32,
-    pub(super) due: Instant,
+    pub(crate) due: Instant,
     /// An unauthenticated refusal. It takes effect if no better response arrives in time.
     pub(super) refused: Option<DownReason>,
+    /// What it waits for after a redirect to the name of a gateway.
+    #[cfg(feature = "redirect")]
+    pub(crate) waiting: Option<crate::redirect::Waiting>,
     /// The response, once it was accepted, while our signature for IKE_AUTH is being made.
     #[cfg(feature = "external-keys")]
     pub(super) accepted: Option<Box<(SecureChannel, InitExchange)>>,
@@ -98,7 +101,7 @@ impl InitSent {
     }
 
     /// Begins an IKE SA again, with a new SPI and the configured ports.
-    pub(super) fn reset(common: &mut SaCommon, step: &mut Step<'_, '_>) {
+    pub(crate) fn reset(common: &mut SaCommon, step: &mut Step<'_, '_>) {
         (common.spi_i, common.spi_r) = (step.ike_spi(), IkeSpi::NONE);
         common.path.local.set_port(common.connection.local_port);
         common.path.remote.set_port(common.connection.remote_port);
@@ -121,7 +124,7 @@ impl InitSent {
     }
 
     /// A request that was not sent, without offers and without a public value.
-    pub(super) fn unsent(
+    pub(crate) fn unsent(
         method: KexMethod,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
@@ -142,6 +145,8 @@ impl InitSent {
             sequences,
             due: step.context.now,
             refused: None,
+            #[cfg(feature = "redirect")]
+            waiting: None,
             #[cfg(feature = "external-keys")]
             accepted: None,
         }
@@ -215,6 +220,10 @@ impl InitSent {
         if step.context.now < self.due {
             return State::InitSent(self);
         }
+        #[cfg(feature = "redirect")]
+        if let Some(waiting) = self.waiting.take() {
+            return self.end_waiting(common, waiting, step);
+        }
         #[cfg(feature = "external-keys")]
         if self.accepted.is_some() {
             return self.continue_authentication(common, step);
@@ -285,6 +294,10 @@ impl InitSent {
         #[cfg(feature = "external-keys")]
         if self.accepted.is_some() {
             // A repetition or a forgery.
+            return State::InitSent(self);
+        }
+        #[cfg(feature = "redirect")]
+        if self.waiting.is_some() {
             return State::InitSent(self);
         }
         #[cfg(feature = "redirect")]

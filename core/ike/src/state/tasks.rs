@@ -38,7 +38,7 @@ pub(crate) enum Task {
     SendCrashToken,
     /// Redirect the peer to another gateway (RFC 5685 section 5).
     #[cfg(feature = "redirect")]
-    Redirect(core::net::IpAddr),
+    Redirect(crate::config::Gateway),
     /// Request a ticket (RFC 5723 section 4.1).
     #[cfg(feature = "resumption")]
     RequestTicket,

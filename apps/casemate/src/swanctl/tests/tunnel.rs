@@ -1,6 +1,6 @@
 //! Route-based tunnels and marks.
 
-use super::super::tunnel::unique_interface;
+use super::super::tunnel::{mark_of, unique_interface};
 use super::{ok, only};
 use casemate_linux::TunnelSpec;
 use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner, SpdPair, SpdRule, SpdRules};
@@ -69,7 +69,26 @@ fn marks_have_interfaces() {
     let specs = config.interfaces().unwrap();
     let shown = |spec: &TunnelSpec| (spec.name.clone(), spec.mark, spec.set_mark);
     let specs: Vec<_> = specs.iter().map(shown).collect();
-    assert_eq!(specs, [("vti10".into(), Some(10), Some(10)), ("vti11".into(), Some(11), None)]);
+    assert_eq!(specs, [("vti11".into(), Some(11), Some(10))]);
+}
+
+#[test]
+fn two_marks_have_one_interface_if_no_child_has_only_one_of_them() {
+    let shown = |one: &str, two: &str| {
+        let specs = ok(&connection("", one, two)).interfaces().unwrap();
+        let inbound = |spec: &TunnelSpec| spec.inbound.and_then(mark_of);
+        specs.iter().map(|spec| (spec.name.clone(), inbound(spec))).collect::<Vec<_>>()
+    };
+    let both = "mark_in = 8\n mark_out = 4";
+    assert_eq!(shown(both, both), [("vti4".into(), Some(8))]);
+    let named = "mark_in = 8\n mark_out = 4\n interface = a";
+    assert_eq!(shown(named, "mark_in = 9\n mark_out = 9"), [("a".into(), Some(8)), ("vti9".into(), None)]);
+    for other in ["mark_in = 8", "mark_out = 8", "mark_in = 4", "mark_in = 4\n mark_out = 8"] {
+        assert_eq!(shown(both, other), [("vti4".into(), None), ("vti8".into(), None)], "{other}");
+    }
+    let third = [("vti4".into(), None), ("vti5".into(), None), ("vti8".into(), None)];
+    assert_eq!(shown(both, "mark_in = 8\n mark_out = 5"), third);
+    assert_eq!(shown("mark_in = 8\n mark_out = %unique", ""), [("vti8".into(), None)]);
 }
 
 #[test]

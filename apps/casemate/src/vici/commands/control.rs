@@ -6,8 +6,8 @@ use crate::revocation::Fetched;
 use crate::vici::message::{MessageWriter, Section};
 use crate::vici::sas::identity_text;
 use casemate::Endpoint;
+use casemate_ike::config::Gateway;
 use casemate_ike::{ChildId, Event, IkeSaId, IkeStatus};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A command that waits for SAs.
@@ -250,8 +250,8 @@ pub(super) fn rekey(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome 
 pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outcome {
     let text = |key| request.text(key).filter(|text: &&str| !text.is_empty());
     let Some(gateway) = text("gateway") else { return Outcome::Response(failure("missing target gateway")) };
-    let Ok(gateway) = gateway.parse::<IpAddr>() else {
-        return Outcome::Response(failure("gateway: the address of a gateway was expected"));
+    let Some(gateway) = Gateway::parse(gateway) else {
+        return Outcome::Response(failure("gateway: the address or the name of a gateway was expected"));
     };
     let [ike, ike_id, peer_ip, peer_id] = ["ike", "ike-id", "peer-ip", "peer-id"].map(text);
     if [ike, ike_id, peer_ip, peer_id].iter().all(Option::is_none) {
@@ -266,8 +266,9 @@ pub(super) fn redirect(Call { request, context, .. }: Call<'_, '_, '_>) -> Outco
             && peer_id.is_none_or(|id| sa.peer.as_ref().is_some_and(|peer| identity_text(peer) == id))
     };
     let ids: Vec<IkeSaId> = locked.endpoint().ike().status().filter(selects).map(|sa| sa.id).collect();
-    let redirected = locked
-        .with(|endpoint, context| ids.iter().filter(|id| endpoint.redirect(**id, gateway, context)).count());
+    let redirected = locked.with(|endpoint, context| {
+        ids.iter().filter(|id| endpoint.redirect(**id, gateway.clone(), context)).count()
+    });
     Outcome::Response(if redirected == 0 {
         none_found("redirect", false)
     } else {

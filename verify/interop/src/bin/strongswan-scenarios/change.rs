@@ -17,11 +17,23 @@ pub(crate) enum Change {
 /// Change of a packet filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rule {
-    Redirect { source: String, to: String },
+    Redirect {
+        source: String,
+        to: String,
+    },
     Flush,
-    Block { source: String },
+    Block {
+        source: String,
+    },
     Unblock,
-    Reject { to: String, port: String },
+    Reject {
+        to: String,
+        port: String,
+    },
+    /// Arguments of iptables.
+    Iptables {
+        arguments: Vec<String>,
+    },
 }
 
 impl Change {
@@ -47,6 +59,10 @@ impl Change {
             ("unblock", [host, _]) => firewall(host, Rule::Unblock),
             ("reject", [host, to, port]) => {
                 firewall(host, Rule::Reject { to: (*to).into(), port: (*port).into() })
+            }
+            ("iptables", [host, arguments @ ..]) => {
+                let arguments = arguments.iter().map(|&word| word.into()).collect();
+                firewall(host, Rule::Iptables { arguments })
             }
             ("route", [host, to, via]) => {
                 Self::Route { host: (*host).into(), to: (*to).into(), via: (*via).into() }

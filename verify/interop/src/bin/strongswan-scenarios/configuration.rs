@@ -4,6 +4,7 @@
 use crate::source::{Source, copy_all};
 use casemate_interop::{Error, Result};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Placeholders in configurations. A name precedes those that begin with it.
@@ -64,6 +65,25 @@ pub(crate) fn write(source: &Source, scenario: &str, host: &str, directory: &Pat
     let settings = settings(&original, &included, directory);
     let path = directory.join("strongswan.conf");
     fs::write(&path, settings).map_err(Error::context(path.display()))
+}
+
+/// Copies a script of the scenario, such as `etc/updown`, to the directory of the host, and lets
+/// `swanctl.conf` name the copy. Every user may run it.
+pub(crate) fn add_script(
+    source: &Source,
+    scenario: &str,
+    host: &str,
+    path: &str,
+    directory: &Path,
+) -> Result<()> {
+    let original = source.scenario(scenario).join("hosts").join(host).join(path);
+    let copy = directory.join(path.replace('/', "-"));
+    fs::copy(&original, &copy).map_err(Error::context(original.display()))?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).map_err(Error::context(copy.display()))?;
+    let conf = directory.join("swanctl.conf");
+    let text = fs::read_to_string(&conf).map_err(Error::context(conf.display()))?;
+    let text = text.replace(&format!("/{path}"), &copy.display().to_string());
+    fs::write(&conf, text).map_err(Error::context(conf.display()))
 }
 
 /// Appends to `swanctl.conf` what Casemate reads there and charon in `strongswan.conf`: times of

@@ -223,6 +223,10 @@ impl Network {
             format!("add table ip scenario\nadd chain ip scenario {name} {{ type {hook}; }}\n")
         };
         let rules = match rule {
+            Rule::Iptables { arguments } => {
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                return self.run(host, "iptables", &arguments);
+            }
             Rule::Redirect { source, to } => {
                 chain("redirected", "nat hook prerouting priority -100")
                     + &format!(

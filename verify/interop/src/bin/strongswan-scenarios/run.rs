@@ -108,6 +108,10 @@ impl<'a> Run<'a> {
     fn step(&mut self, action: &Action, role_of: impl Fn(&str) -> Role) -> Result<()> {
         match action {
             Action::Delete { host, patterns } => delete(&self.host_directory(host), patterns),
+            Action::Script { host, path } => {
+                let directory = self.host_directory(host);
+                configuration::add_script(self.source, &self.scenario.full_name(), host, path, &directory)
+            }
             Action::Start { host } => {
                 let directory = self.host_directory(host);
                 let daemon = Daemon::start(self.programs, &self.network, host, role_of(host), &directory)?;

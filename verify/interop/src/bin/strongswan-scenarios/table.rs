@@ -24,6 +24,8 @@
 //!     flush moon                             removes the rules and mappings of `nat` and `dnat`
 //!     block carol 192.168.0.1                drops what comes from the address, until `unblock`
 //!     reject carol 192.168.0.150 80          no connections to this TCP port
+//!     iptables sun -t mangle -A PREROUTING ... a rule of the packet filter
+//!     script sun etc/mark_updown             a file of the scenario that `swanctl.conf` names as /etc/...
 //!     route carol fec1::/16 fec0::1          destination, next hop
 //!     link alice eth1 up
 //!     address alice eth1 192.168.0.5/24      another address of an interface
@@ -88,6 +90,7 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Delete { host: String, patterns: Vec<String> },
+    Script { host: String, path: String },
     Start { host: String },
     Initiate { host: String, connection: Option<String>, child: String },
     Sa { host: String, sa: ExpectedSa },
@@ -203,6 +206,7 @@ fn action(word: &str, words: &[String]) -> Result<Action> {
         ("delete", [host, patterns @ ..]) => {
             Ok(Action::Delete { host: host.clone(), patterns: patterns.to_vec() })
         }
+        ("script", [host, path]) => Ok(Action::Script { host: host.clone(), path: path.clone() }),
         ("start", [host]) => Ok(Action::Start { host: host.clone() }),
         ("initiate", [host, child]) => Ok(match child.split_once('/') {
             None => Action::Initiate { host: host.clone(), connection: None, child: child.clone() },
