@@ -192,3 +192,33 @@ fn pkcs12_containers_of_openssl() {
         "{stderr}"
     );
 }
+
+#[test]
+fn certificates_of_this_host_that_are_not_valid_for_long_cause_a_warning() {
+    let Some(folder) = Folder::with(
+        "issue() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=own \\
+            -keyout private/own.pem -out x509/own.pem -addext subjectAltName=DNS:own.test \"$@\" 2>/dev/null
+            chmod 600 private/own.pem; }
+        declare -f issue > issue.sh
+        issue -days 15",
+    ) else {
+        return;
+    };
+    let conf = connection("auth = pubkey", "auth = pubkey");
+    folder.accepts(&conf);
+    for (options, words) in [
+        ("-days 13", "x509/own.pem: the certificate of this host (CN=own) expires on 2"),
+        ("-not_before 20200101000000Z -not_after 20210203040506Z", "has expired on 2021-02-03T04:05:06Z"),
+        (
+            "-not_before 21000101000000Z -not_after 21010101000000Z",
+            "is not valid before 2100-01-01T00:00:00Z",
+        ),
+    ] {
+        let script = format!("cd {}; . ./issue.sh; issue {options}", folder.0.path().display());
+        if !Command::new("bash").args(["-c", &script]).status().unwrap().success() {
+            return skip("an openssl that sets the dates of certificates (3.4 or later)");
+        }
+        let (status, stderr) = folder.check(&conf);
+        assert!(status == Some(0) && stderr.contains(words), "{options}: {stderr}");
+    }
+}

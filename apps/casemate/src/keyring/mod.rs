@@ -9,6 +9,7 @@ mod encrypted;
 mod join;
 mod load;
 mod own;
+mod own_validity;
 mod raw_keys;
 mod shared_keys;
 mod tls;

@@ -15,6 +15,8 @@ pub(super) struct OwnCert {
     pub(super) cert: LocalCert,
     /// Certificate of the CA that has issued it in DER; `None` if it is not known.
     pub(super) issuer: Option<Vec<u8>>,
+    /// Certificate of the root CA above it in DER; `None` if it is not known.
+    pub(super) root: Option<Vec<u8>>,
     /// Hashes of the CAs above it.
     pub(super) authorities: Vec<AuthorityHash>,
 }
