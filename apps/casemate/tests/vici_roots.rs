@@ -19,9 +19,9 @@ const SCRIPT: &str = "set -e
         -out $1.pem -subj /CN=$1 2>/dev/null; }
     root ca
     root peer
-    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out r.pem -subj /CN=own \
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out r.pem -subj /CN=own -addext subjectAltName=DNS:own \
         2>/dev/null
-    openssl x509 -req -in r.pem -CA ca.pem -CAkey ca.key -days 30 -out own.pem 2>/dev/null";
+    openssl x509 -req -in r.pem -CA ca.pem -CAkey ca.key -copy_extensions copy -days 30 -out own.pem 2>/dev/null";
 
 /// The flags of all listed certificates, sorted.
 fn flags(client: &mut Client) -> Vec<String> {
