@@ -96,6 +96,14 @@ impl PendingCommand {
         Self::Down { ikes, children }
     }
 
+    /// Name of the connection that is being set up.
+    pub(crate) fn connection_name(&self) -> Option<&str> {
+        match self {
+            Self::Up { connection, .. } => Some(&connection.name),
+            Self::Down { .. } => None,
+        }
+    }
+
     /// Number of SAs that are left to wait for.
     pub fn remaining(&self) -> usize {
         match self {

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
+use std::time::SystemTime;
 
 /// Default paths of the configuration.
 const DEFAULTS: [&str; 2] = ["/etc/casemate/swanctl.conf", "/etc/swanctl/swanctl.conf"];
@@ -114,6 +115,7 @@ impl ConfigSource {
         let mut warnings: Vec<String> =
             config.warnings.iter().map(ToString::to_string).chain(exposed).collect();
         warnings.extend(keyring.warnings(config.connections.iter().map(|connection| &**connection)));
+        warnings.extend(keyring.validity_warnings(SystemTime::now()));
         // Clients of vici may load connections later.
         if let (Some(path), true, false) = (&self.path, config.connections.is_empty(), self.keeps_files) {
             warnings.push(format!(

@@ -192,3 +192,33 @@ fn pkcs12_containers_of_openssl() {
         "{stderr}"
     );
 }
+
+#[test]
+fn certificates_of_this_host_that_are_not_valid_for_long_cause_a_warning() {
+    let Some(folder) = Folder::with(
+        "touch index
+        printf '%s\\n' '[ca]' 'default_ca=d' '[d]' 'database=index' 'new_certs_dir=.' 'rand_serial=yes' \\
+            'default_md=sha256' 'policy=p' 'copy_extensions=copy' 'unique_subject=no' '[p]' \\
+            'commonName=supplied' > ca.cnf
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=own -keyout private/own.pem \\
+            -out request.pem -addext subjectAltName=DNS:own.test 2>/dev/null
+        chmod 600 private/own.pem",
+    ) else {
+        return;
+    };
+    let conf = connection("auth = pubkey", "auth = pubkey");
+    for (options, words) in [
+        ("-days 15", ""),
+        ("-days 13", "x509/own.pem: the certificate of this host (CN=own) expires on 2"),
+        ("-startdate 20200101000000Z -enddate 20210203040506Z", "has expired on 2021-02-03T04:05:06Z"),
+        ("-startdate 21000101000000Z -enddate 21010101000000Z", "is not valid before 2100-01-01T00:00:00Z"),
+    ] {
+        folder.run(&format!(
+            "openssl ca -batch -config ca.cnf -selfsign -keyfile private/own.pem -in request.pem -notext \\
+                {options} -out x509/own.pem 2>/dev/null"
+        ));
+        let (status, stderr) = folder.check(&conf);
+        assert_eq!((status, stderr.is_empty()), (Some(0), words.is_empty()), "{options}: {stderr}");
+        assert!(stderr.contains(words), "{options}: {stderr}");
+    }
+}

@@ -41,7 +41,7 @@ pub use dn_text::{DnText, dn_text_parts, dn_to_text, is_der_sequence};
 pub use fault::CertFault;
 pub use general_name::PeerName;
 pub use local_cert::{LocalCert, LocalCertFault};
-pub use path::{VerifiedCert, is_authority, is_self_issued, issuer, subject};
+pub use path::{VerifiedCert, is_authority, is_self_issued, issuer, subject, validity};
 #[cfg(feature = "policies")]
 pub use policy::PolicyOid;
 #[cfg(feature = "status")]

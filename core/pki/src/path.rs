@@ -82,6 +82,12 @@ pub fn subject(der: &[u8]) -> Option<&[u8]> {
     Cert::parse(der).ok().map(|cert| cert.subject)
 }
 
+/// First and last second of the validity of a certificate, in Unix time; `None` if it is malformed (RFC 5280
+/// section 4.1.2.5).
+pub fn validity(der: &[u8]) -> Option<(i64, i64)> {
+    Cert::parse(der).ok().map(|cert| (cert.not_before, cert.not_after))
+}
+
 /// Issuer of a certificate, a Name in DER; `None` if it is malformed.
 pub fn issuer(der: &[u8]) -> Option<&[u8]> {
     Cert::parse(der).ok().map(|cert| cert.issuer)

@@ -26,7 +26,7 @@ impl EapSecrets {
     pub(super) fn new(keys: Vec<SharedKey>, providers: &Providers<'_>) -> Self {
         let mut exact = HashMap::new();
         for (position, key) in keys.iter().enumerate() {
-            // As with pre-shared keys, the last of several counts.
+            // Unlike with pre-shared keys, the last of several counts; `secret::warn_of_equal` says so.
             exact.extend(key.ids.iter().filter_map(IdPattern::exact).map(|id| (id.to_eap(), position)));
         }
         let subscribers = keys.iter().map(|key| subscriber(key, providers)).collect();

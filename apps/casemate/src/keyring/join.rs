@@ -27,14 +27,17 @@ pub(super) enum PrivateHalf {
 
 impl KeyFileReader<'_> {
     /// Loads the local certificates, each with its private key. Also returns all certificates that were
-    /// read, of peers, too.
+    /// read, of peers, too. Adds the possible roots that have issued one of the local certificates to `cas`.
     pub(super) fn own(
         &self,
         config: &Config,
         mut containers: Vec<(PathBuf, Container)>,
-        cas: &[Vec<u8>],
+        cas: &mut Vec<Vec<u8>>,
         providers: &[&'static dyn Provider],
     ) -> (OwnKeys, Vec<ListedFile>) {
+        let possible: Vec<Vec<u8>> =
+            config.folders.possible_roots.iter().flat_map(|path| self.certificates(path)).collect();
+        let all_cas = [cas.as_slice(), &possible].concat();
         let tokens = self.token_keys(config, providers);
         let providers = &Providers(providers);
         let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
@@ -48,7 +51,7 @@ impl KeyFileReader<'_> {
         keys.extend(tokens.iter().cloned().map(PrivateHalf::Token));
         let (mut own, mut listed) = (OwnKeys::default(), Vec::new());
         for (path, container) in containers {
-            for cert in self.own_certs(&path, &container.certs, cas, &keys, providers) {
+            for cert in self.own_certs(&path, &container.certs, &all_cas, &keys, providers) {
                 listed.extend(
                     cert.cert
                         .chain()
@@ -61,7 +64,7 @@ impl KeyFileReader<'_> {
         for OpenedKey { path, certificate, .. } in &tokens {
             // A connection may name the certificate as well.
             let Some(leaf) = certificate.as_ref().filter(|_| !paths.contains(path)) else { continue };
-            let issuers = Issuers::find(leaf, &[], cas, providers);
+            let issuers = Issuers::find(leaf, &[], &all_cas, providers);
             let Some(cert) = self.join(path, leaf, issuers, &keys, providers) else { continue };
             listed.push(ListedFile { der: leaf.clone(), kind: ListedKind::Own });
             own.certs.push(Arc::new(cert));
@@ -69,7 +72,7 @@ impl KeyFileReader<'_> {
         for path in paths {
             let certs = self.certificates(&path);
             let Some((leaf, rest)) = certs.split_first() else { continue };
-            let issuers = Issuers::find(leaf, rest, cas, providers);
+            let issuers = Issuers::find(leaf, rest, &all_cas, providers);
             let joined = self.join(&path, leaf, issuers, &keys, providers);
             let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
             listed.push(ListedFile { der: leaf.clone(), kind });
@@ -85,6 +88,8 @@ impl KeyFileReader<'_> {
         }
         own.raw = self.own_raw_keys(config, &keys, providers);
         own.tokens = tokens;
+        let has_issued = |root: &Vec<u8>| own.certs.iter().any(|own| own.root.as_ref() == Some(root));
+        cas.extend(possible.into_iter().filter(has_issued));
         (own, listed)
     }
 
@@ -136,12 +141,12 @@ impl KeyFileReader<'_> {
         keys: &[PrivateHalf],
         providers: &Providers<'_>,
     ) -> Option<OwnCert> {
-        let Issuers { issuer, intermediates, authorities } = issuers;
+        let Issuers { issuer, root, intermediates, authorities } = issuers;
         let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
         for key in keys {
             let Some(key) = self.signing_key(key, providers) else { continue };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
-                Ok(cert) => return Some(OwnCert { path: path.into(), cert, issuer, authorities }),
+                Ok(cert) => return Some(OwnCert { path: path.into(), cert, issuer, root, authorities }),
                 Err(LocalCertFault::KeyMismatch) => {}
                 Err(fault) => {
                     self.wrong(path, fault);
@@ -198,6 +203,8 @@ fn passphrase_of<'c>(config: &'c Config, path: &Path) -> Option<&'c Passphrase> 
 struct Issuers {
     /// The first one.
     issuer: Option<Vec<u8>>,
+    /// The last one, which issued itself.
+    root: Option<Vec<u8>>,
     /// Certificates between the local certificate and its root, which are sent with it.
     intermediates: Vec<Vec<u8>>,
     /// Hashes of all CAs.
@@ -216,7 +223,8 @@ impl Issuers {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
             // Expired, or the root is missing: only the certificates in the same file are sent with it.
-            return Self { issuer: None, intermediates: same_file.to_vec(), authorities: Vec::new() };
+            let intermediates = same_file.to_vec();
+            return Self { issuer: None, root: None, intermediates, authorities: Vec::new() };
         };
         let mut all = TrustStore::new(StoreLimits::default());
         for der in path.issuers() {
@@ -225,6 +233,8 @@ impl Issuers {
         let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
         let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
         let issuer = path.issuers().next().map(<[u8]>::to_vec);
-        Self { issuer, intermediates, authorities }
+        // A certificate that issued itself has no other root.
+        let root = path.issuers().last().filter(|root| *root != leaf).map(<[u8]>::to_vec);
+        Self { issuer, root, intermediates, authorities }
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn load(
     let contained = containers.iter().flat_map(|(_, container)| container.authorities().cloned());
     let (roots, intermediates): (Vec<Vec<u8>>, Vec<Vec<u8>>) = contained.partition(|der| is_self_issued(der));
     cas.extend(roots);
+    let (own, mut listed) = reader.own(config, containers, &mut cas, providers);
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
     let crls: Vec<DerOfFile<'_>> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
@@ -83,7 +84,6 @@ pub(super) fn load(
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
-    let (own, mut listed) = reader.own(config, containers, &cas, providers);
     listed.retain(|file| file.kind == ListedKind::Own || !cas.contains(&file.der));
     listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
     listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));

@@ -26,6 +26,12 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::{Instant, SystemTime};
 
+/// A time as text: UTC in the format of RFC 3339, in whole seconds.
+pub(crate) fn utc_text(time: SystemTime) -> String {
+    let text = sink::timestamp(time);
+    text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
 /// Maximum number of lines kept in each of the three groups.
 const KEPT: usize = 1_000;
 /// Maximum length of a line in bytes; longer lines are truncated.

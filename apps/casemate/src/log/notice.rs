@@ -40,7 +40,8 @@ pub fn category(notice: &Notice) -> LogCategory {
 
 /// Whether a notice reports that a certificate or the algorithm of a signature was refused.
 pub(crate) fn is_refused_certificate(notice: &Notice) -> bool {
-    let refusals = [StateFault::Certificate, StateFault::SignatureAlgorithm].map(PeerFault::State);
+    let refusals = [StateFault::Certificate, StateFault::SignatureAlgorithm, StateFault::EapFailed]
+        .map(PeerFault::State);
     matches!(notice, Notice::Ike(Event::Fault { fault, .. }) if refusals.contains(fault))
 }
 

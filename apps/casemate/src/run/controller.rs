@@ -300,7 +300,6 @@ impl EngineHandler for RunController {
     fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {
         if let Notice::Ike(event) = notice {
             self.log_keys(event);
-            self.pending_commands.on_event(event);
         }
         self.tokens.on_notice(notice);
         if let Some(metrics) = &mut self.metrics {
@@ -318,6 +317,10 @@ impl EngineHandler for RunController {
             }
             self.history.note(notice, &mut message);
             self.log.record(message);
+        }
+        // After the history, which has the reason of a failure.
+        if let Notice::Ike(event) = notice {
+            self.pending_commands.on_event(event, &self.history);
         }
         for RefusedPeer { connection, reason, .. } in refusals {
             let subject = Subject::connection(&connection);

@@ -4,7 +4,9 @@ use super::controller::RunController;
 use super::reload::ReloadClient;
 use crate::command::{self, PendingCommand};
 use crate::control::{Reply, Request, outcome};
+use crate::history::History;
 use crate::status::Snapshot;
+
 use crate::trace::RunningTrace;
 use crate::why;
 use casemate_ike::Event;
@@ -20,7 +22,12 @@ impl RunController {
                 return;
             }
             Request::Why(name) => {
-                let report = why::report(&name, &handle.lock(), &self.history, self.identity.mark());
+                let sources = why::Sources {
+                    history: &self.history,
+                    keyring: &self.keyring,
+                    mark: self.identity.mark(),
+                };
+                let report = why::report(&name, &handle.lock(), &sources);
                 let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));
                 return;
             }
@@ -65,6 +72,16 @@ impl RunController {
     }
 }
 
+/// The error of a command with the reason that the history has, and where there is more.
+fn explained(error: &str, pending: &PendingCommand, history: &History) -> String {
+    let Some(name) = pending.connection_name() else { return error.to_owned() };
+    let last = history.of(name).and_then(|record| record.last_error.as_ref()).filter(|last| !last.is_over);
+    // The last line names the values that were compared; some causes have one line only.
+    let reason = last.and_then(|last| last.event.lines.get(1).or(last.event.lines.first()));
+    let reason = reason.map_or(String::new(), |reason| format!("\n{reason}"));
+    format!("{error}{reason}\n`casemate why {name}` says more")
+}
+
 /// Commands in progress, with the clients that wait for them.
 #[derive(Default)]
 pub(super) struct PendingCommands(Vec<(PendingCommand, Reply)>);
@@ -82,11 +99,12 @@ impl PendingCommands {
     }
 
     /// Processes an event, and responds to the clients whose commands it completes.
-    pub(super) fn on_event(&mut self, event: &Event) {
+    pub(super) fn on_event(&mut self, event: &Event, history: &History) {
         self.0.retain_mut(|(pending, reply)| match pending.on_event(event) {
             None => true,
             Some(result) => {
-                let _ = reply.send(outcome(&result));
+                let explained = result.map_err(|error| explained(&error, pending, history));
+                let _ = reply.send(outcome(&explained));
                 false
             }
         });

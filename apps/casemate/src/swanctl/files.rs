@@ -217,6 +217,9 @@ pub struct Folders {
     pub public_keys: Vec<PathBuf>,
     /// PKCS #12 containers: folder `pkcs12`.
     pub containers: Vec<PathBuf>,
+    /// Those of `certs` that are trusted CA certificates, too, if they have issued a certificate of this
+    /// host: the roots of PKCS #12 containers that swanctl has opened. It does not call them CAs.
+    pub possible_roots: Vec<PathBuf>,
 }
 
 /// Folders that strongSwan loads and Casemate does not support, with the reason.
@@ -256,6 +259,7 @@ impl Folders {
             private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
             public_keys: files("pubkey"),
             containers: files("pkcs12"),
+            possible_roots: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::connection::Context;
 use super::credential_rules::{OwnSignature, PeerConditions};
 
 use super::resolved::Resolved;
-use super::schema::Keys;
+use super::schema::{Keys, is_kind};
 use casemate_ike::config::{FurtherRounds, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 
 /// The authentication of both sides.
@@ -29,7 +29,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, keys: &Keys<'_>, context: &Conte
         |round| RoundContext { connection: resolved.name(), round, directory, has_groups, problems };
     let sections = |prefix, schema| {
         let mut sections: Vec<_> = resolved.sections();
-        sections.retain(|section| section.name().starts_with(prefix));
+        sections.retain(|section| is_kind(prefix, section.name()));
         let sections = auth_round::sort_rounds(sections, schema, problems);
         if sections.len() > MAX_ROUNDS {
             keys.section_error(&format!("at most {MAX_ROUNDS} sections `{prefix}` were expected"));

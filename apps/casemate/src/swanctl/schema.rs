@@ -165,6 +165,17 @@ fn shown(text: &str) -> String {
     format!("`{}{more}`", short.escape_debug())
 }
 
+/// Kinds of sections of which a connection may have several, each with a suffix.
+const ROUNDS: [&str; 2] = ["local", "remote"];
+
+/// Whether the name of a section is that of this kind with a suffix. A lower-case letter after `local` begins
+/// another word, such as `locale`.
+pub(super) fn is_kind(kind: &str, name: &str) -> bool {
+    name.strip_prefix(kind).is_some_and(|suffix| {
+        !ROUNDS.contains(&kind) || !suffix.starts_with(|letter: char| letter.is_ascii_lowercase())
+    })
+}
+
 impl Schema {
     fn rule(&self, name: &str) -> Option<Rule> {
         let exact = self.keys.iter().find(|(key, _)| *key == name);
@@ -189,7 +200,7 @@ impl Schema {
     fn allows_section(&self, name: &str) -> Result<(), String> {
         let is = |section: &&str| match section.strip_prefix('=') {
             Some(whole) => whole == name,
-            None => name.starts_with(*section),
+            None => is_kind(section, name),
         };
         if self.sections.iter().any(is) {
             return Ok(());
@@ -197,5 +208,18 @@ impl Schema {
         let sections: Vec<&str> =
             self.sections.iter().map(|section| section.trim_start_matches('=')).collect();
         Err(unknown("section", name, &sections))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_of_rounds_are_no_words() {
+        for name in ["local", "local1", "local-eap", "local_2", "localA"] {
+            assert!(is_kind("local", name), "{name}");
+        }
+        assert!(!is_kind("local", "locale") && !is_kind("remote", "remotely") && is_kind("cert", "certa"));
     }
 }

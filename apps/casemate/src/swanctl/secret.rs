@@ -1,7 +1,7 @@
 //! The section `secrets`: pre-shared keys, passwords for EAP, passphrases of encrypted private keys and PKCS
 //! #12 containers, and private keys on tokens.
 
-use super::problem::Problems;
+use super::problem::{Location, Problems};
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::suggestion::unknown;
@@ -9,7 +9,7 @@ use super::token::{self, TokenSecret};
 use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_eap::Subscriber;
-use casemate_ike::config::IdPattern;
+use casemate_ike::config::{IdPattern, Identity};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -113,6 +113,7 @@ pub(super) struct Secrets {
 /// Reads all sections of `secrets`.
 pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Problems) -> Secrets {
     let mut secrets = Secrets::default();
+    let mut places = Vec::new();
     for section in resolved.sections() {
         let name = section.name();
         if let Some((_, why)) = REFUSED.iter().find(|(front, _)| name.starts_with(front)) {
@@ -129,12 +130,49 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
             let names = [&["ike", "eap", "token"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
         }
+        if let (true, Some(location)) = (places.len() < secrets.shared_keys.len(), section.location()) {
+            places.push((section.path().to_owned(), location.clone()));
+        }
     }
+    warn_of_equal(&secrets.shared_keys, &places, problems);
     for (name, value) in resolved.keys() {
         let why = "a section such as `ike { ... }` was expected";
         problems.error(&value.location, format!("{}: {why}", resolved.path_of(name)));
     }
     secrets
+}
+
+/// Warns of secrets of which only one is ever used. `places` are the names and locations of their sections.
+fn warn_of_equal(keys: &[SharedKey], places: &[(String, Location)], problems: &Problems) {
+    for (n, (key, (name, location))) in keys.iter().zip(places).enumerate() {
+        let earlier = keys.iter().zip(places).take(n).find(|(earlier, _)| are_same(earlier, key));
+        let Some((_, (other, at))) = earlier else { continue };
+        let used = match key.purpose {
+            KeyPurpose::Ike => "the first one is used, and this one is not",
+            KeyPurpose::Eap => "this one is used, and the first one is not",
+        };
+        problems.warn(location, format!("{name}: {other} at {at} is for the same identities: {used}"));
+    }
+}
+
+/// Whether one of two secrets takes the place of the other: pre-shared keys of the same identities, or
+/// passwords with an identity in common.
+fn are_same(a: &SharedKey, b: &SharedKey) -> bool {
+    let is_in = |id: &IdPattern, ids: &[IdPattern]| ids.iter().any(|other| is_same_id(id, other, a.purpose));
+    let contains = |a: &[IdPattern], b: &[IdPattern]| a.iter().all(|id| is_in(id, b));
+    a.purpose == b.purpose
+        && match a.purpose {
+            _ if a.ids.is_empty() || b.ids.is_empty() => a.ids.is_empty() && b.ids.is_empty(),
+            KeyPurpose::Ike => contains(&a.ids, &b.ids) && contains(&b.ids, &a.ids),
+            KeyPurpose::Eap => a.ids.iter().any(|id| is_in(id, &b.ids)),
+        }
+}
+
+/// Passwords are found byte for byte, pre-shared keys by the canonical form of identities.
+fn is_same_id(a: &IdPattern, b: &IdPattern, purpose: KeyPurpose) -> bool {
+    let canonical =
+        |id: &IdPattern| id.exact().filter(|_| purpose == KeyPurpose::Ike).map(Identity::canonical);
+    a == b || canonical(a).is_some_and(|id| canonical(b) == Some(id))
 }
 
 /// The configuration files that contain secrets.
@@ -241,6 +279,7 @@ fn secret(text: &str) -> Parsed<SecretBytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::swanctl::{Config, SystemEnvironment};
 
     #[test]
     fn secrets_in_three_notations() {
@@ -252,5 +291,33 @@ mod tests {
         for text in ["0x1", "0xzz", "0s*", "0x", "0s"] {
             assert!(secret(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn secrets_of_the_same_identities_cause_a_warning() {
+        let warnings = |text: &str| {
+            let text = format!("secrets {{\n{text}\n}}\n");
+            let path = Path::new("/nowhere/x.conf");
+            let config = Config::parse(path, text.as_bytes(), &SystemEnvironment).unwrap();
+            let about = config.warnings.into_iter().map(|warning| warning.to_string());
+            about.filter(|text| text.contains("same identities")).collect::<Vec<_>>()
+        };
+        let pair = |kind: &str, a: &str, b: &str| {
+            let one =
+                |name: &str, ids: &str| format!("{kind}-{name} {{ secret = 0123456789abcdef\n {ids}\n}}\n");
+            warnings(&(one("a", a) + &one("b", b)))
+        };
+        let expected = "/nowhere/x.conf:5: secrets.eap-b: secrets.eap-a at /nowhere/x.conf:2 is for the same \
+                        identities: this one is used, and the first one is not";
+        assert_eq!(pair("eap", "id = u", "id = u"), [expected]);
+        let [ike] = &pair("ike", "id1 = a.test\n id2 = b.test", "id1 = B.test\n id2 = a.test")[..] else {
+            panic!("one warning expected")
+        };
+        assert!(ike.ends_with("the first one is used, and this one is not"), "{ike}");
+        assert_eq!(pair("ike", "", "").len(), 1);
+        for (a, b) in [("id1 = a.test", "id1 = a.test\n id2 = b.test"), ("", "id = a.test")] {
+            assert_eq!(pair("ike", a, b), Vec::<String>::new());
+        }
+        assert_eq!(pair("eap", "id = u", "id = v"), Vec::<String>::new());
     }
 }

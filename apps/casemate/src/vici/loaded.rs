@@ -120,8 +120,8 @@ pub(super) struct LoadedAuthority {
 pub(super) enum CertificateUse {
     /// Of this host or a peer.
     EndEntity,
-    /// Of a root CA that the client has not called one. It is trusted all the same, as in charon; swanctl
-    /// sends the CAs of PKCS #12 containers in this way.
+    /// Of a root that the client has not called a CA. It is no authority for others unless it has issued a
+    /// certificate of this host ([`Folders::possible_roots`](crate::swanctl::Folders)).
     Root,
     /// Of a trusted certification authority.
     Authority,
@@ -204,11 +204,10 @@ impl Loaded {
         merged.tokens.extend(self.tokens.values().map(|token| TokenSecret::clone(token)));
         for (path, (purpose, _)) in &self.certificates {
             if *purpose == CertificateUse::Root {
-                merged.folders.certs.push(path.clone());
+                merged.folders.possible_roots.push(path.clone());
             }
             let folder = match purpose {
-                CertificateUse::EndEntity => &mut merged.folders.certs,
-                CertificateUse::Root => &mut merged.folders.cacerts,
+                CertificateUse::EndEntity | CertificateUse::Root => &mut merged.folders.certs,
                 CertificateUse::Authority => &mut merged.folders.cacerts,
                 CertificateUse::Crl => &mut merged.folders.crls,
             };

@@ -9,7 +9,7 @@ mod forwarding;
 mod render;
 mod report;
 
-pub(crate) use report::report;
+pub(crate) use report::{Sources, report};
 
 use crate::control::{self, Request};
 use crate::failure::Failure;

@@ -3,6 +3,7 @@
 
 use super::findings::{Facts, findings};
 use crate::history::{History, PastEvent};
+use crate::keyring::Keyring;
 use crate::log::wording;
 use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, seconds};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
@@ -12,18 +13,22 @@ use casemate_sa::{AddrRange, SpdId, SpdPair};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Version of the JSON output (docs/manual/schema/why.json).
 const SCHEMA_VERSION: u32 = 1;
 
+/// What an instance knows besides the state of its endpoint.
+pub(crate) struct Sources<'s> {
+    pub(crate) history: &'s History,
+    pub(crate) keyring: &'s Keyring,
+    /// Mark of the packets of this instance.
+    pub(crate) mark: u32,
+}
+
 /// Reports about the connection with this name, or about that of a child.
-pub(crate) fn report(
-    name: &str,
-    context: &EndpointContext,
-    history: &History,
-    mark: u32,
-) -> Result<Value, String> {
+pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_>) -> Result<Value, String> {
+    let Sources { history, keyring, mark } = *sources;
     let endpoint = context.endpoint();
     let (connection, _) = endpoint
         .config_by_name(name)
@@ -49,6 +54,7 @@ pub(crate) fn report(
         has_drops: !drops.is_empty(),
     };
     let mut found = findings(&facts);
+    found.causes.extend(keyring.invalid_certificate(&connection, SystemTime::now()));
     if !connection.vips.is_empty() {
         found.causes.extend(name_servers(context.name_servers()));
     }
