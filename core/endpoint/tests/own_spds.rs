@@ -29,8 +29,8 @@ fn child(name: &str, spds: SpdRules) -> ChildConfig {
     ChildConfig { spds, ..ChildConfig::new(name) }
 }
 
-/// Clients with one address, which are one node, and their gateway with these rules. The clients have the SPDs
-/// 1, 2 and so on. All but the second one have the same identity.
+/// Clients with one address, which are one node, and their gateway with these rules. The clients have the
+/// SPDs 1, 2 and so on. All but the second one have the same identity.
 fn nodes(rules: SpdRules) -> [Node; 2] {
     let client = |number: u32| {
         let spd = SpdId::new(number);

@@ -1,5 +1,5 @@
 //! The signatures that tokens are asked for, in order. A gateway for EAP signs before its clients have proved
-//! anything, so no host may fill the queue, and a token is not asked for what nobody waits for any more.
+//! anything, so no host may fill the queue, and a token is not asked for signatures of IKE SAs that have ended.
 
 use casemate_crypto::{PublicKey, SignatureAlg};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

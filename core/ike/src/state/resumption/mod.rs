@@ -149,8 +149,8 @@ impl InitSent {
         State::InitSent(self)
     }
 
-    /// Begins with IKE_SA_INIT, because the peer does not accept the ticket. The refusal may be forged, so the
-    /// session is kept until the full exchange has succeeded.
+    /// Begins with IKE_SA_INIT, because the peer does not accept the ticket. The refusal may be forged, so
+    /// the session is kept until the full exchange has succeeded.
     fn fall_back(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         common.report_not_resumed(step);
         if let Some(Attempt { lost, .. }) = self.attempt.take() {
