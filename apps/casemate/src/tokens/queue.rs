@@ -1,5 +1,5 @@
 //! The signatures that tokens are asked for, in order. A gateway for EAP signs before its clients have proved
-//! anything, so no host may fill the queue, and a token is not asked for signatures of IKE SAs that have ended.
+//! anything, so no host may fill the queue, and nothing is signed for IKE SAs that have ended.
 
 use casemate_crypto::{PublicKey, SignatureAlg};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn ask(queue: &mut SignatureQueue<u64, ()>, ike: u64, remote: &str, wanted: &Wanted) -> Answer {
-        let claimant = Claimant { ike: ike, remote: remote.parse().unwrap() };
+        let claimant = Claimant { ike, remote: remote.parse().unwrap() };
         queue.ask(claimant, (Path::new("m"), &()), wanted, false)
     }
 
