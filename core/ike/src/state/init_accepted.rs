@@ -105,7 +105,7 @@ impl InitSent {
 
     /// Sends the IKE_AUTH request, once our proof exists.
     #[cfg_attr(
-        not(any(feature = "external-keys", feature = "resumption")),
+        not(any(feature = "external-keys", feature = "redirect", feature = "resumption")),
         expect(clippy::boxed_local, reason = "only a wait keeps the state")
     )]
     pub(super) fn begin_auth(
