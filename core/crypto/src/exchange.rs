@@ -31,6 +31,15 @@ pub struct KexResponse {
     pub shared: SecretBytes,
 }
 
+impl KexResponse {
+    /// The response in a Diffie-Hellman group, in which both sides do the same. `peer` is the public value of
+    /// the initiator.
+    pub fn with_secret(own: Box<dyn KexSecret>, peer: &[u8]) -> Result<Self, KexError> {
+        let public = own.public().to_vec();
+        Ok(Self { public, shared: own.agree(peer)? })
+    }
+}
+
 /// Why a key exchange yields no shared secret. The peer causes all errors but [`Key`](Self::Key) and
 /// [`Failed`](Self::Failed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -155,9 +155,7 @@ pub trait Provider: Sync {
         if method.is_kem() {
             return Err(KeyError::Unsupported.into());
         }
-        let own = self.kex(method, rng)?;
-        let public = own.public().to_vec();
-        Ok(KexResponse { public, shared: own.agree(peer)? })
+        KexResponse::with_secret(self.kex(method, rng)?, peer)
     }
 
     /// Returns the digest of the concatenation of `parts`, or `None` if the provider does not have the hash

@@ -1,7 +1,9 @@
-//! Key exchange: MODP (RFC 3526), ECP (RFC 5903) and X25519 (RFC 8031). Curve448 is not in the library.
+//! Key exchange: MODP (RFC 3526), ECP (RFC 5903), X25519 (RFC 8031) and, in another module, ML-KEM. Curve448 is
+//! not in the library.
 
-use crate::ffi::{Curve, EcKey, EcdhError, X25519, mod_exp, wipe, x25519, x25519_public};
-use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Rng, SecretBytes};
+use crate::ffi::{Curve, EcKey, EcdhError, Kem, X25519, mod_exp, wipe, x25519, x25519_public};
+use crate::ml_kem;
+use casemate_crypto::{KexError, KexMethod, KexResponse, KexSecret, KeyError, Rng, SecretBytes};
 
 /// Creates the local side of an exchange with `method`.
 pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
@@ -16,9 +18,22 @@ pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn Kex
         KexMethod::EcpP384 => ecp(method, Curve::P384, rng),
         KexMethod::EcpP521 => ecp(method, Curve::P521, rng),
         KexMethod::X25519 => montgomery(rng),
+        KexMethod::MlKem512 => ml_kem::initiator(method, Kem::MlKem512, rng),
+        KexMethod::MlKem768 => ml_kem::initiator(method, Kem::MlKem768, rng),
+        KexMethod::MlKem1024 => ml_kem::initiator(method, Kem::MlKem1024, rng),
         KexMethod::Modp1024 | KexMethod::BrainpoolP256 | KexMethod::BrainpoolP384 | KexMethod::X448 => {
             Err(KeyError::Unsupported)
         }
+    }
+}
+
+/// Performs an exchange with `method` as the responder.
+pub(crate) fn response(method: KexMethod, peer: &[u8], rng: &mut dyn Rng) -> Result<KexResponse, KexError> {
+    match method {
+        KexMethod::MlKem512 => ml_kem::respond(method, Kem::MlKem512, peer, rng),
+        KexMethod::MlKem768 => ml_kem::respond(method, Kem::MlKem768, peer, rng),
+        KexMethod::MlKem1024 => ml_kem::respond(method, Kem::MlKem1024, peer, rng),
+        _ => KexResponse::with_secret(secret(method, rng)?, peer),
     }
 }
 
@@ -108,7 +123,7 @@ impl KexSecret for Montgomery {
 }
 
 /// Returns the shared secret that `write` writes to a buffer, and wipes the buffer.
-fn shared_secret(
+pub(crate) fn shared_secret(
     method: KexMethod,
     write: impl FnOnce(&mut [u8]) -> Result<(), KexError>,
 ) -> Result<SecretBytes, KexError> {
