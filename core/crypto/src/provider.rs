@@ -136,8 +136,9 @@ pub trait Provider: Sync {
     }
 
     /// Creates the local private and public value of a key exchange that this side begins, or of either side
-    /// in a Diffie-Hellman group; the private value comes from `rng`. Implementations use [`KexMethod::draw_private`], so that all providers derive the same keys from the
-    /// same random bytes. An unsupported method draws nothing.
+    /// in a Diffie-Hellman group; the private value comes from `rng`. Implementations use
+    /// [`KexMethod::draw_private`], so that all providers derive the same keys from the same random bytes. An
+    /// unsupported method draws nothing.
     fn kex(&self, _method: KexMethod, _rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         Err(KeyError::Unsupported)
     }

@@ -10,7 +10,6 @@ mod ciphers;
 mod ffi;
 mod kex;
 mod mac;
-mod ml_kem;
 mod signature;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Key exchange with ML-KEM (FIPS 203), for the feature `ml-kem`.
 //!
-//! The initiator keeps the 64 bytes of the seed, from which it computes the decapsulation key again: expanded,
-//! that key has up to 3,168 bytes. The library works on the stack; docs/decisions/0130-ml-kem.md has the
-//! numbers.
+//! The initiator keeps the 64 bytes of the seed, from which it computes the decapsulation key again:
+//! expanded, that key has up to 3,168 bytes. The library works on the stack: docs/decisions/0130-ml-kem.md
+//! has the numbers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

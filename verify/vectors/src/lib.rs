@@ -1,4 +1,5 @@
-//! Conformance suite for providers: vectors of Wycheproof, NIST CAVP and ACVP, and the RFCs, for packets and for IKE.
+//! Conformance suite for providers: vectors of Wycheproof, NIST CAVP and ACVP, and the RFCs, for packets and
+//! for IKE.
 //!
 //! [`conformance`] runs all vectors on one provider, and counts which cases ran or were skipped and why.
 //! [`differential()`] compares two providers on random jobs. Tests call [`Report::assert`] with the number of

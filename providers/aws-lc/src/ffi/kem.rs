@@ -13,8 +13,8 @@ pub(crate) enum Kem {
 }
 
 // `include/openssl/experimental/kem_deterministic_api.h`. These declarations are those of the complete
-// bindings of `aws-lc-sys`, which need bindgen on some targets; build.rs finds the prefix. If the library drops
-// a function, the program does not link; the vectors of verify/vectors call both.
+// bindings of `aws-lc-sys`, which need bindgen on some targets; build.rs finds the prefix. If the library
+// drops a function, the program does not link; the vectors of verify/vectors call both.
 unsafe extern "C" {
     #[link_name = concat!(env!("CASEMATE_AWS_LC_PREFIX"), "EVP_PKEY_keygen_deterministic")]
     fn keygen_deterministic(
@@ -53,8 +53,8 @@ pub(crate) struct DecapsulationKey(Key);
 unsafe impl Send for DecapsulationKey {}
 
 impl DecapsulationKey {
-    /// Computes the key from its seed d || z, of 64 bytes. Returns `None` if the library fails or the seed has
-    /// another length.
+    /// Computes the key from its seed d || z, of 64 bytes. Returns `None` if the library fails or the seed
+    /// has another length.
     pub(crate) fn from_seed(kem: Kem, seed: &[u8]) -> Option<Self> {
         // SAFETY: the functions have no pointers but null; the result is null or owned.
         let context = Context::new(unsafe {
