@@ -1,11 +1,7 @@
-//! Key exchange methods (IANA "IKEv2 Parameters", transform type 4; RFC 7296 section 3.3.2).
-//!
-//! A private value is used for one exchange only: [`KexSecret::agree`] consumes it. The provider does all
-//! checks of the peer's public value that the RFCs require (RFC 6989 section 2, RFC 8031 section 3.2), in
-//! `agree`.
+//! Key exchange methods (IANA "IKEv2 Parameters", transform type 4; RFC 7296 section 3.3.2): Diffie-Hellman
+//! groups, and the key encapsulation mechanism ML-KEM (FIPS 203, draft-ietf-ipsecme-ikev2-mlkem).
 
-use crate::{KeyError, Rng, SecretBytes, modp};
-use alloc::boxed::Box;
+use crate::{KexError, KeyError, Rng, modp};
 use core::fmt;
 use zeroize::Zeroizing;
 
@@ -16,6 +12,9 @@ const MAX_DRAWS: usize = 64;
 
 /// Maximum length of a private value, in bytes.
 const MAX_PRIVATE: usize = 78;
+
+/// Length of the randomness of an encapsulation, in bytes (FIPS 203 section 7.2: m).
+const ENCAPSULATION: usize = 32;
 
 /// A key exchange method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,11 +48,17 @@ pub enum KexMethod {
     X25519,
     /// Curve448 (RFC 8031).
     X448,
+    /// ML-KEM-512 (FIPS 203 section 8).
+    MlKem512,
+    /// ML-KEM-768 (FIPS 203 section 8).
+    MlKem768,
+    /// ML-KEM-1024 (FIPS 203 section 8).
+    MlKem1024,
 }
 
 impl KexMethod {
     /// All methods, in the order of their IANA ids.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Modp1024,
         Self::Modp1536,
         Self::Modp2048,
@@ -68,6 +73,9 @@ impl KexMethod {
         Self::BrainpoolP384,
         Self::X25519,
         Self::X448,
+        Self::MlKem512,
+        Self::MlKem768,
+        Self::MlKem1024,
     ];
 
     /// IANA transform id.
@@ -87,6 +95,9 @@ impl KexMethod {
             Self::BrainpoolP384 => 29,
             Self::X25519 => 31,
             Self::X448 => 32,
+            Self::MlKem512 => 35,
+            Self::MlKem768 => 36,
+            Self::MlKem1024 => 37,
         }
     }
 
@@ -112,22 +123,45 @@ impl KexMethod {
             Self::BrainpoolP384 => "ecp384bp",
             Self::X25519 => "curve25519",
             Self::X448 => "curve448",
+            Self::MlKem512 => "mlkem512",
+            Self::MlKem768 => "mlkem768",
+            Self::MlKem1024 => "mlkem1024",
         }
     }
 
-    /// Length of a public value in the KE payload, in bytes. MODP: the length of the prime (RFC 7296 section
-    /// 3.4). ECP: both coordinates, without a leading byte (RFC 5903 section 7).
+    /// Whether the method is a key encapsulation mechanism. Its two public values differ: the initiator sends
+    /// an encapsulation key, and the responder a ciphertext.
+    pub const fn is_kem(self) -> bool {
+        matches!(self, Self::MlKem512 | Self::MlKem768 | Self::MlKem1024)
+    }
+
+    /// Length of the initiator's public value in the KE payload, in bytes. MODP: the length of the prime (RFC
+    /// 7296 section 3.4). ECP: both coordinates, without a leading byte (RFC 5903 section 7). ML-KEM: the
+    /// encapsulation key (FIPS 203 table 3).
     pub const fn public_len(self) -> usize {
         match self {
             Self::EcpP256 | Self::EcpP384 | Self::EcpP521 | Self::BrainpoolP256 | Self::BrainpoolP384 => {
                 self.shared_len().saturating_mul(2)
             }
+            Self::MlKem512 => 800,
+            Self::MlKem768 => 1184,
+            Self::MlKem1024 => 1568,
             _ => self.shared_len(),
         }
     }
 
-    /// Length of the shared secret g^ir, in bytes. MODP: the length of the prime, padded with zeros (RFC 7296
-    /// section 2.14). ECP: the x coordinate (RFC 5903 section 7).
+    /// Length of the responder's public value in the KE payload, in bytes. ML-KEM: the ciphertext (FIPS 203
+    /// table 3). Other methods: the same as [`public_len`](Self::public_len).
+    pub const fn response_len(self) -> usize {
+        match self {
+            Self::MlKem512 => 768,
+            Self::MlKem768 => 1088,
+            _ => self.public_len(),
+        }
+    }
+
+    /// Length of the shared secret, in bytes. MODP: g^ir in the length of the prime, padded with zeros (RFC
+    /// 7296 section 2.14). ECP: the x coordinate (RFC 5903 section 7). ML-KEM: 32 (FIPS 203 table 3).
     pub const fn shared_len(self) -> usize {
         match self {
             Self::Modp1024 => 128,
@@ -137,7 +171,12 @@ impl KexMethod {
             Self::Modp4096 => 512,
             Self::Modp6144 => 768,
             Self::Modp8192 => 1024,
-            Self::EcpP256 | Self::BrainpoolP256 | Self::X25519 => 32,
+            Self::EcpP256
+            | Self::BrainpoolP256
+            | Self::X25519
+            | Self::MlKem512
+            | Self::MlKem768
+            | Self::MlKem1024 => 32,
             Self::EcpP384 | Self::BrainpoolP384 => 48,
             Self::EcpP521 => 66,
             Self::X448 => 56,
@@ -146,7 +185,8 @@ impl KexMethod {
 
     /// Length of a private value, in bytes. A MODP exponent needs twice as many bits as the strength of the
     /// group, which is less than the length of the prime. RFC 3526 section 8 gives two estimates of the
-    /// strength; this length uses the larger one, is at least 256 bits, and is rounded up to whole bytes.
+    /// strength; this length uses the larger one, is at least 256 bits, and is rounded up to whole bytes. For
+    /// ML-KEM, the private value is the seed of the decapsulation key, d || z (FIPS 203 section 7.1).
     pub const fn private_len(self) -> usize {
         match self {
             Self::Modp1024 | Self::Modp1536 => 32,
@@ -155,6 +195,7 @@ impl KexMethod {
             Self::Modp4096 => 60,
             Self::Modp6144 => 68,
             Self::Modp8192 => MAX_PRIVATE,
+            Self::MlKem512 | Self::MlKem768 | Self::MlKem1024 => 64,
             _ => self.shared_len(),
         }
     }
@@ -176,8 +217,8 @@ impl KexMethod {
     /// For providers: draws a private value of [`private_len`](Self::private_len) bytes and passes it to
     /// `make`. Draws again if the value is zero or `make` returns `None` because the value is out of range.
     ///
-    /// The value is big-endian for MODP and ECP, and used as it is for X25519 and X448, so that all providers
-    /// derive the same keys from the same random bytes.
+    /// The value is big-endian for MODP and ECP, and used as it is for the other methods, so that all
+    /// providers derive the same keys from the same random bytes.
     ///
     /// Returns [`KeyError::Refused`] if no value is in range.
     pub fn draw_private<T>(
@@ -187,28 +228,41 @@ impl KexMethod {
     ) -> Result<T, KeyError> {
         let mut buffer = Zeroizing::new([0; MAX_PRIVATE]);
         let private = buffer.get_mut(..self.private_len()).unwrap_or_default();
-        for _ in 0..MAX_DRAWS {
-            rng.secret(private);
+        draw(rng, private, |private| {
             // P-521 has 521-bit values in 66 bytes.
             if let (Self::EcpP521, Some(top)) = (self, private.first_mut()) {
                 *top &= 1;
             }
-            let bits = private.iter().fold(0, |bits, byte| bits | byte);
-            if let (1.., Some(made)) = (bits, make(private)) {
-                return Ok(made);
-            }
-        }
-        Err(KeyError::Refused)
+            make(private)
+        })
     }
 
-    /// For providers: checks of a peer's public value that need no curve arithmetic. They are its length and,
-    /// for MODP, 1 < y < p - 1. The primes are safe primes, so no other value has a small order (RFC 6989
-    /// section 2.1).
+    /// For providers of ML-KEM: draws the randomness m of an encapsulation (FIPS 203 section 7.2) and passes
+    /// it to `make`. Draws again if the value is zero, which only a broken random source returns.
+    ///
+    /// Returns [`KeyError::Refused`] if every value is zero or `make` returns `None`.
+    pub fn draw_encapsulation<T>(
+        rng: &mut dyn Rng,
+        mut make: impl FnMut(&[u8; ENCAPSULATION]) -> Option<T>,
+    ) -> Result<T, KeyError> {
+        let mut buffer = Zeroizing::new([0; ENCAPSULATION]);
+        draw(rng, &mut buffer[..], |m| make(m.first_chunk()?))
+    }
+
+    /// For providers: checks of the responder's public value before [`KexSecret::agree`]: its length for
+    /// ML-KEM (FIPS 203 section 7.3: the ciphertext type check), and [`check_public`](Self::check_public)
+    /// for the other methods.
+    ///
+    /// [`KexSecret::agree`]: crate::KexSecret::agree
+    pub fn check_response(self, peer: &[u8]) -> Result<(), KexError> {
+        if self.is_kem() { check_len(self.response_len(), peer) } else { self.check_public(peer) }
+    }
+
+    /// For providers: checks of the initiator's public value that need no arithmetic. They are its length
+    /// and, for MODP, 1 < y < p - 1. The primes are safe primes, so no other value has a small order (RFC
+    /// 6989 section 2.1).
     pub fn check_public(self, peer: &[u8]) -> Result<(), KexError> {
-        let (expected, given) = (self.public_len(), peer.len());
-        if expected != given {
-            return Err(KexError::Length { expected, given });
-        }
+        check_len(self.public_len(), peer)?;
         let Some(([prime @ .., low], [peer @ .., peer_low])) = self.modp_prime().map(|prime| (prime, peer))
         else {
             return Ok(());
@@ -232,55 +286,33 @@ impl fmt::Display for KexMethod {
             Self::BrainpoolP384 => f.write_str("brainpoolP384r1"),
             Self::X25519 => f.write_str("Curve25519"),
             Self::X448 => f.write_str("Curve448"),
+            Self::MlKem512 => f.write_str("ml-kem-512"),
+            Self::MlKem768 => f.write_str("ml-kem-768"),
+            Self::MlKem1024 => f.write_str("ml-kem-1024"),
             modp => write!(f, "{}-bit MODP Group", modp.public_len().saturating_mul(8)),
         }
     }
 }
 
-/// Why a key exchange yields no shared secret. The peer causes all errors but [`Failed`](Self::Failed).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KexError {
-    /// The length of the public value is not that of the method (RFC 7296 section 3.4).
-    Length {
-        /// Length of a public value of the method, in bytes.
-        expected: usize,
-        /// Length of the peer's public value, in bytes.
-        given: usize,
-    },
-    /// The coordinates are not a point on the curve (RFC 6989 section 2.3).
-    NotOnCurve,
-    /// The public value y of a MODP group violates 1 < y < p - 1 (RFC 6989 section 2.1).
-    OutOfRange,
-    /// The public value has a low order: the shared secret would be zero for every private value (RFC 7748
-    /// section 6).
-    AllZero,
-    /// The provider failed to compute the secret.
-    Failed,
-}
-
-impl fmt::Display for KexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { expected, given } => {
-                write!(f, "public value of {given} bytes, expected {expected}")
-            }
-            Self::NotOnCurve => f.write_str("public value is not a point on the curve"),
-            Self::OutOfRange => f.write_str("public value is not between 1 and p - 1"),
-            Self::AllZero => f.write_str("public value of low order: the shared secret would be zero"),
-            Self::Failed => f.write_str("the provider failed to compute the shared secret"),
+/// Fills `buffer` until its value is not zero and `make` accepts it, [`MAX_DRAWS`] times at most.
+fn draw<T>(
+    rng: &mut dyn Rng,
+    buffer: &mut [u8],
+    mut make: impl FnMut(&mut [u8]) -> Option<T>,
+) -> Result<T, KeyError> {
+    for _ in 0..MAX_DRAWS {
+        rng.secret(buffer);
+        let bits = buffer.iter().fold(0, |bits, byte| bits | byte);
+        if let (1.., Some(made)) = (bits, make(buffer)) {
+            return Ok(made);
         }
     }
+    Err(KeyError::Refused)
 }
 
-impl core::error::Error for KexError {}
-
-/// Local private and public value of one key exchange. The private value is wiped on drop.
-pub trait KexSecret: Send {
-    /// Local public value, as in the KE payload.
-    fn public(&self) -> &[u8];
-
-    /// Checks the peer's public value and computes the shared secret g^ir.
-    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError>;
+fn check_len(expected: usize, peer: &[u8]) -> Result<(), KexError> {
+    let given = peer.len();
+    if expected == given { Ok(()) } else { Err(KexError::Length { expected, given }) }
 }
 
 #[cfg(test)]
@@ -300,7 +332,11 @@ mod tests {
         let lengths = KexMethod::ALL.map(|method| (method.public_len(), method.shared_len()));
         let modp = [128, 192, 256, 384, 512, 768, 1024].map(|len| (len, len));
         assert_eq!(&lengths[..7], modp);
-        assert_eq!(&lengths[7..], [(64, 32), (96, 48), (132, 66), (64, 32), (96, 48), (32, 32), (56, 56)]);
+        assert_eq!(&lengths[7..14], [(64, 32), (96, 48), (132, 66), (64, 32), (96, 48), (32, 32), (56, 56)]);
+        assert_eq!(&lengths[14..], [(800, 32), (1184, 32), (1568, 32)]);
+        let responses = KexMethod::ALL.map(KexMethod::response_len);
+        assert_eq!(&responses[..14], KexMethod::ALL.map(KexMethod::public_len)[..14].as_ref());
+        assert_eq!(&responses[14..], [768, 1088, 1568]);
         for method in KexMethod::ALL {
             assert!(method.private_len() <= MAX_PRIVATE);
             let prime = method.modp_prime().map(<[u8]>::len);
@@ -323,5 +359,15 @@ mod tests {
         }
         let (expected, given) = (256, 255);
         assert_eq!(method.check_public(&prime[1..]), Err(KexError::Length { expected, given }));
+    }
+
+    #[test]
+    fn the_two_sides_of_ml_kem_have_their_own_lengths() {
+        let (method, key, ciphertext) = (KexMethod::MlKem768, [0; 1184], [0; 1088]);
+        assert_eq!((method.check_public(&key), method.check_response(&ciphertext)), (Ok(()), Ok(())));
+        let swapped = |expected, given| Err(KexError::Length { expected, given });
+        assert_eq!(method.check_public(&ciphertext), swapped(1184, 1088));
+        assert_eq!(method.check_response(&key), swapped(1088, 1184));
+        assert_eq!(KexMethod::Modp2048.check_response(&[0; 256]), Err(KexError::OutOfRange));
     }
 }

@@ -1,9 +1,9 @@
 //! Interfaces that providers implement, and the list of providers in order of preference.
 
 use crate::{
-    AeadAlg, AeadJob, CipherAlg, Digest, EncryptThenMac, EtmJob, HashAlg, KexMethod, KexSecret, MacAlg,
-    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, composite,
-    prf,
+    AeadAlg, AeadJob, CipherAlg, Digest, EncryptThenMac, EtmJob, HashAlg, KexError, KexMethod, KexResponse,
+    KexSecret, MacAlg, MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError,
+    SigningKey, composite, prf,
 };
 use alloc::boxed::Box;
 
@@ -135,11 +135,28 @@ pub trait Provider: Sync {
         Err(KeyError::Unsupported)
     }
 
-    /// Creates the local private and public value of a key exchange; the private value comes from `rng`.
-    /// Implementations use [`KexMethod::draw_private`], so that all providers derive the same keys from the
-    /// same random bytes. An unsupported method draws nothing.
+    /// Creates the local private and public value of a key exchange that this side begins, or of either side
+    /// in a Diffie-Hellman group; the private value comes from `rng`. Implementations use
+    /// [`KexMethod::draw_private`], so that all providers derive the same keys from the same random bytes. An
+    /// unsupported method draws nothing.
     fn kex(&self, _method: KexMethod, _rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         Err(KeyError::Unsupported)
+    }
+
+    /// Performs a key exchange as the responder. `peer` is the public value of the initiator; what is random
+    /// in the own public value comes from `rng`. Only providers of ML-KEM implement it: they check the
+    /// encapsulation key (FIPS 203 section 7.2), and encapsulate with [`KexMethod::draw_encapsulation`]. In a
+    /// Diffie-Hellman group, both sides do the same.
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        if method.is_kem() {
+            return Err(KeyError::Unsupported.into());
+        }
+        KexResponse::with_secret(self.kex(method, rng)?, peer)
     }
 
     /// Returns the digest of the concatenation of `parts`, or `None` if the provider does not have the hash
@@ -299,6 +316,22 @@ impl<'p> Providers<'p> {
     /// Creates a key exchange as [`Provider::kex`] does.
     pub fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         self.first(|p| p.kex(method, rng))
+    }
+
+    /// Performs a key exchange as [`Provider::kex_response`] does.
+    pub fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        for provider in self.0 {
+            match provider.kex_response(method, peer, rng) {
+                Err(KexError::Key(KeyError::Unsupported)) => {}
+                decided => return decided,
+            }
+        }
+        Err(KeyError::Unsupported.into())
     }
 
     /// Returns a digest as [`Provider::hash`] does.

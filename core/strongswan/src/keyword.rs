@@ -43,8 +43,10 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
     }
     if let Some(kex) = KexMethod::ALL.into_iter().find(|kex| kex.keyword() == text) {
         return match kex {
-            // No provider implements Curve448.
-            KexMethod::X448 => Err(not_implemented(text)),
+            // No provider implements Curve448, and IKE does not negotiate ML-KEM yet.
+            KexMethod::X448 | KexMethod::MlKem512 | KexMethod::MlKem768 | KexMethod::MlKem1024 => {
+                Err(not_implemented(text))
+            }
             KexMethod::Modp1024 if !cfg!(feature = "legacy") => Err(format!(
                 "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was \
                  expected"
@@ -226,9 +228,18 @@ mod tests {
 
     #[test]
     fn unimplemented_keywords_differ_from_unknown_ones() {
-        for text in
-            ["modp768", "curve448", "x448", "camellia256ctr", "prfmd5", "ecp512bp", "sha256_96", "mlkem768"]
-        {
+        for text in [
+            "modp768",
+            "curve448",
+            "x448",
+            "camellia256ctr",
+            "prfmd5",
+            "ecp512bp",
+            "sha256_96",
+            "mlkem512",
+            "mlkem768",
+            "mlkem1024",
+        ] {
             assert!(parse_keyword(text).unwrap_err().contains("not implemented"), "{text}");
         }
         for text in ["", "aes129", "aes128gcm10", "AES128", "aes256xts", "sha255", "gcm"] {

@@ -10,12 +10,14 @@
 
 mod aes;
 mod evp;
+mod kem;
 mod kex;
 
 pub(crate) use aes::{Aead, AeadKind};
 pub(crate) use aes::{AesDecrypt, AesEncrypt, BLOCK, Block};
 pub(crate) use evp::EvpKey;
 pub(crate) use evp::{Hash, Sha1, Sha256, Sha384, Sha512};
+pub(crate) use kem::{DecapsulationKey, EncapsulationError, Kem, encapsulate};
 pub(crate) use kex::{Curve, EcKey, EcdhError, X25519, mod_exp, x25519, x25519_public};
 
 use core::ffi::c_void;

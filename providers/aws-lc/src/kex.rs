@@ -1,7 +1,11 @@
-//! Key exchange: MODP (RFC 3526), ECP (RFC 5903) and X25519 (RFC 8031). Curve448 is not in the library.
+//! Key exchange: MODP (RFC 3526), ECP (RFC 5903), X25519 (RFC 8031) and ML-KEM (FIPS 203). Curve448 is not in
+//! the library.
 
-use crate::ffi::{Curve, EcKey, EcdhError, X25519, mod_exp, wipe, x25519, x25519_public};
-use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Rng, SecretBytes};
+use crate::ffi::{
+    Curve, DecapsulationKey, EcKey, EcdhError, EncapsulationError, Kem, X25519, encapsulate, mod_exp, wipe,
+    x25519, x25519_public,
+};
+use casemate_crypto::{KexError, KexMethod, KexResponse, KexSecret, KeyError, Rng, SecretBytes};
 
 /// Creates the local side of an exchange with `method`.
 pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
@@ -16,9 +20,22 @@ pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn Kex
         KexMethod::EcpP384 => ecp(method, Curve::P384, rng),
         KexMethod::EcpP521 => ecp(method, Curve::P521, rng),
         KexMethod::X25519 => montgomery(rng),
+        KexMethod::MlKem512 => ml_kem(method, Kem::MlKem512, rng),
+        KexMethod::MlKem768 => ml_kem(method, Kem::MlKem768, rng),
+        KexMethod::MlKem1024 => ml_kem(method, Kem::MlKem1024, rng),
         KexMethod::Modp1024 | KexMethod::BrainpoolP256 | KexMethod::BrainpoolP384 | KexMethod::X448 => {
             Err(KeyError::Unsupported)
         }
+    }
+}
+
+/// Performs an exchange with `method` as the responder.
+pub(crate) fn response(method: KexMethod, peer: &[u8], rng: &mut dyn Rng) -> Result<KexResponse, KexError> {
+    match method {
+        KexMethod::MlKem512 => ml_kem_response(method, Kem::MlKem512, peer, rng),
+        KexMethod::MlKem768 => ml_kem_response(method, Kem::MlKem768, peer, rng),
+        KexMethod::MlKem1024 => ml_kem_response(method, Kem::MlKem1024, peer, rng),
+        _ => KexResponse::with_secret(secret(method, rng)?, peer),
     }
 }
 
@@ -105,6 +122,52 @@ impl KexSecret for Montgomery {
             if x25519(private, peer, out) { Ok(()) } else { Err(KexError::AllZero) }
         })
     }
+}
+
+/// The initiator's side of an exchange with ML-KEM.
+struct MlKem {
+    method: KexMethod,
+    key: DecapsulationKey,
+    /// The encapsulation key.
+    public: Vec<u8>,
+}
+
+/// Creates the initiator's side of an exchange with the parameter set `kem`, which is that of `method`.
+fn ml_kem(method: KexMethod, kem: Kem, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+    let key = method.draw_private(rng, |seed| DecapsulationKey::from_seed(kem, seed))?;
+    let public = key.public(method.public_len()).ok_or(KeyError::Refused)?;
+    Ok(Box::new(MlKem { method, key, public }))
+}
+
+impl KexSecret for MlKem {
+    fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
+        self.method.check_response(peer)?;
+        shared_secret(self.method, |out| self.key.decapsulate(peer, out).ok_or(KexError::Failed))
+    }
+}
+
+/// Performs the responder's side of an exchange with the parameter set `kem`, which is that of `method`.
+fn ml_kem_response(
+    method: KexMethod,
+    kem: Kem,
+    peer: &[u8],
+    rng: &mut dyn Rng,
+) -> Result<KexResponse, KexError> {
+    method.check_public(peer)?;
+    let mut m = KexMethod::draw_encapsulation(rng, |m| Some(*m))?;
+    let mut public = vec![0; method.response_len()];
+    let shared = shared_secret(method, |out| {
+        encapsulate(kem, peer, &m, &mut public, out).map_err(|why| match why {
+            EncapsulationError::NotReduced => KexError::NotReduced,
+            EncapsulationError::Failed => KexError::Failed,
+        })
+    });
+    wipe(&mut m);
+    Ok(KexResponse { public, shared: shared? })
 }
 
 /// Returns the shared secret that `write` writes to a buffer, and wipes the buffer.

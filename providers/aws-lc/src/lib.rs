@@ -16,8 +16,8 @@ mod tests;
 
 use casemate_crypto::{
     AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, Digest, EncryptThenMac, EtmKey, HashAlg, JobStatus,
-    KexMethod, KexSecret, KeyError, MacAlg, MacKey, MacKind, PrivateKey, Provider, PublicKey, Rng,
-    SignatureAlg, SignatureError, SigningKey,
+    KexError, KexMethod, KexResponse, KexSecret, KeyError, MacAlg, MacKey, MacKind, PrivateKey, Provider,
+    PublicKey, Rng, SignatureAlg, SignatureError, SigningKey,
 };
 use ffi::AeadKind;
 
@@ -87,6 +87,15 @@ impl Provider for AwsLc {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         kex::secret(method, rng)
+    }
+
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        kex::response(method, peer, rng)
     }
 
     fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {

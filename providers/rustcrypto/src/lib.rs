@@ -16,6 +16,8 @@ mod aead;
 mod cipher;
 mod kex;
 mod mac;
+#[cfg(feature = "ml-kem")]
+mod ml_kem;
 mod signature;
 mod single;
 #[cfg(feature = "uncommon")]
@@ -26,6 +28,9 @@ pub use single::{
     HMAC_SHA384, HMAC_SHA512, SHA1, X25519,
 };
 
+#[cfg(feature = "ml-kem")]
+pub use single::{ML_KEM_512, ML_KEM_768, ML_KEM_1024};
+
 #[cfg(feature = "uncommon")]
 pub use uncommon::{UNCOMMON, Uncommon};
 
@@ -34,6 +39,9 @@ use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError, MacAlg,
     MacKey, MacKind, PrivateKey, Provider, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey,
 };
+
+#[cfg(feature = "ml-kem")]
+use casemate_crypto::{KexError, KexResponse};
 
 /// The RustCrypto algorithms as a [`Provider`].
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +97,28 @@ impl Provider for RustCrypto {
             KexMethod::EcpP384 => kex::ecp::<p384::NistP384>(method, rng),
             KexMethod::EcpP521 => kex::ecp::<p521::NistP521>(method, rng),
             KexMethod::X25519 => kex::x25519(rng, kex::x25519_by_table),
+            #[cfg(feature = "ml-kem")]
+            KexMethod::MlKem512 => ml_kem::initiator::<::ml_kem::MlKem512>(method, rng),
+            #[cfg(feature = "ml-kem")]
+            KexMethod::MlKem768 => ml_kem::initiator::<::ml_kem::MlKem768>(method, rng),
+            #[cfg(feature = "ml-kem")]
+            KexMethod::MlKem1024 => ml_kem::initiator::<::ml_kem::MlKem1024>(method, rng),
             _ => Err(KeyError::Unsupported),
+        }
+    }
+
+    #[cfg(feature = "ml-kem")]
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        match method {
+            KexMethod::MlKem512 => ml_kem::respond::<::ml_kem::MlKem512>(method, peer, rng),
+            KexMethod::MlKem768 => ml_kem::respond::<::ml_kem::MlKem768>(method, peer, rng),
+            KexMethod::MlKem1024 => ml_kem::respond::<::ml_kem::MlKem1024>(method, peer, rng),
+            _ => KexResponse::with_secret(self.kex(method, rng)?, peer),
         }
     }
 

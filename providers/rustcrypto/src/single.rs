@@ -13,6 +13,8 @@
 //! IKE needs a PRF and a key exchange in addition to its cipher, and SHA-1 for NAT detection (RFC 7296
 //! section 2.23).
 
+#[cfg(feature = "ml-kem")]
+use crate::ml_kem;
 use crate::{aead, cipher, kex, mac, signature};
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit, KeySizeUser, consts::U16};
 use aes::{Aes128, Aes128Enc, Aes256, Aes256Enc};
@@ -21,6 +23,8 @@ use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
     MacKind, Provider, Rng,
 };
+#[cfg(feature = "ml-kem")]
+use casemate_crypto::{KexError, KexResponse};
 use core::marker::PhantomData;
 
 /// AES-GCM with 128-bit keys and the 16-byte ICV, the only ICV length in RFC 8221 section 5.
@@ -47,6 +51,15 @@ pub const HMAC_SHA512: &dyn Provider = &Hmac::<sha2::Sha512>(MacKind::HmacSha512
 pub const X25519: &dyn Provider = &X25519Only;
 /// P-256 key exchange.
 pub const ECP_P256: &dyn Provider = &EcpP256;
+/// ML-KEM-512 key exchange.
+#[cfg(feature = "ml-kem")]
+pub const ML_KEM_512: &dyn Provider = &MlKem::<::ml_kem::MlKem512>(KexMethod::MlKem512, PhantomData);
+/// ML-KEM-768 key exchange.
+#[cfg(feature = "ml-kem")]
+pub const ML_KEM_768: &dyn Provider = &MlKem::<::ml_kem::MlKem768>(KexMethod::MlKem768, PhantomData);
+/// ML-KEM-1024 key exchange.
+#[cfg(feature = "ml-kem")]
+pub const ML_KEM_1024: &dyn Provider = &MlKem::<::ml_kem::MlKem1024>(KexMethod::MlKem1024, PhantomData);
 
 struct Gcm<A>(PhantomData<fn() -> A>);
 
@@ -168,6 +181,33 @@ impl Provider for EcpP256 {
     }
 }
 
+#[cfg(feature = "ml-kem")]
+struct MlKem<K>(KexMethod, PhantomData<fn() -> K>);
+
+#[cfg(feature = "ml-kem")]
+impl<K: ml_kem::ParameterSet> Provider for MlKem<K> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        if method == self.0 { ml_kem::initiator::<K>(method, rng) } else { Err(KeyError::Unsupported) }
+    }
+
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        if method == self.0 {
+            ml_kem::respond::<K>(method, peer, rng)
+        } else {
+            Err(KeyError::Unsupported.into())
+        }
+    }
+}
+
 /// Name of all these providers.
 const NAME: &str = "rustcrypto";
 
@@ -225,6 +265,25 @@ mod tests {
         assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP256, &mut FixedRng::new(7)).is_ok()), 1);
         assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP384, &mut FixedRng::new(7)).is_ok()), 0);
         assert_eq!(supporting(|provider| provider.hash(HashAlg::Sha1, &[]).is_some()), 1);
+    }
+
+    #[cfg(feature = "ml-kem")]
+    #[test]
+    fn single_parameter_sets_of_ml_kem_match_the_complete_provider() {
+        let all: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let single = [ML_KEM_512, ML_KEM_768, ML_KEM_1024];
+        for method in [KexMethod::MlKem512, KexMethod::MlKem768, KexMethod::MlKem1024] {
+            let own = Providers(&single).kex(method, &mut FixedRng::new(7)).unwrap();
+            let [one, other] = [&single[..], &all[..]].map(|list| {
+                Providers(list).kex_response(method, own.public(), &mut FixedRng::new(8)).unwrap()
+            });
+            assert!(one.public == other.public && one.shared == other.shared, "{method}");
+            assert!(own.agree(&one.public).unwrap() == one.shared, "{method}");
+            let able = |list: &[&dyn Provider]| {
+                list.iter().filter(|provider| provider.kex(method, &mut FixedRng::new(7)).is_ok()).count()
+            };
+            assert_eq!((able(&single), able(&SUITES)), (1, 0), "{method}");
+        }
     }
 
     #[test]

@@ -19,7 +19,11 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     for method in KexMethod::ALL {
         let made = provider.kex(method, &mut ScriptedRng(&[&private(method, 1)]));
         if let Some(result) = key(&mut family, &format!("no {method}"), made) {
-            family.ran(&method.to_string(), result.and_then(|secret| check(provider, method, secret)));
+            let checked = result.and_then(|secret| {
+                check(provider, method, secret)?;
+                check_response(provider, method)
+            });
+            family.ran(&method.to_string(), checked);
         }
     }
     report.families.push(family);
@@ -34,11 +38,15 @@ fn check(provider: &dyn Provider, method: KexMethod, secret: Box<dyn KexSecret>)
     let (one, other) = (private(method, 1), private(method, 2));
     expect_eq("length of the public value", &secret.public().len(), &method.public_len())?;
     let (public, peer) = (secret.public().to_vec(), make(&[&other])?);
-    let from_peer = exposed(secret.agree(peer.public()));
-    expect_eq("length of the shared secret", &from_peer.as_ref().map(Vec::len), &Ok(method.shared_len()))?;
-    expect_eq("shared secret of both", &from_peer, &exposed(peer.agree(&public)))?;
-    for given in [0, 1, method.public_len() - 1, method.public_len() + 1] {
-        let length = KexError::Length { expected: method.public_len(), given };
+    if !method.is_kem() {
+        let from_peer = exposed(secret.agree(peer.public()));
+        let len = from_peer.as_ref().map(Vec::len);
+        expect_eq("length of the shared secret", &len, &Ok(method.shared_len()))?;
+        expect_eq("shared secret of both", &from_peer, &exposed(peer.agree(&public)))?;
+    }
+    let expected = method.response_len();
+    for given in [0, 1, expected - 1, expected + 1] {
+        let length = KexError::Length { expected, given };
         rejected(make(&[&one])?, &vec![1; given], length)?;
     }
     for (value, why) in bad_values(method, &public) {
@@ -59,8 +67,76 @@ fn check(provider: &dyn Provider, method: KexMethod, secret: Box<dyn KexSecret>)
     Ok(())
 }
 
-/// Values of valid length that must be rejected.
+/// Checks the responder's side.
+fn check_response(provider: &dyn Provider, method: KexMethod) -> Result<(), String> {
+    let (one, other) = (private(method, 1), randomness(method, 2));
+    let make = || provider.kex(method, &mut ScriptedRng(&[&one])).map_err(|why| why.to_string());
+    let respond = |peer: &[u8], bytes: &[&[u8]]| provider.kex_response(method, peer, &mut ScriptedRng(bytes));
+    let public = make()?.public().to_vec();
+    let response = respond(&public, &[&other]).map_err(|why| why.to_string())?;
+    expect_eq("length of the response", &response.public.len(), &method.response_len())?;
+    let (shared, of_responder) =
+        (exposed(make()?.agree(&response.public)), response.shared.expose().to_vec());
+    expect_eq("shared secret of the initiator", &shared, &Ok(of_responder))?;
+    let expected = method.public_len();
+    for given in [0, 1, expected - 1, expected + 1] {
+        let why = respond(&vec![1; given], &[&other]).err();
+        expect_eq("response to another length", &why, &Some(KexError::Length { expected, given }))?;
+    }
+    let bad = if method.is_kem() { unreduced(&public) } else { bad_values(method, &public) };
+    for (value, why) in bad {
+        expect_eq("response to a bad value", &respond(&value, &[&other]).err(), &Some(why))?;
+    }
+    let zero = vec![0; other.len()];
+    let refused = respond(&public, &[&zero]).err();
+    expect_eq("response from zeros", &refused, &Some(KexError::Key(KeyError::Refused)))?;
+    let again = respond(&public, &[&zero, &other]).map_err(|why| why.to_string())?;
+    expect_eq("response of the second draw", &again.public, &response.public)?;
+    if !method.is_kem() {
+        return Ok(());
+    }
+    // FIPS 203 section 6.3: a wrong ciphertext yields another secret, which depends on the ciphertext.
+    let agree = |at: usize| {
+        let mut wrong = response.public.clone();
+        wrong[at] ^= 1;
+        Ok::<_, String>(exposed(make()?.agree(&wrong)))
+    };
+    let (first, last) = (agree(0)?, agree(response.public.len() - 1)?);
+    expect_eq("rejected without an error", &(first.is_ok(), last.is_ok()), &(true, true))?;
+    let different = first != shared && last != shared && first != last;
+    expect_eq("secrets of wrong ciphertexts differ", &different, &true)?;
+    expect_eq("secret of the same wrong ciphertext", &agree(0)?, &first)
+}
+
+/// Bytes that the responder draws.
+fn randomness(method: KexMethod, first: u8) -> Vec<u8> {
+    let mut bytes = private(method, first);
+    bytes.truncate(if method.is_kem() { 32 } else { bytes.len() });
+    bytes
+}
+
+/// Encapsulation keys with a coefficient of 3329 or 4095 (FIPS 203 section 7.2: the modulus check), first or
+/// last. Two coefficients of 12 bits have three bytes, and the last 32 bytes are no coefficients.
+fn unreduced(public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
+    let with = |at: usize, coefficients: [u8; 3]| {
+        let mut key = public.to_vec();
+        key[at..at + 3].copy_from_slice(&coefficients);
+        (key, KexError::NotReduced)
+    };
+    let last = public.len() - 32 - 3;
+    vec![
+        with(0, [0x01, 0x0D, 0]),
+        with(0, [0xFF, 0x0F, 0]),
+        with(last, [0, 0x10, 0xD0]),
+        with(last, [0, 0xF0, 0xFF]),
+    ]
+}
+
+/// Values of valid length that must be rejected. None for the ciphertexts of ML-KEM.
 fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
+    if method.is_kem() {
+        return Vec::new();
+    }
     let len = method.public_len();
     let low = |low: u8| [&vec![0; len - 1][..], &[low]].concat();
     if let Some(prime) = method.modp_prime() {
@@ -117,6 +193,15 @@ pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Test
                 }
                 private
             };
+            if method.is_kem() {
+                let (seed, m) = (in_range(), random.bytes(32));
+                if let Some(result) = encapsulate_in_both(a, b, method, &seed, &m) {
+                    family.ran(&format!("{method}, round {round}"), result);
+                } else {
+                    family.skip("not in both providers");
+                }
+                continue;
+            }
             let (one, other) = (in_range(), in_range());
             let make = |p: &dyn Provider, bytes: &[u8]| p.kex(method, &mut ScriptedRng(&[bytes]));
             match [make(a, &one), make(b, &one), make(a, &other), make(b, &other)] {
@@ -132,6 +217,42 @@ pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Test
         }
     }
     family
+}
+
+/// One exchange with ML-KEM in both providers, each with the other and with itself, and one with a wrong
+/// ciphertext. `None` if a provider does not support the method.
+fn encapsulate_in_both(
+    a: &dyn Provider,
+    b: &dyn Provider,
+    method: KexMethod,
+    seed: &[u8],
+    m: &[u8],
+) -> Option<Result<(), String>> {
+    let make = |p: &dyn Provider| match p.kex(method, &mut ScriptedRng(&[seed])) {
+        Err(KeyError::Unsupported) => None,
+        made => Some(made.map_err(|why| why.to_string())),
+    };
+    let (a_key, b_key, a_again, b_again) = (make(a)?, make(b)?, make(a)?, make(b)?);
+    let check = || {
+        let (a_key, b_key) = (a_key?, b_key?);
+        expect_eq("encapsulation keys", a_key.public(), b_key.public())?;
+        let respond = |p: &dyn Provider| {
+            let response = p.kex_response(method, a_key.public(), &mut ScriptedRng(&[m]));
+            response.map_err(|why| why.to_string())
+        };
+        let (from_a, from_b) = (respond(a)?, respond(b)?);
+        expect_eq("ciphertexts", &from_a.public, &from_b.public)?;
+        let shared = Ok(from_a.shared.expose().to_vec());
+        expect_eq("encapsulated secrets", &Ok(from_b.shared.expose().to_vec()), &shared)?;
+        expect_eq("secret that A decapsulates", &exposed(a_key.agree(&from_b.public)), &shared)?;
+        expect_eq("secret that B decapsulates", &exposed(b_key.agree(&from_a.public)), &shared)?;
+        let mut wrong = from_a.public;
+        wrong[usize::from(m[0])] ^= 1 << (m[1] % 8);
+        let (of_a, of_b) = (exposed(a_again?.agree(&wrong)), exposed(b_again?.agree(&wrong)));
+        expect_eq("secrets of a wrong ciphertext", &of_a, &of_b)?;
+        expect_eq("a wrong ciphertext yields another secret", &(of_a != shared), &true)
+    };
+    Some(check())
 }
 
 fn exchange(one: [Box<dyn KexSecret>; 2], other: [Box<dyn KexSecret>; 2]) -> Result<(), String> {

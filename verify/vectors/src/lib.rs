@@ -1,4 +1,5 @@
-//! Conformance suite for providers: vectors of Wycheproof, NIST CAVP and the RFCs, for packets and for IKE.
+//! Conformance suite for providers: vectors of Wycheproof, NIST CAVP and ACVP, and the RFCs, for packets and
+//! for IKE.
 //!
 //! [`conformance`] runs all vectors on one provider, and counts which cases ran or were skipped and why.
 //! [`differential()`] compares two providers on random jobs. Tests call [`Report::assert`] with the number of
@@ -23,6 +24,7 @@ mod differential;
 mod expected;
 mod kex;
 mod kex_contract;
+mod ml_kem;
 mod prf;
 mod report;
 mod rfc;
@@ -54,6 +56,9 @@ pub fn conformance(provider: &dyn Provider) -> Report {
     #[cfg(feature = "std")]
     kex::run_wycheproof(provider, &mut report);
     kex::run(provider, &mut report);
+    #[cfg(feature = "std")]
+    ml_kem::run_wycheproof(provider, &mut report);
+    ml_kem::run(provider, &mut report);
     kex_contract::run(provider, &mut report);
     #[cfg(feature = "std")]
     signature::run_wycheproof(provider, &mut report);
@@ -63,7 +68,7 @@ pub fn conformance(provider: &dyn Provider) -> Report {
 }
 
 /// Runs the subset for small processors, which needs little time and memory and no operating system: the
-/// vectors of the RFCs, key exchange, and the OpenSSL signatures.
+/// vectors of the RFCs, key exchange without ML-KEM, and the OpenSSL signatures.
 pub fn brief(provider: &dyn Provider) -> Report {
     let mut report = Report::new(provider.name());
     cavp::run_brief(provider, &mut report);

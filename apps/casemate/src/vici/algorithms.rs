@@ -81,6 +81,9 @@ const fn key_exchange(method: KexMethod) -> &'static str {
         KexMethod::BrainpoolP384 => "ECP_384_BP",
         KexMethod::X25519 => "CURVE_25519",
         KexMethod::X448 => "CURVE_448",
+        KexMethod::MlKem512 => "ML_KEM_512",
+        KexMethod::MlKem768 => "ML_KEM_768",
+        KexMethod::MlKem1024 => "ML_KEM_1024",
     }
 }
 
@@ -146,7 +149,9 @@ pub(super) fn write_supported(message: &mut MessageWriter, provider: &str) {
     let aeads = aeads.chain([AeadAlg::ChaCha20Poly1305]);
     section("aead", aeads.map(|alg| Encryption::aead(alg).name).collect());
     section("prf", PrfAlg::ALL.map(|alg| prf(alg).to_owned()).into());
-    section("dh", KexMethod::ALL.map(|method| key_exchange(method).to_owned()).into());
+    // IKE does not negotiate ML-KEM yet.
+    let methods = KexMethod::ALL.into_iter().filter(|method| !method.is_kem());
+    section("dh", methods.map(|method| key_exchange(method).to_owned()).collect());
 }
 
 #[cfg(test)]
