@@ -5,7 +5,7 @@ use crate::cargo::{BUILT, Programs};
 use crate::jobs::Job;
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, TUNNELS, absent, is_root};
 use crate::shell::{self, Failure, Result};
-use crate::{cargo, lwip, packages};
+use crate::{cargo, lwip, packages, scenarios};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +21,9 @@ kernel by a second kernel, which tests the matrix itself.
 uses ESP and AH of the kernel. Options of this matrix: --esp libipsec|kernel for cases without or with a
 guest, --list, --only PATTERN, --jobs N, --keep DIR to keep the files of all cases, --json, --left
 smoltcp|lwip|firmware for a device in place of Casemate, and --left strongswan for a second strongSwan.
+--debian RELEASE, before these, takes the charon of another release of Debian, which is unpacked in
+target/interop/debian. With strongSwan 6 and ML-KEM, such as that of forky, the cases `post-quantum/...` run:
+`cargo xtask interop --strongswan --debian forky post-quantum`.
 --eap, as the first option, runs the EAP methods of both roles against eapol_test and hostapd, with RADIUS on
 the loopback interface: `cargo xtask interop --eap peap`. Option: --list.
 --built, before all other options, skips the build: `cargo build --workspace --all-targets` has built the
@@ -163,6 +166,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         Some((first, rest)) if first == "--eap" => ("eap-matrix", rest),
         _ => ("kernel-matrix", arguments),
     };
+    let (root, arguments) = scenarios::charon_root(arguments)?;
     let mut packages = vec!["casemate-interop"];
     let says = |option: &[&str; 2]| arguments.windows(2).any(|pair| pair == option);
     if says(&["--left", "firmware"]) {
@@ -174,7 +178,11 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     } else if !WITHOUT_CASEMATE.iter().any(says) {
         packages.push("casemate-app");
     }
-    shell::run(shell::command(programs.directory(&packages)?.join(matrix)).args(arguments))
+    let mut command = shell::command(programs.directory(&packages)?.join(matrix));
+    if let Some(root) = root {
+        command.arg("--root").arg(root);
+    }
+    shell::run(command.args(arguments))
 }
 
 /// Whether the kernel of the guest is cached, so that apt-get is not needed.

@@ -5,6 +5,7 @@ use crate::cargo::{self, Programs};
 use crate::debian;
 use crate::packages::{self, NETWORK, STRONGSWAN};
 use crate::shell::{self, Failure, Result};
+use std::path::PathBuf;
 
 pub(crate) const ABOUT: &str = "Run strongSwan's test scenarios with Casemate in each role
 Builds Casemate and the program strongswan-scenarios (verify/interop), fetches Debian's source package of
@@ -19,19 +20,6 @@ whose packages are unpacked in target/interop/debian. --built, before all others
 in target/interop/scenarios/results.json, and the files of failed runs in target/interop/scenarios/failed.
 verify/interop/README.md describes the scenarios.";
 
-/// Option for the charon of another Debian release.
-const RELEASE: &str = "--debian";
-
-/// Packages of charon with its user-space ESP.
-const CHARON: [&str; 5] = [
-    "charon-systemd",
-    "libcharon-extra-plugins",
-    "libcharon-extauth-plugins",
-    "libstrongswan-standard-plugins",
-    "libstrongswan-extra-plugins",
-];
-
-/// Options that need no source tree.
 const WITHOUT_SOURCE: [&str; 3] = ["--source", "--list", "--table"];
 
 /// Builds and runs the scenarios.
@@ -45,19 +33,32 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         let tree = debian::source_tree("strongswan", "testing", &interop.join("scenarios/source"))?;
         options.extend(["--source".into(), tree.into_os_string()]);
     }
-    let (release, arguments) = match arguments.split_first() {
-        Some((first, rest)) if first == RELEASE => {
-            let (release, rest) =
-                rest.split_first().ok_or_else(|| Failure::new(format!("{RELEASE} needs a release")))?;
-            (Some(release), rest)
-        }
-        _ => (None, arguments),
-    };
-    if let Some(release) = release {
-        let root = debian::root_with(&CHARON, release, &interop.join("debian").join(release))?;
-        options.extend(["--root".into(), root.into_os_string()]);
-    }
+    let (root, arguments) = charon_root(arguments)?;
+    options.extend(root.into_iter().flat_map(|root| ["--root".into(), root.into_os_string()]));
     let directory = programs.directory(&["casemate-interop", "casemate-app"])?;
     let mut command = shell::command(directory.join("strongswan-scenarios"));
     shell::run_unshown(command.args(options).args(arguments))
+}
+
+/// Option that takes the charon of another release.
+const RELEASE: &str = "--debian";
+/// Packages with charon and its plugins.
+const CHARON: [&str; 5] = [
+    "charon-systemd",
+    "libcharon-extra-plugins",
+    "libcharon-extauth-plugins",
+    "libstrongswan-standard-plugins",
+    "libstrongswan-extra-plugins",
+];
+
+/// If the arguments begin with `--debian RELEASE`, returns a root directory with the charon of that release.
+/// Also returns the other arguments.
+pub(crate) fn charon_root(arguments: &[String]) -> Result<(Option<PathBuf>, &[String])> {
+    let Some((RELEASE, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
+        return Ok((None, arguments));
+    };
+    let (release, rest) =
+        rest.split_first().ok_or_else(|| Failure::new(format!("{RELEASE} needs a release")))?;
+    let directory = cargo::target_directory()?.join("interop/debian").join(release);
+    Ok((Some(debian::root_with(&CHARON, release, &directory)?), rest))
 }

@@ -66,7 +66,9 @@ fn examine(source: &Source, denylist: &Denylist) -> Vec<String> {
 
 /// The bound of the number of short files.
 fn short_files(sources: &[Source]) -> Option<String> {
-    let count = sources.iter().filter(|source| is_short(source)).count();
+    // A build script cannot be merged with another file.
+    let is_script = |source: &Source| source.path.file_name().is_some_and(|name| name == "build.rs");
+    let count = sources.iter().filter(|source| is_short(source) && !is_script(source)).count();
     (count > MAX_SHORT_FILES).then(|| {
         format!(
             "{count} files have fewer than {MIN_LINES} lines, {MAX_SHORT_FILES} may: merge a `mod.rs` with \

@@ -96,6 +96,7 @@ fn ah_moves_to_the_other_ip_version_and_back() {
     let proposal = ChildProposal {
         algorithms: ChildAlgorithms::Ah(vec![mac]),
         kex: Vec::new(),
+        additional: casemate_ike::config::AdditionalKexes::new(),
         esn: EsnPolicy::Allowed,
     };
     let mut nodes = established_with(&ChildConfig { proposals: vec![proposal], ..ChildConfig::new("all") });

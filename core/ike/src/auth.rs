@@ -6,6 +6,7 @@ pub(crate) mod credentials;
 pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
+mod int_auth;
 #[cfg(feature = "resumption")]
 pub(crate) mod resumption;
 #[cfg(feature = "eap")]
@@ -26,6 +27,9 @@ use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
 pub(crate) use cert_requests::CertRequests;
+pub(crate) use int_auth::IntAuth;
+#[cfg(feature = "multiple-kex")]
+pub(crate) use int_auth::{AuthenticatedExchange, authenticated_octets};
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
@@ -81,6 +85,8 @@ pub(crate) struct SignedOctets<'a> {
     pub(crate) sk_p: &'a SecretBytes,
     /// Body of this side's ID payload.
     pub(crate) id: &'a [u8],
+    /// IntAuth (RFC 9242 section 3.3.2); empty without IKE_INTERMEDIATE exchanges.
+    pub(crate) int_auth: &'a [u8],
     pub(crate) suite: IkeSuite,
 }
 
@@ -92,7 +98,7 @@ impl SignedOctets<'_> {
 
     /// Concatenated octets, for a signature.
     fn concat(&self, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
-        Ok([self.message, self.nonce, self.maced_id(providers)?.expose()].concat())
+        Ok([self.message, self.nonce, self.maced_id(providers)?.expose(), self.int_auth].concat())
     }
 
     /// prf( prf(Shared Secret, "Key Pad for IKEv2"), octets)
@@ -107,7 +113,7 @@ impl SignedOctets<'_> {
             key.prf(parts).map_err(|_| StateFault::Provider)
         };
         let key = prf(secret.expose(), &[PAD])?;
-        prf(key.expose(), &[self.message, self.nonce, self.maced_id(providers)?.expose()])
+        prf(key.expose(), &[self.message, self.nonce, self.maced_id(providers)?.expose(), self.int_auth])
     }
 }
 

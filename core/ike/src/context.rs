@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::{KexMethod, Providers, Rng, SecretBytes};
+use casemate_crypto::{KexError, KexMethod, Providers, Rng, SecretBytes};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::{ExchangeType, IkeSpi, Sa};
@@ -323,9 +323,12 @@ impl Step<'_, '_> {
         method: KexMethod,
         peer: &[u8],
     ) -> Result<KexResponse, StateFault> {
-        let kex = self.context.providers.kex(method, self.context.rng).map_err(|_| StateFault::Provider)?;
-        let public = kex.public().to_vec();
-        Ok(KexResponse { method, public, shared: kex.agree(peer).map_err(|_| StateFault::KeValue)? })
+        let made = self.context.providers.kex_response(method, peer, self.context.rng);
+        let casemate_crypto::KexResponse { public, shared } = made.map_err(|why| match why {
+            KexError::Key(_) | KexError::Failed => StateFault::Provider,
+            _ => StateFault::KeValue,
+        })?;
+        Ok(KexResponse { method, public, shared })
     }
 
     /// Our token for an IKE SA with these SPIs (RFC 6290); `None` without a secret.

@@ -142,6 +142,8 @@ state_faults! {
     NoAddress = "no-address", Notify(NotifyType::INTERNAL_ADDRESS_FAILURE), "RFC 7296 section 3.15.4";
     /// The Child SA to be rekeyed does not exist.
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
+    /// The request continues a series of key exchanges that does not exist, or no longer.
+    NoKexSeries = "no-kex-series", Notify(NotifyType::STATE_NOT_FOUND), "RFC 9370 section 2.2.4";
     /// The connection does not accept the addresses to which the peer wants to move.
     UnacceptableAddresses = "unacceptable-addresses", Notify(NotifyType::UNACCEPTABLE_ADDRESSES),
         "RFC 4555 section 3.5";

@@ -1,9 +1,10 @@
-//! Keys derived from a key exchange (RFC 7296 sections 2.14, 2.17 and 2.18).
+//! Keys derived from key exchanges (RFC 7296 sections 2.14, 2.17 and 2.18, RFC 9370 section 2.2).
 //!
 //! [`SaKeys`] are the keys of an IKE SA, and [`child_keymat`] derives the key material of a Child SA. All
 //! keys are wiped on drop.
 
 use crate::{IkeSpis, SkSuite};
+use alloc::vec::Vec;
 use casemate_crypto::{KeyError, PrfAlg, PrfError, Providers, SecretBytes, prf_plus};
 use casemate_wire::invariant::OrBroken;
 use core::fmt;
@@ -94,17 +95,35 @@ impl SaKeys {
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
 
-    /// Keys of an IKE SA by rekeying. `shared` is the new g^ir (RFC 7296 section 2.18).
-    pub fn rekeyed(
-        old: ReplacedKeys<'_>,
+    /// Keys of an IKE SA after an additional key exchange with the secret `shared` (RFC 9370 section 2.2.2).
+    /// `sk_d` is SK_d before it, and `nonces` are those of IKE_SA_INIT.
+    #[cfg(feature = "multiple-kex")]
+    pub fn updated(
         prf: PrfAlg,
         suite: SkSuite,
+        sk_d: &SecretBytes,
         shared: &SecretBytes,
         nonces: Nonces<'_>,
         spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
         let parts = [shared.expose(), nonces.initiator, nonces.responder];
+        let seed = providers.prf(prf, sk_d.expose())?.prf(&parts)?;
+        Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
+    }
+
+    /// Keys of an IKE SA by rekeying (RFC 7296 section 2.18). `secrets` are those of the key exchanges in
+    /// order: the new g^ir, then those of additional key exchanges (RFC 9370 section 2.2.4).
+    pub fn rekeyed(
+        old: ReplacedKeys<'_>,
+        prf: PrfAlg,
+        suite: SkSuite,
+        secrets: &[SecretBytes],
+        nonces: Nonces<'_>,
+        spis: IkeSpis,
+        providers: &Providers<'_>,
+    ) -> Result<Self, KeymatError> {
+        let parts = with_nonces(secrets, nonces);
         let seed = providers.prf(old.prf, old.sk_d.expose())?.prf(&parts)?;
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
@@ -152,25 +171,31 @@ impl SaKeys {
 }
 
 /// KEYMAT of a Child SA (RFC 7296 section 2.17): `len` bytes. The SA from the initiator comes first, and in
-/// each SA encryption before integrity. `shared` is the new g^ir, if the exchange had a KE payload.
+/// each SA encryption before integrity. `secrets` are those of the key exchanges in order: none, or the new
+/// g^ir, then those of additional key exchanges (RFC 9370 section 2.2.4).
 pub fn child_keymat(
     prf: PrfAlg,
     sk_d: &SecretBytes,
-    shared: Option<&SecretBytes>,
+    secrets: &[SecretBytes],
     nonces: Nonces<'_>,
     len: usize,
     providers: &Providers<'_>,
 ) -> Result<SecretBytes, KeymatError> {
-    let shared = shared.map_or(&[][..], SecretBytes::expose);
-    let seed = [shared, nonces.initiator, nonces.responder];
+    let seed = with_nonces(secrets, nonces);
     Ok(prf_plus(&*providers.prf(prf, sk_d.expose())?, &seed, len)?)
+}
+
+/// SK(0) | Ni | Nr | SK(1) | ... SK(n)
+fn with_nonces<'a>(secrets: &'a [SecretBytes], nonces: Nonces<'a>) -> Vec<&'a [u8]> {
+    let exposed = |secrets: &'a [SecretBytes]| secrets.iter().map(SecretBytes::expose);
+    let (first, others) = secrets.split_at(secrets.len().min(1));
+    exposed(first).chain([nonces.initiator, nonces.responder]).chain(exposed(others)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
-    use alloc::vec::Vec;
     use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind};
     use casemate_rustcrypto::RUSTCRYPTO;
     use casemate_wire::ike::IkeSpi;
@@ -251,7 +276,7 @@ mod tests {
                     SaKeys::initial(prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
                 } else {
                     let old = ReplacedKeys { prf: first.prf(), sk_d: &first.secret("d") };
-                    SaKeys::rekeyed(old, prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
+                    SaKeys::rekeyed(old, prf, suite, &[shared], nonces, known.spis(), &PROVIDERS)
                 };
                 let keys = keys.unwrap();
                 assert!(keys == known.keys(), "{}", known.name);
@@ -266,12 +291,12 @@ mod tests {
             let (ni, nr, expected) = (known.bytes("ni"), known.bytes("nr"), known.secret("child"));
             let nonces = Nonces { initiator: &ni, responder: &nr };
             assert_eq!(expected.len(), 40, "two keys of AES-GCM-128 with their salts");
-            let keymat = child_keymat(known.prf(), &known.secret("d"), None, nonces, 40, &PROVIDERS).unwrap();
+            let keymat = child_keymat(known.prf(), &known.secret("d"), &[], nonces, 40, &PROVIDERS).unwrap();
             assert!(keymat == expected, "{}", known.name);
             // A new g^ir gives other keys.
             let shared = known.secret("shared");
             let keymat =
-                child_keymat(known.prf(), &known.secret("d"), Some(&shared), nonces, 40, &PROVIDERS).unwrap();
+                child_keymat(known.prf(), &known.secret("d"), &[shared], nonces, 40, &PROVIDERS).unwrap();
             assert!(keymat != expected, "{}", known.name);
         }
     }

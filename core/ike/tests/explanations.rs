@@ -5,8 +5,8 @@ mod pair;
 
 use casemate_crypto::{AeadAlg, AesBits, KexMethod, PrfAlg};
 use casemate_ike::config::{
-    ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy, EspCombined, IdPattern, Identity,
-    IkeEncryption, IkeProposal,
+    AdditionalKexes, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy, EspCombined,
+    IdPattern, Identity, IkeEncryption, IkeProposal,
 };
 use casemate_ike::diagnosis::{
     ChildMismatch, Explanation, MAX_CONSIDERED, MAX_PER_SECOND, Mismatch, PeerProof, Proposal, closest,
@@ -25,7 +25,12 @@ fn named(name: &str) -> Identity {
 /// A proposal with AES-GCM and this key exchange method.
 fn ike_proposal(bits: AesBits, kex: KexMethod) -> Vec<IkeProposal> {
     let encryption = IkeEncryption::Combined(vec![AeadAlg::AesGcm { bits, icv: 16 }]);
-    vec![IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex: vec![kex] }]
+    vec![IkeProposal {
+        encryption,
+        prfs: vec![PrfAlg::HmacSha256],
+        kex: vec![kex],
+        additional: AdditionalKexes::new(),
+    }]
 }
 
 /// Two hosts that explain faults, after an attempt of the left one.
@@ -149,7 +154,12 @@ fn traffic_selectors_of_both_sides() {
 #[test]
 fn esp_proposals_of_both_sides() {
     let gmac = ChildAlgorithms::EspCombined(vec![EspCombined::Gmac(AesBits::B256)]);
-    let proposal = ChildProposal { algorithms: gmac, kex: vec![], esn: EsnPolicy::Disabled };
+    let proposal = ChildProposal {
+        algorithms: gmac,
+        kex: vec![],
+        additional: AdditionalKexes::new(),
+        esn: EsnPolicy::Disabled,
+    };
     let left = with_child(|child| child.proposals = vec![proposal.clone()]);
     let pair = attempt(left, connection("right", "left"), |_| {});
     let (fault, _, explanation) = explained(&pair.right);

@@ -4,6 +4,7 @@ use super::Parsed;
 use alloc::format;
 use alloc::string::String;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_ike::config::KexRound;
 
 /// Meaning of one keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum Keyword {
     Prf(PrfAlg),
     /// A key exchange method.
     Kex(KexMethod),
+    /// A method of an additional key exchange (RFC 9370); `None` if the peer may leave it out.
+    Additional(KexRound, Option<KexMethod>),
     /// No key exchange.
     NoKex,
     /// 64-bit sequence numbers.
@@ -41,12 +44,14 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
     if let Some(cipher) = text.strip_suffix("iiv") {
         return implicit_iv(text, cipher);
     }
+    if let Some((round, method)) = text.strip_prefix("ke").and_then(|text| text.split_once('_')) {
+        return additional(text, round, method);
+    }
     if let Some(kex) = KexMethod::ALL.into_iter().find(|kex| kex.keyword() == text) {
         return match kex {
-            // No provider implements Curve448, and IKE does not negotiate ML-KEM yet.
-            KexMethod::X448 | KexMethod::MlKem512 | KexMethod::MlKem768 | KexMethod::MlKem1024 => {
-                Err(not_implemented(text))
-            }
+            // No provider implements Curve448.
+            KexMethod::X448 => Err(not_implemented(text)),
+            kem if kem.is_kem() && !cfg!(feature = "multiple-kex") => Err(not_implemented(text)),
             KexMethod::Modp1024 if !cfg!(feature = "legacy") => Err(format!(
                 "`{text}` is only in builds with the feature `legacy`: modp2048, ecp256 or x25519 was \
                  expected"
@@ -67,6 +72,20 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
         "`{text}` names no algorithm: \
          keywords such as aes256gcm16, aes128, sha256, prfsha256 or x25519 were expected"
     ))
+}
+
+/// `ke`, the number of an additional key exchange, and a method.
+fn additional(text: &str, round: &str, method: &str) -> Parsed<Keyword> {
+    if !cfg!(feature = "multiple-kex") {
+        return Err(format!("`{text}` is only in builds with the feature `multiple-kex`"));
+    }
+    let round = round.parse().ok().and_then(KexRound::new);
+    let round = round.ok_or_else(|| format!("`{text}`: ke1_ to ke7_ were expected before a method"))?;
+    match parse_keyword(method)? {
+        Keyword::Kex(method) => Ok(Keyword::Additional(round, Some(method))),
+        Keyword::NoKex => Ok(Keyword::Additional(round, None)),
+        _ => Err(format!("`{text}`: a key exchange method was expected, as in ke1_mlkem768")),
+    }
 }
 
 /// The name of a combined-mode cipher with `iiv` at its end.
@@ -227,19 +246,29 @@ mod tests {
     }
 
     #[test]
+    fn keywords_of_ml_kem_and_additional_key_exchanges() {
+        let round = |number| KexRound::new(number).unwrap();
+        let words = [
+            ("mlkem1024", Keyword::Kex(KexMethod::MlKem1024)),
+            ("ke1_mlkem768", Keyword::Additional(round(1), Some(KexMethod::MlKem768))),
+            ("ke7_x25519", Keyword::Additional(round(7), Some(KexMethod::X25519))),
+            ("ke2_none", Keyword::Additional(round(2), None)),
+        ];
+        for (text, word) in words {
+            let parsed = parse_keyword(text);
+            assert!(
+                if cfg!(feature = "multiple-kex") { parsed == Ok(word) } else { parsed.is_err() },
+                "{text}"
+            );
+        }
+        for text in ["ke0_mlkem768", "ke8_mlkem768", "ke1_aes128", "ke1_", "ke_mlkem768", "ke1_ke2_x25519"] {
+            assert!(parse_keyword(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn unimplemented_keywords_differ_from_unknown_ones() {
-        for text in [
-            "modp768",
-            "curve448",
-            "x448",
-            "camellia256ctr",
-            "prfmd5",
-            "ecp512bp",
-            "sha256_96",
-            "mlkem512",
-            "mlkem768",
-            "mlkem1024",
-        ] {
+        for text in ["modp768", "curve448", "x448", "camellia256ctr", "prfmd5", "ecp512bp", "sha256_96"] {
             assert!(parse_keyword(text).unwrap_err().contains("not implemented"), "{text}");
         }
         for text in ["", "aes129", "aes128gcm10", "AES128", "aes256xts", "sha255", "gcm"] {

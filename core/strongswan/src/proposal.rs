@@ -9,7 +9,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
-    self, ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal,
+    self, AdditionalKex, AdditionalKexes, ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined,
+    IkeEncryption, IkeProposal,
 };
 
 /// Parses a proposal for an IKE SA; `default` gives several.
@@ -42,7 +43,7 @@ pub fn parse_ike(text: &str) -> Parsed<Vec<IkeProposal>> {
         Kind::Combined(aeads) => IkeEncryption::Combined(aeads),
         Kind::Separate(ciphers) => IkeEncryption::Separate(ciphers, with_some(words.macs())?),
     };
-    Ok(vec![IkeProposal { encryption, prfs, kex }])
+    Ok(vec![IkeProposal { encryption, prfs, kex, additional: words.additional() }])
 }
 
 /// Parses an ESP proposal for a Child SA; `default` gives several.
@@ -63,7 +64,8 @@ pub fn parse_esp(text: &str) -> Parsed<Vec<ChildProposal>> {
         // RFC 8221 section 4: encryption without integrity MUST NOT be used.
         Kind::Separate(ciphers) => ChildAlgorithms::EspSeparate(ciphers, with_some(words.macs())?),
     };
-    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, esn: words.sequence() }])
+    let (kex, additional) = words.child_kexes()?;
+    Ok(vec![ChildProposal { algorithms, kex, additional, esn: words.sequence() }])
 }
 
 /// Parses an AH proposal for a Child SA.
@@ -71,7 +73,12 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
     if text.eq_ignore_ascii_case("default") {
         let kinds = [MacKind::HmacSha256, MacKind::HmacSha384, MacKind::HmacSha512];
         let algorithms = ChildAlgorithms::Ah(kinds.map(MacAlg::standard).to_vec());
-        return Ok(vec![ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed }]);
+        return Ok(vec![ChildProposal {
+            algorithms,
+            kex: Vec::new(),
+            additional: AdditionalKexes::new(),
+            esn: EsnPolicy::Allowed,
+        }]);
     }
     let words = Keywords::read(text)?;
     if words.has(|word| matches!(word, Keyword::Aead(_) | Keyword::ImplicitIv(_) | Keyword::Cipher(_))) {
@@ -83,7 +90,8 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
         _ => None,
     });
     let algorithms = ChildAlgorithms::Ah(with_some(macs)?);
-    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, esn: words.sequence() }])
+    let (kex, additional) = words.child_kexes()?;
+    Ok(vec![ChildProposal { algorithms, kex, additional, esn: words.sequence() }])
 }
 
 /// Parses an integrity algorithm that takes no nonce, such as `sha256`.
@@ -171,6 +179,32 @@ impl Keywords {
             );
         }
         Ok(kex)
+    }
+
+    /// Additional key exchanges by their number. One that only has `none` is left out.
+    fn additional(&self) -> AdditionalKexes {
+        let mut all = AdditionalKexes::new();
+        for word in &self.0 {
+            let Keyword::Additional(round, method) = word else { continue };
+            let none = || AdditionalKex { methods: Vec::new(), optional: false };
+            let kex = all.entry(*round).or_insert_with(none);
+            kex.methods.extend(method);
+            kex.optional |= method.is_none();
+        }
+        all.retain(|_, kex| !kex.methods.is_empty());
+        all
+    }
+
+    /// Key exchange and additional key exchanges of a Child SA.
+    fn child_kexes(&self) -> Parsed<(Vec<KexMethod>, AdditionalKexes)> {
+        let (kex, additional) = (self.child_kex()?, self.additional());
+        if kex.is_empty() && !additional.is_empty() {
+            return Err(
+                "an additional key exchange follows another one: a method such as x25519 was expected, too"
+                    .into(),
+            );
+        }
+        Ok((kex, additional))
     }
 
     fn sequence(&self) -> EsnPolicy {

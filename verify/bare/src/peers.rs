@@ -14,8 +14,9 @@ use casemate_crypto::{
 };
 use casemate_datapath::Config;
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, Connection, EsnPolicy, EspCombined,
-    IdPattern, Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
+    AdditionalKexes, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, Connection,
+    EsnPolicy, EspCombined, IdPattern, Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod,
+    RemoteAuth, RemoteMethod,
 };
 use casemate_ike::{
     AuthorityHash, ChildId, Credentials, IkeSaId, IkeSettings, IkeState, IkeStatus, NotTrusted, OwnKey, Path,
@@ -247,6 +248,7 @@ pub(crate) fn connection(number: u8, own: NamedAddr, peer: NamedAddr, auth: Auth
         encryption: IkeEncryption::Combined(vec![GCM]),
         prfs: vec![PrfAlg::HmacSha256],
         kex: vec![KexMethod::X25519],
+        additional: AdditionalKexes::new(),
     }];
     connection.children = vec![Arc::new(child())];
     connection
@@ -259,6 +261,7 @@ fn child() -> ChildConfig {
     let proposal = ChildProposal {
         algorithms: ChildAlgorithms::EspCombined(vec![EspCombined::Aead(GCM)]),
         kex: Vec::new(),
+        additional: AdditionalKexes::new(),
         esn: EsnPolicy::Allowed,
     };
     ChildConfig { proposals: vec![proposal], mode: ChildMode::Transport, ..ChildConfig::new("packets") }

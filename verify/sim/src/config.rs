@@ -5,9 +5,9 @@ use crate::addresses::{self, HostKind, POOL};
 use crate::plan::{Layout, Plan, Protection, Setup, Topology, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,
-    EspCombined, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth, LocalMethod,
-    RemoteAuth, RemoteMethod, RohcConfig, Shunt, StartAction,
+    AdditionalKexes, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction,
+    Connection, EsnPolicy, EspCombined, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth,
+    LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, Shunt, StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};
@@ -150,7 +150,12 @@ fn ike_proposal(setup: &Setup, own: usize) -> IkeProposal {
         let cbc = CipherAlg::AesCbc(AesBits::B128);
         IkeEncryption::Separate(vec![cbc], vec![MacAlg::standard(MacKind::HmacSha256)])
     };
-    IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex: methods(setup, own) }
+    IkeProposal {
+        encryption,
+        prfs: vec![PrfAlg::HmacSha256],
+        kex: methods(setup, own),
+        additional: AdditionalKexes::new(),
+    }
 }
 
 /// Child number `index` of a connection.
@@ -209,7 +214,7 @@ fn proposal(setup: &Setup, own: usize) -> ChildProposal {
     };
     let kex = if setup.pfs { methods(setup, own) } else { vec![] };
     let sequence = if setup.esn { EsnPolicy::Preferred } else { EsnPolicy::Allowed };
-    ChildProposal { algorithms, kex, esn: sequence }
+    ChildProposal { algorithms, kex, additional: AdditionalKexes::new(), esn: sequence }
 }
 
 /// Traffic selector for the networks of node `of`, in the configuration of node `says`.

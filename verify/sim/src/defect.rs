@@ -5,8 +5,8 @@ use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
 use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexMethod,
-    KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexError, KexMethod,
+    KexResponse, KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,
 };
 use casemate_datapath::Unmatched;
 use casemate_ike::config::{Connection, Fragmentation, Unique};
@@ -188,6 +188,15 @@ impl Provider for KeyExchange {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         AWS_LC.kex(method, rng)
+    }
+
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        AWS_LC.kex_response(method, peer, rng)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::message::MessageWriter;
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_ike::config::AgreedKexes;
 use casemate_ike::{ChildSuite, ChildTransform, IkeSuite, SkSuite};
 
 /// A name, and the key length in bits where strongSwan states it.
@@ -98,6 +99,14 @@ pub(super) fn write_ike(suite: &IkeSuite, message: &mut MessageWriter) {
     }
     message.value("prf-alg", prf(suite.prf));
     message.value("dh-group", key_exchange(suite.kex));
+    write_additional(suite.additional, message);
+}
+
+/// Writes additional key exchanges, as charon 6: `ake1` to `ake7`.
+fn write_additional(kexes: AgreedKexes, message: &mut MessageWriter) {
+    for (round, method) in kexes.iter() {
+        message.value(&format!("ake{}", round.number()), key_exchange(method));
+    }
 }
 
 /// Writes the algorithms of a Child SA.
@@ -122,6 +131,7 @@ pub(super) fn write_child(suite: &ChildSuite, message: &mut MessageWriter) {
         ChildTransform::Ah(AhSuite(mac)) => message.value("integ-alg", integrity(mac)),
     }
     message.optional("dh-group", suite.kex.map(key_exchange));
+    write_additional(suite.additional, message);
     if suite.esn {
         message.value("esn", "1");
     }
@@ -149,15 +159,14 @@ pub(super) fn write_supported(message: &mut MessageWriter, provider: &str) {
     let aeads = aeads.chain([AeadAlg::ChaCha20Poly1305]);
     section("aead", aeads.map(|alg| Encryption::aead(alg).name).collect());
     section("prf", PrfAlg::ALL.map(|alg| prf(alg).to_owned()).into());
-    // IKE does not negotiate ML-KEM yet.
-    let methods = KexMethod::ALL.into_iter().filter(|method| !method.is_kem());
-    section("dh", methods.map(|method| key_exchange(method).to_owned()).collect());
+    section("dh", KexMethod::ALL.map(|method| key_exchange(method).to_owned()).into());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::vici::message::Section;
+    use casemate_ike::config::KexRound;
 
     /// The names that charon 5.9.8 writes for these algorithms.
     #[test]
@@ -165,18 +174,22 @@ mod tests {
         let (bits, mac) = (AesBits::B256, MacAlg::standard(MacKind::HmacSha256));
         let written = MessageWriter::message(|message| {
             let sk = SkSuite::Separate(CipherAlg::AesCbc(bits), mac);
-            write_ike(&IkeSuite { sk, prf: PrfAlg::HmacSha256, kex: KexMethod::EcpP384 }, message);
+            let additional = AgreedKexes::NONE.with(KexRound::ALL[1], KexMethod::X25519);
+            let suite = IkeSuite { sk, prf: PrfAlg::HmacSha256, kex: KexMethod::EcpP384, additional };
+            write_ike(&suite, message);
             message.section("child", |message| {
                 let transform = ChildTransform::Esp(EspSuite::Combined(AeadAlg::AesGcm { bits, icv: 16 }));
-                write_child(&ChildSuite { transform, kex: Some(KexMethod::X25519), esn: true }, message);
+                let (kex, additional) = (Some(KexMethod::X25519), AgreedKexes::NONE);
+                write_child(&ChildSuite { transform, kex, additional, esn: true }, message);
             });
         });
         let message = Section::decode(&written).unwrap();
         let texts = |section: &Section, names: &[&str]| {
             names.iter().map(|name| section.text(name).unwrap_or("-").to_owned()).collect::<Vec<_>>()
         };
-        let names = ["encr-alg", "encr-keysize", "integ-alg", "prf-alg", "dh-group"];
-        let expected = ["AES_CBC", "256", "HMAC_SHA2_256_128", "PRF_HMAC_SHA2_256", "ECP_384"];
+        let names = ["encr-alg", "encr-keysize", "integ-alg", "prf-alg", "dh-group", "ake1", "ake2"];
+        let expected =
+            ["AES_CBC", "256", "HMAC_SHA2_256_128", "PRF_HMAC_SHA2_256", "ECP_384", "-", "CURVE_25519"];
         assert_eq!(texts(&message, &names), expected);
         let names = ["encr-alg", "encr-keysize", "integ-alg", "dh-group", "esn"];
         let child = message.sections().next().unwrap().1;

@@ -42,7 +42,8 @@ impl SignedOctets<'_> {
     fn with_sk_p(&self, providers: &Providers<'_>) -> Result<PrfOutput, StateFault> {
         let key = providers.prf(self.suite.prf, self.sk_p.expose()).map_err(|_| StateFault::Provider)?;
         let maced_id = self.maced_id(providers)?;
-        key.prf(&[self.message, self.nonce, maced_id.expose()]).map_err(|_| StateFault::Provider)
+        key.prf(&[self.message, self.nonce, maced_id.expose(), self.int_auth])
+            .map_err(|_| StateFault::Provider)
     }
 }
 
@@ -121,6 +122,7 @@ impl PeerRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AgreedKexes;
     use crate::keymat::{Nonces, SaKeys};
     use crate::{IkeSpis, SkSuite};
     use alloc::format;
@@ -172,9 +174,10 @@ mod tests {
         }
         assert!(keys.ai.is_empty() && keys.ar.is_empty());
         let id = super::super::id_body(&Identity::Fqdn("left".into()));
-        let suite = crate::IkeSuite { sk, prf: PrfAlg::HmacSha256, kex: KexMethod::X25519 };
+        let (prf, additional) = (PrfAlg::HmacSha256, AgreedKexes::NONE);
+        let suite = crate::IkeSuite { sk, prf, kex: KexMethod::X25519, additional };
         let message = b"the first message of the initiator";
-        let octets = SignedOctets { message, nonce: &nr, sk_p: &keys.pi, id: &id, suite };
+        let octets = SignedOctets { message, nonce: &nr, sk_p: &keys.pi, id: &id, int_auth: &[], suite };
         assert_eq!(
             hex(octets.with_sk_p(&providers).unwrap().expose()),
             "70b07ca395f0c35fb602fd56b7d1f4548a10fea4da85cf9b84a1b8dc6937eaed"

@@ -109,7 +109,8 @@ pub(crate) struct ChildNegotiation {
 /// Result of a successful response.
 pub(crate) struct AcceptedChild {
     pub(crate) agreed: AgreedChild,
-    pub(crate) shared: Option<SecretBytes>,
+    /// The secret of the key exchange, if there was one.
+    pub(crate) secrets: Vec<SecretBytes>,
 }
 
 impl ChildNegotiation {
@@ -120,8 +121,7 @@ impl ChildNegotiation {
         own_exchange: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        let proposals = child_request.config.proposals.iter();
-        let offers: Vec<Offer> = proposals.map(|proposal| Offer::child(proposal, own_exchange)).collect();
+        let offers = Offer::all_child(&child_request.config, own_exchange);
         let method = child_request.kex.or_else(|| offers.iter().find_map(|offer| offer.kex().next()));
         let kex = match method {
             None => None,
@@ -193,7 +193,7 @@ impl ChildNegotiation {
     ) -> Result<AcceptedChild, PeerFault> {
         let chosen = verify_choice(&self.offers, &required(content.sa)?)?;
         let suite = ChildSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
-        let shared = self.agree_kex(suite, content)?;
+        let secrets = self.agree_kex(suite, content)?.into_iter().collect();
         let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
         if transport && self.request.config.mode != ChildMode::Transport {
             return Err(StateFault::NotOffered.into());
@@ -233,7 +233,7 @@ impl ChildNegotiation {
             rohc,
             takes_tfc_padding: takes_tfc_padding(content),
         };
-        Ok(AcceptedChild { agreed, shared })
+        Ok(AcceptedChild { agreed, secrets })
     }
 
     /// The header compression that the request offers: for tunnel mode only (RFC 5856 section 1).

@@ -20,7 +20,8 @@ pub(crate) struct KeymatSource<'a> {
     /// SK_d of the IKE SA.
     pub(crate) sk_d: &'a SecretBytes,
     pub(crate) nonces: Nonces<'a>,
-    pub(crate) shared: Option<&'a SecretBytes>,
+    /// Secrets of the key exchanges of the Child SA, in order.
+    pub(crate) secrets: &'a [SecretBytes],
     /// Our role in the exchange that creates the Child SA.
     pub(crate) role: Role,
 }
@@ -128,8 +129,8 @@ impl ChildKeys {
         let suite = agreed.suite;
         let each = suite.encr_key_len().saturating_add(suite.integ_key_len()).saturating_add(rohc);
         let len = each.saturating_mul(2);
-        let KeymatSource { prf, sk_d, shared, nonces, role } = *source;
-        let keymat = keymat::child_keymat(prf, sk_d, shared, nonces, len, providers);
+        let KeymatSource { prf, sk_d, secrets, nonces, role } = *source;
+        let keymat = keymat::child_keymat(prf, sk_d, secrets, nonces, len, providers);
         let keymat = keymat.map_err(|_| StateFault::Provider)?;
         let (first, second) = keymat.expose().split_at_checked(each).ok_or(StateFault::Provider)?;
         // RFC 7296 section 2.17: the SA from the initiator to the responder comes first.
@@ -194,6 +195,7 @@ fn params(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AgreedKexes;
     use alloc::vec::Vec;
     use casemate_crypto::{AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
 
@@ -201,7 +203,8 @@ mod tests {
     fn the_key_of_the_rohc_icv_is_behind_those_of_esp() {
         let mac = MacAlg::standard(MacKind::HmacSha256);
         let suite = EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac);
-        let suite = ChildSuite { transform: ChildTransform::Esp(suite), kex: None, esn: false };
+        let transform = ChildTransform::Esp(suite);
+        let suite = ChildSuite { transform, kex: None, additional: AgreedKexes::NONE, esn: false };
         let keymat: Vec<u8> = (0..16 + 32 + 32).collect();
         let keys = SaKeys::split(suite, &keymat).unwrap();
         let Transform::Esp { encr, integ, .. } = &keys.transform else { panic!("ESP") };

@@ -18,7 +18,7 @@ mod install;
 mod respond;
 mod rohc;
 
-pub(crate) use initiate::{ChildNegotiation, ChildRequest, from_wire};
+pub(crate) use initiate::{AcceptedChild, ChildNegotiation, ChildRequest, from_wire};
 pub(crate) use install::{ChildOwner, KeymatSource, NewChild, install};
 pub(crate) use respond::{ChildPolicy, ChildRejected, ChildResponse, respond};
 pub use rohc::AgreedRohc;

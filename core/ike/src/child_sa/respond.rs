@@ -10,7 +10,7 @@ use crate::transport::{Content, required};
 use crate::{IkeSaId, Path, PeerFault, StateFault, TrafficSelector, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::KexMethod;
+use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_sa::{AddrPair, Mode, Protocol};
 use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Sa, WriteError, Writer};
 
@@ -131,8 +131,8 @@ fn choose_candidate(
 ) -> Result<(Candidate, Chosen), StateFault> {
     let mut refused = StateFault::NoProposalChosen;
     for candidate in candidates {
-        let offers = candidate.config.proposals.iter().map(|proposal| Offer::child(proposal, own_exchange));
-        match choose(&offers.collect::<Vec<_>>(), theirs, prefer) {
+        let offers = Offer::all_child(&candidate.config, own_exchange);
+        match choose(&offers, theirs, prefer, true) {
             Ok(chosen) => return Ok((candidate, chosen)),
             Err(fault) => refused = fault,
         }
@@ -255,6 +255,11 @@ fn agree_kex(
 }
 
 impl ChildResponse {
+    /// The secret of the key exchange, if there was one.
+    pub(crate) fn secrets(&self) -> Vec<SecretBytes> {
+        self.kex.iter().map(|kex| kex.shared.clone()).collect()
+    }
+
     /// Writes the payloads of the response. CREATE_CHILD_SA has a nonce.
     pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
         if self.agreed.mode == Mode::Transport {

@@ -3,6 +3,7 @@
 //! Plain data. A [`Connection`] is an entry of the PAD (RFC 4301 section 4.4.3) with the SPD entries that
 //! refer to it (section 4.4.1), in the structure of `swanctl.conf`. Nothing is looked up or resolved here.
 
+mod additional_kex;
 mod address;
 mod child;
 mod connection;
@@ -13,6 +14,7 @@ mod proposal;
 #[cfg(feature = "eap")]
 mod rounds;
 
+pub use additional_kex::{AdditionalKex, AdditionalKexes, AgreedKexes, KexRound};
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
 #[cfg(feature = "revocation")]

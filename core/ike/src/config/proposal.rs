@@ -3,7 +3,9 @@
 //! One algorithm of each list is chosen. A proposal has either combined-mode ciphers or ciphers with MACs,
 //! never both (RFC 7296 section 3.3); the types ensure that.
 
+use super::{AdditionalKexes, KexRound};
 use crate::SkSuite;
+use crate::negotiate::IkeSuite;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{
@@ -19,19 +21,33 @@ pub struct IkeProposal {
     pub prfs: Vec<PrfAlg>,
     /// Key exchange methods.
     pub kex: Vec<KexMethod>,
+    /// Additional key exchanges; usually none.
+    pub additional: AdditionalKexes,
 }
 
 impl IkeProposal {
     /// Whether these algorithms are part of the proposal.
-    pub fn allows(&self, sk: SkSuite, prf: PrfAlg, kex: KexMethod) -> bool {
-        let encrypts = match (&self.encryption, sk) {
+    pub fn allows(&self, suite: IkeSuite) -> bool {
+        let encrypts = match (&self.encryption, suite.sk) {
             (IkeEncryption::Combined(algs), SkSuite::Combined(alg)) => algs.contains(&alg),
             (IkeEncryption::Separate(ciphers, macs), SkSuite::Separate(cipher, mac)) => {
                 ciphers.contains(&cipher) && macs.contains(&mac)
             }
             _ => false,
         };
-        encrypts && self.prfs.contains(&prf) && self.kex.contains(&kex)
+        encrypts
+            && self.prfs.contains(&suite.prf)
+            && self.kex.contains(&suite.kex)
+            && KexRound::ALL.into_iter().all(|round| self.allows_in(round, suite.additional.method(round)))
+    }
+
+    /// Whether this round may have this method, or no key exchange.
+    fn allows_in(&self, round: KexRound, method: Option<KexMethod>) -> bool {
+        match (self.additional.get(&round), method) {
+            (None, method) => method.is_none(),
+            (Some(kex), None) => kex.optional,
+            (Some(kex), Some(method)) => kex.methods.contains(&method),
+        }
     }
 }
 
@@ -52,6 +68,8 @@ pub struct ChildProposal {
     /// Key exchange methods for perfect forward secrecy. If empty, the keys are derived from those of the IKE
     /// SA.
     pub kex: Vec<KexMethod>,
+    /// Additional key exchanges; none without a key exchange method.
+    pub additional: AdditionalKexes,
     /// Sequence numbers.
     pub esn: EsnPolicy,
 }
@@ -126,7 +144,12 @@ pub fn ike_proposals() -> Vec<IkeProposal> {
     let ciphers = vec![CipherAlg::AesCbc(AesBits::B128), CipherAlg::AesCbc(AesBits::B256)];
     [IkeEncryption::Combined(combined), IkeEncryption::Separate(ciphers, macs())]
         .into_iter()
-        .map(|encryption| IkeProposal { encryption, prfs: prfs(), kex: kex() })
+        .map(|encryption| IkeProposal {
+            encryption,
+            prfs: prfs(),
+            kex: kex(),
+            additional: AdditionalKexes::new(),
+        })
         .collect()
 }
 
@@ -138,7 +161,12 @@ pub fn child_proposals() -> Vec<ChildProposal> {
     let ciphers = vec![CipherAlg::AesCbc(AesBits::B128), CipherAlg::AesCbc(AesBits::B256)];
     [combined, ChildAlgorithms::EspSeparate(ciphers, macs())]
         .into_iter()
-        .map(|algorithms| ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed })
+        .map(|algorithms| ChildProposal {
+            algorithms,
+            kex: Vec::new(),
+            additional: AdditionalKexes::new(),
+            esn: EsnPolicy::Allowed,
+        })
         .collect()
 }
 

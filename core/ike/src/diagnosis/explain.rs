@@ -105,8 +105,7 @@ impl Explain for ExplainFaults {
             if let Some(mismatch) = address_mismatch(connection, path, context.routes) {
                 return mismatch;
             }
-            let IkeSuite { sk, prf, kex } = suite;
-            if !connection.proposals.iter().any(|proposal| proposal.allows(sk, prf, kex)) {
+            if !connection.proposals.iter().any(|proposal| proposal.allows(suite)) {
                 return Mismatch::Proposals;
             }
             let accepts = |id: &Identity| id_matches(context.credentials, &connection.remote.id, id);

@@ -2,7 +2,7 @@
 
 use super::{MAX_ALGORITHMS, MAX_PROPOSALS};
 use crate::SkSuite;
-use crate::config::{ChildProposal, EspCombined, IkeProposal};
+use crate::config::{AgreedKexes, ChildProposal, EspCombined, IkeProposal};
 use crate::negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite, Offer, algorithms};
 use alloc::vec::Vec;
 use casemate_crypto::{AhSuite, CipherAlg, EspSuite, MacKind};
@@ -40,6 +40,7 @@ impl From<&IkeSuite> for Proposal {
         };
         algorithms.push(Algorithm::new(TransformType::PRF, suite.prf.id()));
         algorithms.push(Algorithm::new(TransformType::KE, suite.kex.id()));
+        algorithms.extend(additional(suite.additional));
         Self { protocol: ProtocolId::IKE, algorithms }
     }
 }
@@ -52,10 +53,16 @@ impl From<&ChildSuite> for Proposal {
             ChildTransform::Esp(suite) => (ProtocolId::ESP, esp_algorithms(suite)),
         };
         algorithms.extend(suite.kex.map(|kex| Algorithm::new(TransformType::KE, kex.id())));
+        algorithms.extend(additional(suite.additional));
         let esn = if suite.esn { SequenceNumbers::EXTENDED } else { SequenceNumbers::PLAIN };
         algorithms.push(Algorithm::new(TransformType::ESN, esn.0));
         Self { protocol, algorithms }
     }
+}
+
+/// Transforms of additional key exchanges.
+fn additional(kexes: AgreedKexes) -> Vec<Algorithm> {
+    kexes.iter().map(|(round, method)| Algorithm::new(round.transform_type(), method.id())).collect()
 }
 
 fn esp_algorithms(suite: EspSuite) -> Vec<Algorithm> {
@@ -152,20 +159,30 @@ pub fn closest<'p>(offered: &'p [Proposal], configured: &'p [Proposal]) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{IkeEncryption, ike_proposals};
+    use crate::config::{AdditionalKexes, IkeEncryption, ike_proposals};
     use alloc::vec;
     use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 
     fn gcm(bits: AesBits, kex: KexMethod) -> Proposal {
         let encryption = IkeEncryption::Combined(vec![AeadAlg::AesGcm { bits, icv: 16 }]);
-        Proposal::from(&IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex: vec![kex] })
+        Proposal::from(&IkeProposal {
+            encryption,
+            prfs: vec![PrfAlg::HmacSha256],
+            kex: vec![kex],
+            additional: AdditionalKexes::new(),
+        })
     }
 
     fn cbc(mac: MacKind) -> Proposal {
         let encryption =
             IkeEncryption::Separate(vec![CipherAlg::AesCbc(AesBits::B128)], vec![MacAlg::standard(mac)]);
         let kex = vec![KexMethod::Modp2048];
-        Proposal::from(&IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex })
+        Proposal::from(&IkeProposal {
+            encryption,
+            prfs: vec![PrfAlg::HmacSha256],
+            kex,
+            additional: AdditionalKexes::new(),
+        })
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Ike {
         let message = content.map(|content| IncomingMessage {
             exchange: header.exchange,
             content,
-            #[cfg(any(feature = "eap", feature = "revocation"))]
+            #[cfg(any(feature = "eap", feature = "revocation", feature = "multiple-kex"))]
             payloads: crate::state::Plaintext { first, bytes: &payloads },
             path,
         });

@@ -2,7 +2,7 @@
 
 use super::Chosen;
 use crate::SkSuite;
-use crate::config::EspCombined;
+use crate::config::{AgreedKexes, EspCombined};
 use casemate_crypto::{
     AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg,
 };
@@ -21,6 +21,8 @@ pub struct IkeSuite {
     pub prf: PrfAlg,
     /// Key exchange method.
     pub kex: KexMethod,
+    /// Additional key exchanges (RFC 9370).
+    pub additional: AgreedKexes,
 }
 
 /// Algorithms of a Child SA.
@@ -30,6 +32,8 @@ pub struct ChildSuite {
     pub transform: ChildTransform,
     /// Key exchange method, if the Child SA has one of its own.
     pub kex: Option<KexMethod>,
+    /// Additional key exchanges (RFC 9370).
+    pub additional: AgreedKexes,
     /// Whether sequence numbers have 64 bits.
     pub esn: bool,
 }
@@ -48,10 +52,11 @@ impl IkeSuite {
         let encr = chosen.algorithm(TransformType::ENCR)?;
         let integ = chosen.algorithm(TransformType::INTEG);
         let prf = chosen.algorithm(TransformType::PRF)?.id;
-        Self::from_transforms(encr, integ, prf, chosen.algorithm(TransformType::KE)?.id)
+        let suite = Self::from_transforms(encr, integ, prf, chosen.algorithm(TransformType::KE)?.id)?;
+        Some(Self { additional: chosen.additional()?, ..suite })
     }
 
-    /// The suite of these transforms. `prf` and `kex` are transform IDs.
+    /// The suite of these transforms, without additional key exchanges. `prf` and `kex` are transform IDs.
     pub(crate) fn from_transforms(
         encr: Algorithm,
         integ: Option<Algorithm>,
@@ -67,7 +72,8 @@ impl IkeSuite {
             }
             _ => return None,
         };
-        Some(Self { sk, prf: PrfAlg::from_id(prf)?, kex: KexMethod::from_id(kex)? })
+        let (prf, kex) = (PrfAlg::from_id(prf)?, KexMethod::from_id(kex)?);
+        Some(Self { sk, prf, kex, additional: AgreedKexes::NONE })
     }
 
     /// Transforms of encryption and integrity; `None` for algorithms without a transform ID.
@@ -108,7 +114,7 @@ impl ChildSuite {
         };
         let esn =
             chosen.algorithm(TransformType::ESN).is_some_and(|esn| esn.id == SequenceNumbers::EXTENDED.0);
-        Some(Self { transform, kex, esn })
+        Some(Self { transform, kex, additional: chosen.additional()?, esn })
     }
 
     /// ESP or AH.
@@ -143,7 +149,8 @@ impl fmt::Display for IkeSuite {
             SkSuite::Combined(alg) => write!(f, "{alg}")?,
             SkSuite::Separate(cipher, mac) => write!(f, "{cipher}/{mac}")?,
         }
-        write!(f, "/{}/{}", self.prf, self.kex)
+        write!(f, "/{}/{}", self.prf, self.kex)?;
+        self.additional.iter().try_for_each(|(_, kex)| write!(f, "/{kex}"))
     }
 }
 
@@ -156,6 +163,7 @@ impl fmt::Display for ChildSuite {
         if let Some(kex) = self.kex {
             write!(f, "/{kex}")?;
         }
+        self.additional.iter().try_for_each(|(_, kex)| write!(f, "/{kex}"))?;
         f.write_str(if self.esn { "/ESN" } else { "" })
     }
 }

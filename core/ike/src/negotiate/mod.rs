@@ -1,10 +1,16 @@
 //! Negotiation of proposals: offers from the configuration, and choices from those of a peer (RFC 7296
-//! sections 2.7, 3.3.3 and 3.3.6). `algorithms` converts between algorithms and their numbers.
+//! sections 2.7, 3.3.3 and 3.3.6). `algorithms` converts between algorithms and their numbers, and
+//! `additional` negotiates additional key exchanges.
 
+#[cfg(feature = "multiple-kex")]
+mod additional;
 pub(crate) mod algorithms;
 
 use crate::StateFault;
-use crate::config::{ChildAlgorithms, ChildProposal, EsnPolicy, IkeEncryption, IkeProposal};
+use crate::config::{
+    AgreedKexes, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy, IkeEncryption,
+    IkeProposal, KexRound,
+};
 pub use algorithms::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub(crate) use algorithms::{mac_id, mac_with_id};
 use alloc::vec::Vec;
@@ -38,6 +44,19 @@ impl Chosen {
         self.algorithms.iter().find(|alg| alg.kind == kind).copied()
     }
 
+    /// The agreed additional key exchanges; `None` if a method is unknown.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn additional(&self) -> Option<AgreedKexes> {
+        additional::agreed(&self.algorithms)
+    }
+
+    /// The agreed additional key exchanges: there are none.
+    #[cfg(not(feature = "multiple-kex"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
+    pub(crate) const fn additional(&self) -> Option<AgreedKexes> {
+        Some(AgreedKexes::NONE)
+    }
+
     /// Passes the chosen proposal with our SPI to `use_it`.
     pub(crate) fn with_proposal<T>(&self, spi: &[u8], use_it: impl FnOnce(&[ProposalRepr<'_>]) -> T) -> T {
         let transforms: Vec<TransformRepr<'_>> = self.algorithms.iter().map(|alg| alg.to_wire()).collect();
@@ -49,7 +68,23 @@ const fn kex(method: KexMethod) -> Algorithm {
     Algorithm::new(TransformType::KE, method.id())
 }
 
+/// Whether additional key exchanges may be offered.
+const HAS_ADDITIONAL: bool = cfg!(feature = "multiple-kex");
+
 impl Offer {
+    /// Offers for an IKE SA of this connection. Without the feature `multiple-kex`, proposals with additional
+    /// key exchanges are left out.
+    pub(crate) fn all_ike(connection: &Connection) -> Vec<Self> {
+        let usable = |proposal: &&IkeProposal| HAS_ADDITIONAL || proposal.additional.is_empty();
+        connection.proposals.iter().filter(usable).map(Self::ike).collect()
+    }
+
+    /// Offers for a Child SA, as [`Self::all_ike`]. `with_kex` is true for CREATE_CHILD_SA.
+    pub(crate) fn all_child(config: &ChildConfig, with_kex: bool) -> Vec<Self> {
+        let usable = |proposal: &&ChildProposal| HAS_ADDITIONAL || proposal.additional.is_empty();
+        config.proposals.iter().filter(usable).map(|proposal| Self::child(proposal, with_kex)).collect()
+    }
+
     /// Offer for an IKE SA.
     pub(crate) fn ike(proposal: &IkeProposal) -> Self {
         let mut algorithms: Vec<Algorithm> = Vec::new();
@@ -64,6 +99,8 @@ impl Offer {
         }
         algorithms.extend(proposal.prfs.iter().map(|prf| Algorithm::new(TransformType::PRF, prf.id())));
         algorithms.extend(proposal.kex.iter().map(|method| kex(*method)));
+        #[cfg(feature = "multiple-kex")]
+        algorithms.extend(additional::offer(&proposal.additional));
         Self { protocol: ProtocolId::IKE, algorithms }
     }
 
@@ -87,6 +124,8 @@ impl Offer {
         };
         if with_kex {
             algorithms.extend(proposal.kex.iter().map(|method| kex(*method)));
+            #[cfg(feature = "multiple-kex")]
+            algorithms.extend(additional::offer(&proposal.additional));
         }
         let esn = |id: SequenceNumbers| Algorithm::new(TransformType::ESN, id.0);
         let (plain, extended) = (esn(SequenceNumbers::PLAIN), esn(SequenceNumbers::EXTENDED));
@@ -105,6 +144,11 @@ impl Offer {
         ids.filter_map(|alg| KexMethod::from_id(alg.id))
     }
 
+    /// Whether the offer has additional key exchanges.
+    pub(crate) fn has_additional(&self) -> bool {
+        self.algorithms.iter().any(|alg| KexRound::of_type(alg.kind).is_some())
+    }
+
     fn has(&self, kind: TransformType) -> bool {
         self.algorithms.iter().any(|alg| alg.kind == kind)
     }
@@ -121,17 +165,27 @@ impl Offer {
         }
         let mut chosen: Vec<Algorithm> = Vec::new();
         let prefer = prefer.map(kex).filter(|method| self.algorithms.contains(method));
-        for own in prefer.iter().chain(&self.algorithms) {
+        for own in prefer.iter().chain(self.single_algorithms()) {
             let is_decided = chosen.iter().any(|alg| alg.kind == own.kind);
             if !is_decided && theirs.transforms().any(|t| matches_transform(own, &t)) {
                 chosen.push(*own);
             }
         }
-        let complete = self.algorithms.iter().all(|own| {
+        let complete = self.single_algorithms().all(|own| {
             let known = chosen.iter().any(|alg| alg.kind == own.kind);
             known || (own.kind == TransformType::ESN && self.implies_plain(theirs))
         });
-        complete.then_some(chosen)
+        if !complete {
+            return None;
+        }
+        #[cfg(feature = "multiple-kex")]
+        chosen.extend(additional::choose(&self.algorithms, theirs)?);
+        Some(chosen)
+    }
+
+    /// The algorithms except those of additional key exchanges, which depend on each other.
+    fn single_algorithms(&self) -> impl Iterator<Item = &Algorithm> {
+        self.algorithms.iter().filter(|alg| KexRound::of_type(alg.kind).is_none())
     }
 
     /// RFC 7296 section 3.3.3 requires the ESN transform. Old peers that omit it mean 32 bits.
@@ -149,31 +203,34 @@ fn matches_transform(own: &Algorithm, theirs: &Transform<'_>) -> bool {
         && !theirs.has_unknown_attribute()
 }
 
+/// Whether a proposal has transforms of additional key exchanges.
+fn has_additional(proposal: &Proposal<'_>) -> bool {
+    proposal.transforms().any(|transform| KexRound::of_type(transform.kind).is_some())
+}
+
 /// Whether a proposal allows to omit this transform type.
 fn offers_none(proposal: &Proposal<'_>, kind: TransformType) -> bool {
-    let has_none = matches!(kind, TransformType::INTEG | TransformType::KE) || is_additional(kind);
+    let has_none =
+        matches!(kind, TransformType::INTEG | TransformType::KE) || KexRound::of_type(kind).is_some();
     const { assert!(IntegId::NONE.0 == 0 && KeMethod::NONE.0 == 0) };
     has_none && proposal.transforms().any(|t| t.kind == kind && t.id == 0)
 }
 
-/// Whether the type is an additional key exchange (RFC 9370).
-fn is_additional(kind: TransformType) -> bool {
-    (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind.0)
-}
-
 /// Chooses our first offer that matches any proposal of the peer. Prefers a key exchange method for which the
-/// peer has already sent a public value, which saves a round trip.
+/// peer has already sent a public value, which saves a round trip. `additional` tells whether additional key
+/// exchanges are possible; if not, proposals with them are skipped (RFC 9370 section 2.2.1).
 pub(crate) fn choose(
     offers: &[Offer],
     theirs: &Sa<'_>,
     prefer: Option<KexMethod>,
+    additional: bool,
 ) -> Result<Chosen, StateFault> {
     // RFC 7296 section 3.3.1: the first proposal has number 1.
     if theirs.proposals().next().is_none_or(|first| first.number != 1) {
         return Err(StateFault::FirstProposal);
     }
     let found = offers.iter().find_map(|offer| {
-        let mut proposals = theirs.proposals();
+        let mut proposals = theirs.proposals().filter(|proposal| additional || !has_additional(proposal));
         proposals.find_map(|proposal| Some((proposal, offer.match_with(&proposal, prefer)?)))
     });
     let (proposal, algorithms) = found.ok_or(StateFault::NoProposalChosen)?;
@@ -191,7 +248,8 @@ pub(crate) fn verify_choice(offers: &[Offer], response: &Sa<'_>) -> Result<Chose
     let algorithms = algorithms.ok_or(StateFault::NotOffered)?;
     // More transforms than types would leave the choice open. NONE does not count.
     let named = proposal.transforms().filter(|t| t.id != 0 || matches!(t.kind, TransformType::ESN));
-    if named.count() > algorithms.len() {
+    let known = algorithms.iter().filter(|alg| alg.id != 0 || matches!(alg.kind, TransformType::ESN));
+    if named.count() > known.count() {
         return Err(StateFault::NotOffered);
     }
     Ok(Chosen { number: proposal.number, protocol: proposal.protocol, spi: proposal.spi.into(), algorithms })

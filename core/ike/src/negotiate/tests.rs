@@ -2,7 +2,7 @@
 //! 7296 sections 2.7 and 3.3 require.
 
 use super::*;
-use crate::config::EspCombined;
+use crate::config::{AdditionalKexes, EspCombined};
 use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{IkeSpis, IkeSuite, Role};
 use alloc::vec;
@@ -81,11 +81,12 @@ fn ours() -> Offer {
         encryption: IkeEncryption::Combined(vec![gcm(AesBits::B256), gcm(AesBits::B128)]),
         prfs: vec![PrfAlg::HmacSha256],
         kex: vec![KexMethod::X25519, KexMethod::Modp2048],
+        additional: AdditionalKexes::new(),
     })
 }
 
 fn suite(theirs: &[WireProposal<'_>], prefer: Option<KexMethod>) -> Result<IkeSuite, StateFault> {
-    on_wire(theirs, |sa| choose(&[ours()], sa, prefer).map(|chosen| IkeSuite::of(&chosen).unwrap()))
+    on_wire(theirs, |sa| choose(&[ours()], sa, prefer, true).map(|chosen| IkeSuite::of(&chosen).unwrap()))
 }
 
 #[test]
@@ -109,7 +110,8 @@ fn an_unacceptable_proposal_is_skipped() {
         (&[CBC_128, MAC_SHA256, PRF_SHA256, X25519], &[GCM_128, PRF_SHA256, X25519]);
     assert_eq!(suite(&[(1, 1, bad)], None), Err(StateFault::NoProposalChosen));
     assert!(suite(&[(1, 1, bad), (2, 1, good)], None).is_ok());
-    let number = on_wire(&[(1, 1, bad), (2, 1, good)], |sa| choose(&[ours()], sa, None).unwrap().number);
+    let number =
+        on_wire(&[(1, 1, bad), (2, 1, good)], |sa| choose(&[ours()], sa, None, true).unwrap().number);
     assert_eq!(number, 2);
     // Each type is required, with the right key length, in a proposal for IKE.
     for missing in 0..good.len() {
@@ -144,7 +146,8 @@ fn an_unknown_transform_type_makes_a_proposal_unacceptable() {
 fn an_unknown_attribute_makes_a_transform_unacceptable() {
     let unknown = [Attribute { kind: AttributeType(99), value: AttributeValue::Fixed(1) }];
     let theirs: [WireProposal<'_>; 1] = [(1, 1, &[GCM_128, PRF_SHA256, X25519])];
-    let judge = |more: &[_]| on_wire_with(&theirs, more, |sa| choose(&[ours()], sa, None).map(|c| c.number));
+    let judge =
+        |more: &[_]| on_wire_with(&theirs, more, |sa| choose(&[ours()], sa, None, true).map(|c| c.number));
     assert_eq!((judge(&[]), judge(&unknown)), (Ok(1), Err(StateFault::NoProposalChosen)));
 }
 
@@ -160,13 +163,21 @@ fn the_first_proposal_has_the_number_1() {
 fn child(sequence: EsnPolicy, with_kex: bool) -> Offer {
     let gcm = EspCombined::Aead(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let algorithms = ChildAlgorithms::EspCombined(vec![gcm]);
-    Offer::child(&ChildProposal { algorithms, kex: vec![KexMethod::X25519], esn: sequence }, with_kex)
+    Offer::child(
+        &ChildProposal {
+            algorithms,
+            kex: vec![KexMethod::X25519],
+            additional: AdditionalKexes::new(),
+            esn: sequence,
+        },
+        with_kex,
+    )
 }
 
 #[test]
 fn a_child_sa_without_esn_transform_has_32_bit_sequence_numbers() {
     let esn = |sequence, wires: &[WireTransform]| {
-        let chosen = on_wire(&[(1, 3, wires)], |sa| choose(&[child(sequence, false)], sa, None));
+        let chosen = on_wire(&[(1, 3, wires)], |sa| choose(&[child(sequence, false)], sa, None, true));
         chosen.map(|chosen| crate::ChildSuite::of(&chosen).unwrap().esn)
     };
     let none = Err(StateFault::NoProposalChosen);
@@ -195,12 +206,13 @@ fn implicit_iv_is_chosen_if_the_peer_offers_it() {
             &ChildProposal {
                 algorithms: ChildAlgorithms::EspCombined(algorithms),
                 kex: vec![],
+                additional: AdditionalKexes::new(),
                 esn: EsnPolicy::Disabled,
             },
             false,
         );
         let suite = |wires: &[WireTransform]| {
-            let chosen = on_wire(&[(1, 3, wires)], |sa| choose(core::slice::from_ref(&ours), sa, None));
+            let chosen = on_wire(&[(1, 3, wires)], |sa| choose(core::slice::from_ref(&ours), sa, None, true));
             crate::ChildSuite::of(&chosen.unwrap()).unwrap()
         };
         let both = suite(&[explicit, implicit, ESN_NO]);
@@ -216,7 +228,7 @@ fn implicit_iv_is_chosen_if_the_peer_offers_it() {
 fn a_child_sa_in_ike_auth_has_no_key_exchange() {
     let judge = |with_kex, wires: &[WireTransform]| {
         on_wire(&[(1, 3, wires)], |sa| {
-            choose(&[child(EsnPolicy::Disabled, with_kex)], sa, None).map(|c| c.spi)
+            choose(&[child(EsnPolicy::Disabled, with_kex)], sa, None, true).map(|c| c.spi)
         })
     };
     assert_eq!(judge(false, &[GCM_128, ESN_NO]), Ok(vec![1, 2, 3, 4]), "with the peer's SPI");
@@ -236,6 +248,7 @@ fn a_response_must_choose_one_of_our_offers() {
         ),
         prfs: vec![PrfAlg::HmacSha256],
         kex: vec![KexMethod::X25519],
+        additional: AdditionalKexes::new(),
     });
     let offers = [ours(), cbc];
     let judge = |answer: &[WireProposal<'_>]| {

@@ -5,13 +5,13 @@
 
 use crate::IkeSaId;
 use crate::auth::resumption::PeerRecord;
-use crate::config::Identity;
+use crate::config::{AgreedKexes, Identity, KexRound};
 use crate::engine::peer_index::Proof;
 use crate::negotiate::{Algorithm, IkeSuite};
 use alloc::vec::Vec;
-use casemate_crypto::SecretBytes;
+use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_sa::Instant;
-use casemate_wire::ike::{Id, IdType, TransformType};
+use casemate_wire::ike::{Id, IdType, KeMethod, TransformType};
 #[cfg(feature = "eap")]
 use core::net::IpAddr;
 use zeroize::Zeroizing;
@@ -57,6 +57,10 @@ impl Session {
         for number in [encr.id, key_bits, integ, suite.prf.id(), suite.kex.id(), peer.proof as u16] {
             out.extend_from_slice(&number.to_be_bytes());
         }
+        for round in KexRound::ALL {
+            let id = suite.additional.method(round).map_or(KeMethod::NONE.0, KexMethod::id);
+            out.extend_from_slice(&id.to_be_bytes());
+        }
         let (id, own_id) = (peer.id.to_bytes(), peer.own_id.to_bytes());
         for field in [sk_d.expose(), &id, &own_id, secret_mac] {
             put(&mut out, field)?;
@@ -88,6 +92,7 @@ impl Session {
         let integ = integ.map(|id| Algorithm { kind: TransformType::INTEG, id, key_bits: None });
         let suite = IkeSuite::from_transforms(encr, integ, fields.u16()?, fields.u16()?)?;
         let proof = proof(fields.u16()?)?;
+        let suite = IkeSuite { additional: fields.additional()?, ..suite };
         let sk_d = SecretBytes::new(fields.bytes()?);
         let (id, own_id) = (identity(fields.bytes()?)?, identity(fields.bytes()?)?);
         let secret_mac = fields.bytes()?.into();
@@ -154,6 +159,13 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes(*number))
     }
 
+    fn additional(&mut self) -> Option<AgreedKexes> {
+        KexRound::ALL.into_iter().try_fold(AgreedKexes::NONE, |agreed, round| match self.u16()? {
+            id if id == KeMethod::NONE.0 => Some(agreed),
+            id => Some(agreed.with(round, KexMethod::from_id(id)?)),
+        })
+    }
+
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u16()?;
         let (field, rest) = self.0.split_at_checked(len.into())?;
@@ -178,7 +190,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
     use crate::SkSuite;
-    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, PrfAlg};
 
     fn session(sk: SkSuite, proof: Proof) -> Session {
         Session {
@@ -186,7 +198,12 @@ mod tests {
             expires_at: Instant::from_secs(3_600),
             reauth_at: Some(Instant::from_secs(9_000)),
             connection: 3,
-            suite: IkeSuite { sk, prf: PrfAlg::HmacSha256, kex: KexMethod::X25519 },
+            suite: IkeSuite {
+                sk,
+                prf: PrfAlg::HmacSha256,
+                kex: KexMethod::X25519,
+                additional: AgreedKexes::NONE.with(KexRound::ALL[2], KexMethod::EcpP384),
+            },
             sk_d: SecretBytes::new(&[5; 32]),
             peer: PeerRecord {
                 id: Identity::Email("carol@example.org".into()),

@@ -233,7 +233,7 @@ impl HalfOpen {
         if let FirstChild::Accepted(response) = first_child {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
             let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Responder);
-            let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
+            let source = KeymatSource { prf, sk_d: d, nonces, secrets: &[], role };
             let ChildResponse { config, agreed, .. } = *response;
             let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, init.nat));
             match install(NewChild::first(&config, agreed), &source, &owner, step) {

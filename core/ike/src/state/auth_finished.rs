@@ -2,7 +2,7 @@
 //! Child SA.
 
 use super::config_payload;
-use super::init_response::PeerFeatures;
+use super::init_exchange::PeerFeatures;
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{
     ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
@@ -67,7 +67,7 @@ impl AuthSent {
         if let Some(mut first_child) = first_child {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
             let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Initiator);
-            let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
+            let source = KeymatSource { prf, sk_d: d, nonces, secrets: &[], role };
             let made = match content.error().filter(|_| content.sa.is_none()) {
                 Some(refusal) => Err(DownReason::Refused(refusal)),
                 None => first_child

@@ -6,7 +6,7 @@ use super::awaited_message::AwaitedMessage;
 use super::config_payload;
 use super::delete::send_final_notify;
 use super::first_proof::{FirstProof, Opening};
-use super::init_response::InitExchange;
+use super::init_exchange::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::{self, InitiatorRounds};
 use super::responder_proof::Rejection;

@@ -13,7 +13,7 @@ use crate::config::ChildConfig;
 use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::state::{Established, SaCommon, SaContents, Task};
-use crate::transport::{Content, required};
+use crate::transport::{Build, Content, required};
 use crate::{ChildId, DownReason, Event, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -26,9 +26,24 @@ pub(crate) struct PendingChild {
     pub(super) negotiation: ChildNegotiation,
     pub(super) nonce: Vec<u8>,
     pub(super) simultaneous: Option<SimultaneousChildRekey>,
+    /// The additional key exchanges, once CREATE_CHILD_SA is complete.
+    #[cfg(feature = "multiple-kex")]
+    pub(super) series: Option<Box<super::kex_series::ChildSeries>>,
     /// Unknown SPIs that the peer deleted while the response is outstanding. One of them may be the SPI of
     /// this Child SA.
     deleted: Vec<ChildSpi>,
+}
+
+/// A Child SA that the peer has requested, and the response that completes it.
+pub(super) struct RespondedChild<'a> {
+    pub(super) config: &'a Arc<ChildConfig>,
+    pub(super) agreed: AgreedChild,
+    pub(super) nonces: Nonces<'a>,
+    pub(super) secrets: &'a [SecretBytes],
+    /// Child SA that it replaces.
+    pub(super) replaces: Option<ChildId>,
+    pub(super) exchange: ExchangeType,
+    pub(super) write: Build<'a>,
 }
 
 /// Maximum number of SPIs that are remembered as deleted during one exchange. A correct peer deletes one:
@@ -37,7 +52,8 @@ const MAX_DELETED: usize = 8;
 
 /// Result of the peer's simultaneous rekeying of the same Child SA.
 pub(super) struct SimultaneousChildRekey {
-    pub(super) id: ChildId,
+    /// The Child SA; `None` while additional key exchanges are awaited.
+    pub(super) id: Option<ChildId>,
     /// The lower of the two nonces of the peer's exchange.
     pub(super) lowest_nonce: Vec<u8>,
 }
@@ -45,7 +61,7 @@ pub(super) struct SimultaneousChildRekey {
 impl PendingChild {
     /// Child SA that the peer's simultaneous exchange made.
     pub(super) fn peer_child(&self) -> Option<ChildId> {
-        self.simultaneous.as_ref().map(|other| other.id)
+        self.simultaneous.as_ref().and_then(|other| other.id)
     }
 
     /// Notes that the peer deleted a Child SA that is unknown here. If the response creates it, it has
@@ -166,6 +182,8 @@ impl Established {
             negotiation: request,
             nonce,
             simultaneous: None,
+            #[cfg(feature = "multiple-kex")]
+            series: None,
             deleted: Vec::new(),
         }))))
     }
@@ -235,6 +253,9 @@ impl Established {
             return Err(if may_come { StateFault::Busy } else { StateFault::ChildNotFound });
         };
         match child.stage {
+            // RFC 9370 section 2.2.4: our own exchange has been completed, and its key exchanges go on.
+            #[cfg(feature = "multiple-kex")]
+            Stage::Installed if self.is_rekeyed_by_series(child.id) => Err(StateFault::Busy),
             Stage::Installed => Ok((child.id, child.config.clone())),
             // RFC 7296 section 2.25.1: this host is closing the Child SA, or it has already been replaced.
             Stage::Closing | Stage::Replaced => Err(StateFault::Busy),
@@ -257,7 +278,14 @@ impl Established {
         sent.map_err(|_| StateFault::Provider.into())
     }
 
-    /// Installs the Child SA and sends the response.
+    /// Whether a series of ours replaces this Child SA.
+    #[cfg(feature = "multiple-kex")]
+    fn is_rekeyed_by_series(&self, id: ChildId) -> bool {
+        let Some(Pending::Child(pending)) = &self.pending else { return false };
+        pending.series.is_some() && pending.negotiation.request.replaces.is_some_and(|old| old.id == id)
+    }
+
+    /// Sends the response, and installs the Child SA unless additional key exchanges follow.
     fn respond_with_child(
         &mut self,
         common: &SaCommon,
@@ -266,23 +294,42 @@ impl Established {
         replaces: Option<ChildId>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), StateFault> {
-        let (spi, nonce_r) = (response.agreed.spi_in, step.nonce());
+        let nonce_r = step.nonce();
+        #[cfg(feature = "multiple-kex")]
+        if !response.agreed.suite.additional.is_empty() {
+            let nonces = super::awaited_series::OwnedNonces { initiator: nonce_i.into(), responder: nonce_r };
+            return self.await_child_series(common, response, nonces, replaces, step);
+        }
+        let made = RespondedChild {
+            config: &response.config,
+            agreed: response.agreed.clone(),
+            nonces: Nonces { initiator: nonce_i, responder: &nonce_r },
+            secrets: &response.secrets(),
+            replaces,
+            exchange: ExchangeType::CREATE_CHILD_SA,
+            write: &|out| response.write(Some(&nonce_r), out),
+        };
+        self.add_responded_child(common, made, step)
+    }
+
+    /// Installs a Child SA that the peer has requested, and sends the last response.
+    pub(super) fn add_responded_child(
+        &mut self,
+        common: &SaCommon,
+        made: RespondedChild<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let RespondedChild { config, agreed, nonces, secrets, replaces, exchange, write } = made;
+        let spi = agreed.spi_in;
         // The SAs are installed before the response is sent, so that a failure can still be reported to the
         // peer.
-        let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
         // RFC 7296 section 2.8: the initiator may not yet be able to receive on the SA that replaces another.
-        let active = replaces.is_none();
-        let (config, agreed) = (&response.config, response.agreed.clone());
-        let new = NewChild { config, agreed, replaces, active };
-        let shared = response.kex.as_ref().map(|kex| &kex.shared);
-        let made = self.install(common, new, nonces, shared, Role::Responder, step);
+        let new = NewChild { config, agreed, replaces, active: replaces.is_none() };
+        let made = self.install(common, new, nonces, secrets, Role::Responder, step);
         let child = made.inspect_err(|_| step.host.release_spi(spi))?;
         let id = child.id;
         self.add_child(common, child);
-        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
-            response.write(Some(&nonce_r), out)
-        });
-        if sent.is_err() {
+        if self.channel.send_response(common, exchange, step, write).is_err() {
             self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), step);
             return Err(StateFault::Provider);
         }
@@ -290,13 +337,22 @@ impl Established {
         if let Some(old) = self.child(old) {
             old.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }
+        self.note_simultaneous_child(old, Some(id), nonces.initiator.min(nonces.responder).into());
+        Ok(())
+    }
+
+    /// Notes that the peer replaces a Child SA, if our outstanding request does so, too.
+    pub(super) fn note_simultaneous_child(
+        &mut self,
+        old: ChildId,
+        id: Option<ChildId>,
+        lowest_nonce: Vec<u8>,
+    ) {
         if let Some(Pending::Child(pending)) = &mut self.pending
             && pending.negotiation.request.replaces.is_some_and(|ours| ours.id == old)
         {
-            pending.simultaneous =
-                Some(SimultaneousChildRekey { id, lowest_nonce: nonce_i.min(&nonce_r).into() });
+            pending.simultaneous = Some(SimultaneousChildRekey { id, lowest_nonce });
         }
-        Ok(())
     }
 
     pub(super) fn install(
@@ -304,12 +360,12 @@ impl Established {
         common: &SaCommon,
         new: NewChild<'_>,
         nonces: Nonces<'_>,
-        shared: Option<&SecretBytes>,
+        secrets: &[SecretBytes],
         role: Role,
         step: &mut Step<'_, '_>,
     ) -> Result<ChildSa, StateFault> {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
-        let source = KeymatSource { prf, sk_d: d, nonces, shared, role };
+        let source = KeymatSource { prf, sk_d: d, nonces, secrets, role };
         let owner = ChildOwner::new(common, self.contents.nat);
         // Packets would go to an address at which the peer may not be.
         #[cfg(feature = "mobike")]

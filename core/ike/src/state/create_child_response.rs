@@ -3,7 +3,7 @@
 use super::create_child::PendingChild;
 use super::delete::REPLACED_LIFETIME;
 use super::retry::EndCause;
-use crate::child_sa::{ChildRequest, ChildSa, NewChild, Stage};
+use crate::child_sa::{AcceptedChild, ChildRequest, ChildSa, NewChild, Stage};
 use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
@@ -13,6 +13,14 @@ use crate::{DownReason, Event, PeerFault, Role};
 use alloc::boxed::Box;
 use casemate_crypto::KexMethod;
 use casemate_wire::ike::NotifyType;
+
+/// A Child SA whose key exchanges are complete.
+pub(super) struct CompletedChild<'a> {
+    pub(super) answer: AcceptedChild,
+    pub(super) nonce_r: &'a [u8],
+    /// Whether it is redundant: the peer's simultaneous exchange stays.
+    pub(super) lost: bool,
+}
 
 impl Established {
     /// Handles the response to our request.
@@ -27,6 +35,10 @@ impl Established {
             Ok(content) => content,
             Err(fault) => return self.child_failed(common, &pending, DownReason::Fault(fault), step),
         };
+        #[cfg(feature = "multiple-kex")]
+        if let Some(series) = pending.series.take() {
+            return self.on_child_series_response(common, pending, *series, &content, step);
+        }
         if let Some(refusal) = content.error() {
             return self.on_child_error(common, &pending, refusal, &content, step);
         }
@@ -46,24 +58,62 @@ impl Established {
                 return self.child_failed(common, &pending, DownReason::Fault(fault), step);
             }
         };
-        let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
         // RFC 7296 sections 2.25.1 and 2.8.1: of two simultaneous exchanges, the one with the lowest nonce
         // made the redundant Child SA.
         let lost = pending
             .simultaneous
             .as_ref()
             .is_some_and(|other| pending.nonce.as_slice().min(nonce_r) < other.lowest_nonce.as_slice());
-        let (config, replaces) = (
-            pending.negotiation.request.config.clone(),
-            pending.negotiation.request.replaces.map(|old| old.id),
-        );
-        if pending.was_deleted(&answer.agreed) {
-            return self.child_deleted_early(common, &pending, lost, step);
+        #[cfg(feature = "multiple-kex")]
+        if !answer.agreed.suite.additional.is_empty() {
+            let nonce_r = nonce_r.into();
+            if lost {
+                // RFC 9370 section 2.2.4: this exchange has made no Child SA and ends here.
+                return self.give_way_to_child(&pending, step);
+            }
+            if pending.simultaneous.is_some() {
+                // The peer ends its own exchange.
+                self.drop_series(step);
+            }
+            return self.continue_child(common, pending, answer, nonce_r, &content, step);
         }
-        let new = NewChild { config: &config, agreed: answer.agreed, replaces, active: !lost };
-        match self.install(common, new, nonces, answer.shared.as_ref(), Role::Initiator, step) {
-            Ok(child) => self.child_created(common, &pending, child, lost, step),
-            Err(fault) => self.child_failed(common, &pending, DownReason::Fault(fault.into()), step),
+        self.complete_child(common, &pending, CompletedChild { answer, nonce_r, lost }, step);
+    }
+
+    /// Installs a Child SA after its last key exchange.
+    pub(super) fn complete_child(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingChild,
+        completed: CompletedChild<'_>,
+        step: &mut Step<'_, '_>,
+    ) {
+        let CompletedChild { answer, nonce_r, lost } = completed;
+        let AcceptedChild { agreed, secrets } = answer;
+        if pending.was_deleted(&agreed) {
+            return self.child_deleted_early(common, pending, lost, step);
+        }
+        let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
+        let request = &pending.negotiation.request;
+        let (config, replaces) = (request.config.clone(), request.replaces.map(|old| old.id));
+        let new = NewChild { config: &config, agreed, replaces, active: !lost };
+        match self.install(common, new, nonces, &secrets, Role::Initiator, step) {
+            Ok(child) => self.child_created(common, pending, child, lost, step),
+            Err(fault) => self.child_failed(common, pending, DownReason::Fault(fault.into()), step),
+        }
+    }
+
+    /// Ends our exchange for that of the peer, which replaces the same Child SA.
+    fn give_way_to_child(&mut self, pending: &PendingChild, step: &mut Step<'_, '_>) {
+        step.host.release_spi(pending.negotiation.spi);
+        self.restart_if_peer_child_closed(pending, step);
+        #[cfg(feature = "multiple-kex")]
+        if pending.peer_child().is_none() && !self.give_way_to_series() {
+            let request = &pending.negotiation.request;
+            request
+                .replaces
+                .into_iter()
+                .for_each(|old| self.child_rekey_failed(old.id, &request.config, step));
         }
     }
 
@@ -146,7 +196,7 @@ impl Established {
         }
     }
 
-    fn on_child_error(
+    pub(super) fn on_child_error(
         &mut self,
         common: &SaCommon,
         pending: &PendingChild,
@@ -169,10 +219,7 @@ impl Established {
                 }
             }
             // The peer's own exchange has replaced the Child SA.
-            (_, Some(_)) if pending.simultaneous.is_some() => {
-                step.host.release_spi(pending.negotiation.spi);
-                self.restart_if_peer_child_closed(pending, step);
-            }
+            (_, Some(_)) if pending.simultaneous.is_some() => self.give_way_to_child(pending, step),
             (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
                 step.host.release_spi(pending.negotiation.spi);
                 let config = child_request.config.clone();
@@ -207,7 +254,7 @@ impl Established {
         }
     }
 
-    fn child_failed(
+    pub(super) fn child_failed(
         &mut self,
         common: &SaCommon,
         pending: &PendingChild,

@@ -97,6 +97,8 @@ impl Established {
         if let Some(peer_successor) = self.peer_successor().filter(|_| self.phase != Phase::Replaced) {
             step.effect(Effect::AwaitDelete(peer_successor));
         }
+        #[cfg(feature = "multiple-kex")]
+        self.series.iter().for_each(|series| series.release(step));
         let Self { contents, pending, authenticated_at: peer_since, origin, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             step.host.release_spi(pending.negotiation.spi);

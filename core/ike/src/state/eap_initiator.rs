@@ -4,7 +4,7 @@ use super::responder_proof::Rejection;
 use crate::StateFault;
 use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::rounds::write_another;
-use crate::auth::{PeerAuthenticated, SignedOctets, id_body};
+use crate::auth::{PeerAuthenticated, id_body};
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use crate::context::Step;
 use crate::diagnosis::Explanation;
@@ -48,13 +48,7 @@ impl AuthSent {
         let (Some(done), Some(responder)) = (&eap.done, &mut self.rounds.responder) else {
             return Err(StateFault::PayloadMissing.into());
         };
-        let octets = SignedOctets {
-            message: &self.init.response,
-            nonce: &self.init.nonce_i,
-            sk_p: &self.init.sk_pr,
-            id: &responder.id_body,
-            suite: self.channel.suite,
-        };
+        let octets = self.init.responder_octets(&responder.id_body, self.channel.suite);
         let (connection, providers) = (&common.connection, step.context.providers);
         if responder.authenticated.is_some() {
             return eap::verify(done, auth, &octets, providers).map_err(Rejection::from);
@@ -108,13 +102,7 @@ impl AuthSent {
             PeerStep::Succeeded(done) => done,
         };
         let own_body = id_body(&self.own_id);
-        let octets = SignedOctets {
-            message: &self.init.request,
-            nonce: &self.init.nonce_r,
-            sk_p: &self.init.sk_pi,
-            id: &own_body,
-            suite: self.channel.suite,
-        };
+        let octets = self.init.initiator_octets(&own_body, self.channel.suite);
         let proof = eap::prove(&done, &octets, step.context.providers)?;
         self.channel.window.response_received();
         let follows = self.rounds.has_next(&connection);

@@ -8,7 +8,7 @@ use super::responder_rounds::{OwnRound, ResponderRounds, check_first_round};
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::eap::{self, ConversationCredentials, Parties};
 use crate::auth::rounds::check_another_round;
-use crate::auth::{EapSession, PeerAuthenticated, SignedOctets, id_body};
+use crate::auth::{EapSession, PeerAuthenticated, id_body};
 use crate::config::{Connection, EapIdentity, Identity, LocalMethod, RemoteEap, RemoteMethod};
 use crate::context::Step;
 use crate::diagnosis::Explanation;
@@ -248,13 +248,12 @@ impl HalfOpen {
         let auth = required(request.content.auth)?;
         check_another_round(&common.connection, rounds.peer, &request.content)?;
         self.select_by_groups(common, &rounds, &done, step)?;
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &eap.peer_body, suite };
+        let theirs = init.initiator_octets(&eap.peer_body, suite);
         let remote = common.path.remote.ip();
         let parties = Parties { own: &rounds.own_id, peer: &rounds.peer_id, remote };
         let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, id_body(&rounds.own_id));
-        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
+        let own_body = id_body(&rounds.own_id);
+        let ours = init.responder_octets(&own_body, suite);
         let proof = eap::prove(&done, &ours, providers)?;
         rounds.add(peer);
         self.finish_round(common, rounds, Some(proof), request.path, leased, step)

@@ -5,9 +5,8 @@ use super::tasks::Pending;
 use super::timers::{Timer, Timers};
 use super::traffic::{TrafficWatch, next_comparison};
 use crate::auth::PeerAuthenticated;
-use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
+use crate::child_sa::{ChildSa, DynamicAddrs};
 use crate::context::{Deadlines, Step};
-use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
@@ -77,6 +76,12 @@ pub(crate) struct Established {
     pub(super) reauth_attempts: u8,
     #[cfg(feature = "resumption")]
     pub(super) ticket: super::resumption::TicketState,
+    /// The peer's additional key exchanges that are not complete.
+    #[cfg(feature = "multiple-kex")]
+    pub(super) series: Option<Box<super::awaited_series::AwaitedSeries>>,
+    /// Number of consecutive series of ours that the peer has forgotten.
+    #[cfg(feature = "multiple-kex")]
+    pub(super) forgotten_series: u8,
 }
 
 impl Established {
@@ -170,6 +175,10 @@ impl Established {
             reauth_attempts: 0,
             #[cfg(feature = "resumption")]
             ticket: super::resumption::TicketState::with_deadline(reauth_at),
+            #[cfg(feature = "multiple-kex")]
+            series: None,
+            #[cfg(feature = "multiple-kex")]
+            forgotten_series: 0,
         }
     }
 
@@ -217,6 +226,8 @@ impl Established {
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }
+            #[cfg(feature = "multiple-kex")]
+            ExchangeType::IKE_FOLLOWUP_KE => self.on_followup(common, &request.content, step).map(|()| None),
             ExchangeType::INFORMATIONAL => self.on_informational(common, &request, step),
             _ => Err(StateFault::WrongExchange.into()),
         });
@@ -311,89 +322,5 @@ impl Established {
     fn is_fatal(&self, response: &IncomingMessage<'_>) -> bool {
         let is_ending = matches!(self.pending, Some(Pending::DeleteIke(_)));
         !is_ending && response.content.has_notify(NotifyType::INVALID_SYNTAX)
-    }
-
-    /// Starts queued tasks until a request is outstanding.
-    pub(crate) fn start_next_task(
-        mut self: Box<Self>,
-        common: &mut SaCommon,
-        step: &mut Step<'_, '_>,
-    ) -> State {
-        #[cfg(feature = "resumption")]
-        self.end_session_if_closing(common, step);
-        while !self.channel.window.has_outstanding() && self.provisional.is_none() {
-            let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
-            let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
-            if !matches!(task, Task::ProbePath) {
-                self.abandon_probe(step.context.now);
-            }
-            match self.start_task(common, task, step) {
-                Ok(pending) => self.pending = pending,
-                Err(fault) => step.sa_fault(fault.into(), common.path, common),
-            }
-        }
-        if self.channel.window.has_outstanding() {
-            let interval = step.shared.settings.keepalive_interval;
-            self.timers.postpone(Timer::Keepalive, step.context.now.after(interval));
-        }
-        State::Established(self)
-    }
-
-    /// Starts a task. Returns `None` if the task has become unnecessary.
-    fn start_task(
-        &mut self,
-        common: &SaCommon,
-        task: Task,
-        step: &mut Step<'_, '_>,
-    ) -> Result<Option<Pending>, StateFault> {
-        match task {
-            Task::Child(child_request) => self.request_child(common, *child_request, step),
-            Task::RekeyChild(id) => {
-                let old = self.child(id).filter(|child| child.stage == Stage::Installed);
-                match old.map(|old| ChildRequest::replacing(old)) {
-                    Some(child_request) => self.request_child(common, child_request, step),
-                    None => Ok(None),
-                }
-            }
-            Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
-            Task::RekeyIke if self.phase == Phase::Open => {
-                self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
-            }
-            Task::RekeyIke => Ok(None),
-            Task::DeleteIke(reason) => self.request_ike_delete(common, reason, step),
-            Task::DeletePredecessor(origin) => {
-                step.effect(Effect::Reauthenticated(origin));
-                Ok(None)
-            }
-            #[cfg(feature = "redirect")]
-            Task::Redirect(gateway) => {
-                self.request_redirect(common, &gateway, step).map(|()| Some(Pending::Redirect))
-            }
-            #[cfg(feature = "resumption")]
-            Task::RequestTicket => self.request_ticket(common, step),
-            #[cfg(feature = "mobike")]
-            Task::UpdateAddresses => self.request_update(common, step),
-            #[cfg(feature = "mobike")]
-            Task::AnnounceAddresses => self.request_announcement(common, step),
-            #[cfg(feature = "mobike")]
-            Task::CheckRoute => self.request_route_check(common, step),
-            #[cfg(feature = "mobike")]
-            Task::Liveness if self.updates_to_check_liveness() => self.request_update(common, step),
-            Task::Liveness => {
-                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
-                sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
-            }
-            Task::ProbePath => match step.shared.path_prober {
-                Some(prober) => prober.prepare(self, common, step),
-                None => Ok(None),
-            },
-            Task::SendCrashToken => {
-                let Some(token) = step.crash_token(common.spis()) else { return Ok(None) };
-                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
-                    out.notify(&token.notify())
-                });
-                sent.map(|()| Some(Pending::SendCrashToken)).map_err(|_| StateFault::Provider)
-            }
-        }
     }
 }

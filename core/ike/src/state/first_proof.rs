@@ -1,12 +1,12 @@
 //! Our identity and proof in the first IKE_AUTH request (RFC 7296 section 2.15), between IKE_SA_INIT and the
 //! request. A signature may have to be awaited.
 
-use super::init_response::InitExchange;
+use super::init_exchange::InitExchange;
 #[cfg(feature = "eap")]
 use super::initiator_rounds::InitiatorRounds;
 #[cfg(feature = "external-keys")]
 use crate::auth::AuthWait;
-use crate::auth::{AuthError, LocalAuthenticator, OwnProof, ProofTerms, SignedOctets, Wanted};
+use crate::auth::{AuthError, LocalAuthenticator, OwnProof, ProofTerms, Wanted};
 use crate::child_sa::ChildRequest;
 use crate::config::Identity;
 use crate::context::Step;
@@ -52,13 +52,7 @@ impl<'c> FirstProof<'c> {
             return Ok(Self { own, proof: None, rounds });
         }
         let own_body = own.id_body();
-        let octets = SignedOctets {
-            message: &init.request,
-            nonce: &init.nonce_r,
-            sk_p: &init.sk_pi,
-            id: &own_body,
-            suite: channel.suite,
-        };
+        let octets = init.initiator_octets(&own_body, channel.suite);
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
         let terms = ProofTerms {

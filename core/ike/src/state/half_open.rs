@@ -4,15 +4,14 @@ use super::auth_accepted::{Accepted, Authentic};
 #[cfg(feature = "revocation")]
 use super::awaited_message::AwaitedMessage;
 use super::config_payload::LeasedConfig;
-use super::init_response::InitExchange;
+use super::init_exchange::InitExchange;
 #[cfg(feature = "eap")]
 use super::responder_rounds::ResponderRounds;
 #[cfg(feature = "eap")]
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 use crate::auth::{
-    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets, Wanted,
-    verify,
+    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, Wanted, verify,
 };
 use crate::config::{Connection, Identity};
 use crate::context::Step;
@@ -31,6 +30,9 @@ pub(crate) struct HalfOpen {
     pub(crate) init: InitExchange,
     pub(crate) started_at: Instant,
     pub(crate) expires_at: Instant,
+    /// Number of completed additional key exchanges.
+    #[cfg(feature = "multiple-kex")]
+    pub(super) kexes_done: usize,
     /// The session that the peer resumes.
     #[cfg(feature = "resumption")]
     pub(super) resumes: Option<Box<crate::resumption::Session>>,
@@ -50,8 +52,8 @@ pub(crate) struct HalfOpen {
 /// Result of an IKE_AUTH request.
 pub(super) enum Progress {
     Accepted(Box<Accepted>),
-    /// More IKE_AUTH requests follow, or the response waits.
-    #[cfg(any(feature = "eap", feature = "revocation"))]
+    /// More requests follow, or the response waits.
+    #[cfg(any(feature = "eap", feature = "revocation", feature = "multiple-kex"))]
     Continues,
     /// The peer knows that the IKE SA has ended, and the fault was reported.
     #[cfg(feature = "eap")]
@@ -146,6 +148,10 @@ impl HalfOpen {
         if let Some(progress) = self.leave_rounds(common, request, step)? {
             return Ok(progress);
         }
+        #[cfg(feature = "multiple-kex")]
+        if let Some(method) = self.channel.suite.additional.after(self.kexes_done) {
+            return self.respond_with_keys(common, method, request, step).map(|()| Progress::Continues);
+        }
         if request.exchange != ExchangeType::IKE_AUTH {
             return Err(StateFault::WrongExchange.into());
         }
@@ -171,7 +177,7 @@ impl HalfOpen {
     ) -> State {
         match progress {
             Ok(Progress::Accepted(accepted)) => self.establish(common, *accepted, leased, step),
-            #[cfg(any(feature = "eap", feature = "revocation"))]
+            #[cfg(any(feature = "eap", feature = "revocation", feature = "multiple-kex"))]
             Ok(Progress::Continues) => State::HalfOpen(self),
             #[cfg(feature = "eap")]
             Ok(Progress::Ended(reason)) => State::Closed(reason),
@@ -282,11 +288,10 @@ impl HalfOpen {
         let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
         let wanted = Wanted { requests: &requests, id: asked.as_ref() };
         let own = LocalAuthenticator::new(connection, wanted, path.local.ip(), step.context.credentials)?;
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
+        let theirs = init.initiator_octets(id_body, suite);
         let peer = verify(claim, &theirs, connection, &own.id, step.context)?;
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
-        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
+        let own_body = own.id_body();
+        let ours = init.responder_octets(&own_body, suite);
         let terms = ProofTerms {
             connection,
             peer: claim.id,

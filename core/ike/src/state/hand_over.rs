@@ -32,7 +32,8 @@ impl Established {
     /// Notes that the successor made by the peer is closed: the peer has chosen ours, or closes everything.
     pub(crate) fn peer_successor_closed(&mut self, peer_successor: IkeSaId) {
         if let Some(Pending::Rekey(pending)) = &mut self.pending
-            && let Some(known) = pending.simultaneous.as_mut().filter(|known| known.ike == peer_successor)
+            && let Some(known) =
+                pending.simultaneous.as_mut().filter(|known| known.ike == Some(peer_successor))
         {
             known.is_closed = true;
         }

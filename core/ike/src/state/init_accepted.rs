@@ -2,11 +2,11 @@
 //! needs, and the way to the first IKE_AUTH request, for which our signature may have to be awaited.
 
 use super::first_proof::{FirstProof, Opening};
-use super::init_response::{InitExchange, PeerFeatures};
+use super::init_exchange::{InitExchange, PeerFeatures};
 use super::select_connection::AnnouncedFeatures;
-use crate::auth::AuthError;
 #[cfg(feature = "external-keys")]
 use crate::auth::AuthWait;
+use crate::auth::{AuthError, IntAuth};
 use crate::config::Encapsulation;
 use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
@@ -16,7 +16,7 @@ use crate::state::{AuthSent, InitSent, SaCommon, State};
 use crate::transport::{Content, FragmentSupport, SecureChannel, Window, required};
 use crate::{DownReason, IkeSpis, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
-use casemate_wire::ike::{Header, IkeSpi};
+use casemate_wire::ike::{Header, IkeSpi, NotifyType};
 
 /// A valid response to the first request.
 #[derive(Clone, Copy)]
@@ -52,6 +52,10 @@ impl InitSent {
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
             return Err(StateFault::KeMethod.into());
+        }
+        // RFC 9370 section 2.2.1: without IKE_INTERMEDIATE there are no additional key exchanges.
+        if !suite.additional.is_empty() && !content.has_notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED) {
+            return Err(StateFault::NotOffered.into());
         }
         let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let kex = self.kex.take().ok_or(StateFault::Provider)?;
@@ -97,10 +101,25 @@ impl InitSent {
             nonce_r: nonce.into(),
             sk_pi: keys.pi,
             sk_pr: keys.pr,
+            int_auth: IntAuth::default(),
             nat: nat.unwrap_or_default(),
             peer,
         };
         Ok((channel, init))
+    }
+
+    /// Begins with our proof, after all key exchanges.
+    pub(super) fn prove(
+        #[cfg_attr(not(feature = "external-keys"), expect(unused_mut, reason = "only a wait changes it"))]
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        channel: SecureChannel,
+        init: InitExchange,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        #[cfg(feature = "external-keys")]
+        self.begin_wait(step);
+        self.begin_auth(common, channel, init, step)
     }
 
     /// Sends the IKE_AUTH request, once our proof exists.
@@ -144,7 +163,7 @@ impl InitSent {
 
     /// Begins the wait for our signature.
     #[cfg(feature = "external-keys")]
-    pub(super) fn begin_wait(&mut self, step: &Step<'_, '_>) {
+    fn begin_wait(&mut self, step: &Step<'_, '_>) {
         self.refused = None;
         self.due = step.context.now.after(step.shared.settings.auth_wait);
     }

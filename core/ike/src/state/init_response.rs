@@ -2,8 +2,9 @@
 //!
 //! No state is kept before a request is accepted.
 
+use super::init_exchange::{InitExchange, PeerFeatures};
 use super::select_connection::{AnnouncedFeatures, awaits_look_up, by_address};
-use crate::auth::{CertRequests, announced_hashes};
+use crate::auth::IntAuth;
 use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::cookie::CookieRequest;
@@ -18,58 +19,11 @@ use crate::{IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_crypto::KexMethod;
 use casemate_wire::ike::{
     ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce, Notify, NotifyType,
     WriteError, Writer,
 };
-
-/// Results of IKE_SA_INIT that IKE_AUTH needs.
-pub(crate) struct InitExchange {
-    /// Both complete messages, which AUTH covers.
-    pub(crate) request: Vec<u8>,
-    pub(crate) response: Vec<u8>,
-    pub(crate) nonce_i: Vec<u8>,
-    pub(crate) nonce_r: Vec<u8>,
-    /// SK_pi and SK_pr.
-    pub(crate) sk_pi: SecretBytes,
-    pub(crate) sk_pr: SecretBytes,
-    pub(crate) nat: NatStatus,
-    pub(crate) peer: PeerFeatures,
-}
-
-/// Features that the peer announced.
-#[derive(Debug, Default)]
-pub(crate) struct PeerFeatures {
-    /// Hash algorithms for signatures, by number.
-    pub(crate) hashes: Vec<u16>,
-    pub(crate) fragments: bool,
-    pub(crate) childless: bool,
-    /// Whether the peer supports several rounds of authentication.
-    #[cfg(feature = "eap")]
-    pub(crate) multiple_auth: bool,
-    /// Whether the peer detects NATs.
-    #[cfg(feature = "mobike")]
-    pub(crate) nat_traversal: bool,
-    /// What it requests of our certificates.
-    pub(crate) requests: CertRequests,
-}
-
-impl PeerFeatures {
-    pub(crate) fn of(content: &Content<'_>) -> Self {
-        Self {
-            hashes: announced_hashes(content),
-            fragments: content.has_notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
-            childless: content.has_notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED),
-            #[cfg(feature = "eap")]
-            multiple_auth: content.has_notify(NotifyType::MULTIPLE_AUTH_SUPPORTED),
-            #[cfg(feature = "mobike")]
-            nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
-                && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
-            requests: CertRequests::of(content),
-        }
-    }
-}
 
 /// Rejection of a first request.
 pub(crate) enum InitRejected {
@@ -112,7 +66,8 @@ pub(crate) fn respond(
     let keys = SaKeys::initial(suite.prf, suite.sk, &kex.shared, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
-    let announced = AnnouncedFeatures::of_candidates(path, suite, step);
+    let mut announced = AnnouncedFeatures::of_candidates(path, suite, step);
+    announced.intermediate = !suite.additional.is_empty();
     let contents = ResponseContents {
         chosen: &chosen,
         kex: suite.kex,
@@ -164,6 +119,7 @@ impl FirstExchange<'_> {
             nonce_r,
             sk_pi: keys.pi,
             sk_pr: keys.pr,
+            int_auth: IntAuth::default(),
             nat,
             peer,
         };
@@ -188,7 +144,8 @@ fn select<'c>(
 ) -> Result<Selected<'c>, InitRejected> {
     let (sa, ke) = (required(content.sa)?, required(content.ke)?);
     let prefer = KexMethod::from_id(ke.method.0);
-    let (connection, chosen) = choose_connection(path, &sa, prefer, step)?;
+    let additional = content.has_notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
+    let (connection, chosen) = choose_connection(path, &sa, prefer, additional, step)?;
     let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
     // RFC 7296 section 1.2: a wrong key exchange method is corrected.
     if ke.method.0 != suite.kex.id() {
@@ -243,6 +200,8 @@ pub(super) fn half_open(
         init,
         started_at,
         expires_at,
+        #[cfg(feature = "multiple-kex")]
+        kexes_done: 0,
         #[cfg(feature = "resumption")]
         resumes: None,
         #[cfg(feature = "resumption")]
@@ -305,12 +264,12 @@ fn choose_connection(
     path: Path,
     sa: &casemate_wire::ike::Sa<'_>,
     prefer: Option<KexMethod>,
+    additional: bool,
     step: &mut Step<'_, '_>,
 ) -> Result<(Arc<Connection>, Chosen), StateFault> {
     let mut refused = StateFault::NoConnection;
     for connection in by_address(&step.shared.connections, path, step.context.routes) {
-        let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
-        match choose(&offers, sa, prefer) {
+        match choose(&Offer::all_ike(connection), sa, prefer, additional) {
             Ok(chosen) => return Ok((connection.clone(), chosen)),
             Err(fault) => refused = fault,
         }
@@ -369,6 +328,9 @@ pub(crate) fn write_features(announced: &AnnouncedFeatures, out: &mut Writer<'_>
     #[cfg(feature = "eap")]
     if announced.multiple_auth {
         out.notify(&Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]))?;
+    }
+    if announced.intermediate {
+        out.notify(&Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, &[]))?;
     }
     if announced.childless {
         out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;

@@ -3,7 +3,7 @@
 
 use super::init_accepted::switch_to_natt_port;
 #[cfg(feature = "external-keys")]
-use super::init_response::InitExchange;
+use super::init_exchange::InitExchange;
 use super::init_response::write_features;
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
@@ -113,7 +113,7 @@ impl InitSent {
         sequences: u32,
         step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
+        let offers = Offer::all_ike(&common.connection);
         let method =
             offers.iter().find_map(|offer| offer.kex().next()).ok_or(StateFault::NoProposalChosen)?;
         let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
@@ -320,9 +320,10 @@ impl InitSent {
             None => match self.accept(common, header, bytes, path, content, step) {
                 Ok((channel, init)) => {
                     switch_to_natt_port(common, &init, step);
-                    #[cfg(feature = "external-keys")]
-                    self.begin_wait(step);
-                    return self.begin_auth(common, channel, init, step);
+                    #[cfg(feature = "multiple-kex")]
+                    return self.exchange_keys(common, channel, init, 0, step);
+                    #[cfg(not(feature = "multiple-kex"))]
+                    return self.prove(common, channel, init, step);
                 }
                 Err(fault) => Err(fault),
             },

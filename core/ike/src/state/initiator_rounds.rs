@@ -6,12 +6,11 @@
 //! response contains the first Child SA.
 
 use super::eap_initiator::EapInitiator;
-use super::init_response::PeerFeatures;
+use super::init_exchange::PeerFeatures;
 use super::responder_proof::Rejection;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
-    AuthError, CertRequests, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets,
-    Wanted,
+    AuthError, CertRequests, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, Wanted,
 };
 use crate::config::{Connection, Identity, Round};
 use crate::context::Step;
@@ -230,8 +229,7 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> Result<OwnProof, AuthError> {
         let (init, suite, own_body) = (&self.init, self.channel.suite, own.id_body());
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let octets = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: &own_body, suite };
+        let octets = init.initiator_octets(&own_body, suite);
         let terms = ProofTerms {
             connection,
             peer,

@@ -1,7 +1,7 @@
 //! States of an IKE SA and the transitions between them.
 //!
 //! ```text
-//!  we start:    InitSent -> AuthSent -> Established -> closed
+//!  we start:    InitSent [-> IntermediateSent] -> AuthSent -> Established -> closed
 //!  peer starts: HalfOpen -> Established -> closed
 //! ```
 //! Each state is a type, and a transition consumes it. What a state requests from others (a successor, the
@@ -19,6 +19,8 @@ mod auth_finished;
 mod auth_sent;
 #[cfg(feature = "revocation")]
 mod awaited_message;
+#[cfg(feature = "multiple-kex")]
+mod awaited_series;
 mod common;
 mod config_payload;
 mod create_child;
@@ -34,14 +36,20 @@ mod half_open;
 mod hand_over;
 mod informational;
 mod init_accepted;
+mod init_exchange;
 mod init_response;
 mod init_sent;
 #[cfg(feature = "eap")]
 mod initiator_rounds;
+#[cfg(feature = "multiple-kex")]
+mod intermediate;
+#[cfg(feature = "multiple-kex")]
+mod kex_series;
 mod path_probe;
 mod peer_address;
 mod queries;
 mod rekey;
+mod rekey_response;
 mod responder_proof;
 #[cfg(feature = "eap")]
 mod responder_rounds;
@@ -66,9 +74,11 @@ pub(crate) use config_payload::AssignedAddrs;
 pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
 #[cfg(feature = "mobike")]
-pub(crate) use init_response::InitExchange;
+pub(crate) use init_exchange::InitExchange;
 pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
+#[cfg(feature = "multiple-kex")]
+pub(crate) use intermediate::IntermediateSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
 #[cfg(feature = "resumption")]
 pub(crate) use resumption::respond_to_resumption;
@@ -95,6 +105,8 @@ pub(crate) struct IkeSa {
 /// State of an IKE SA.
 pub(crate) enum State {
     InitSent(Box<InitSent>),
+    #[cfg(feature = "multiple-kex")]
+    IntermediateSent(Box<IntermediateSent>),
     HalfOpen(Box<HalfOpen>),
     AuthSent(Box<AuthSent>),
     Established(Box<Established>),
@@ -107,13 +119,13 @@ pub(crate) struct IncomingMessage<'m> {
     pub(crate) exchange: ExchangeType,
     pub(crate) content: Content<'m>,
     /// The payloads from which `content` was parsed.
-    #[cfg(any(feature = "eap", feature = "revocation"))]
+    #[cfg(any(feature = "eap", feature = "revocation", feature = "multiple-kex"))]
     pub(crate) payloads: Plaintext<'m>,
     pub(crate) path: Path,
 }
 
 /// Decrypted payloads of a message.
-#[cfg(any(feature = "eap", feature = "revocation"))]
+#[cfg(any(feature = "eap", feature = "revocation", feature = "multiple-kex"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Plaintext<'m> {
     pub(crate) first: casemate_wire::ike::PayloadType,
@@ -141,6 +153,8 @@ impl IkeSa {
             (step.shared.settings.max_message_bytes, step.shared.settings.max_unauthenticated_bytes);
         let (channel, limit) = match state {
             State::HalfOpen(state) => (&mut state.channel, max_unauthenticated),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => (&mut state.channel, max_unauthenticated),
             State::AuthSent(state) => (&mut state.channel, max_unauthenticated),
             State::Established(state) => (&mut state.channel, max_bytes),
             // There are no keys yet (libreswan 2019-12312, VPP 98d6f29).
@@ -163,9 +177,7 @@ impl IkeSa {
                 state.on_response(&mut self.common, header, datagram, path, content, step)
             }
             // A second response is a repetition or a forgery.
-            state @ (State::HalfOpen(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
-                state
-            }
+            state => state,
         };
         self
     }
@@ -185,7 +197,7 @@ impl IkeSa {
             #[cfg(feature = "revocation")]
             State::AuthSent(state) if state.awaited_message.is_some() => State::AuthSent(state),
             // A responder sends no request before it knows that its response has arrived.
-            state @ (State::InitSent(_) | State::AuthSent(_) | State::Closed(_)) => {
+            state => {
                 step.fault(StateFault::WrongExchange.into(), meta.path);
                 state
             }
@@ -199,9 +211,7 @@ impl IkeSa {
         self.state = match self.state {
             State::HalfOpen(state) => state.continue_eap(&mut self.common, step),
             // The peer has given up, or the server has answered twice.
-            state @ (State::InitSent(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
-                state
-            }
+            state => state,
         };
         self
     }
@@ -217,7 +227,7 @@ impl IkeSa {
             #[cfg(not(feature = "external-keys"))]
             State::InitSent(state) => State::InitSent(state),
             // The time was over.
-            state @ (State::Established(_) | State::Closed(_)) => state,
+            state => state,
         };
         self
     }
@@ -231,11 +241,13 @@ impl IkeSa {
     ) -> Self {
         let common = &mut self.common;
         self.state = match self.state {
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.on_response(common, response, step),
             State::AuthSent(state) => state.on_response(common, response, step),
             State::Established(state) => state.on_response(common, response, meta, step),
             // A response in clear text goes to `on_first_response`. The other states have no outstanding
             // request.
-            state @ (State::InitSent(_) | State::HalfOpen(_) | State::Closed(_)) => state,
+            state => state,
         };
         self
     }
@@ -252,6 +264,8 @@ impl IkeSa {
     pub(crate) fn request_child(mut self, child_request: ChildRequest, step: &mut Step<'_, '_>) -> Self {
         match &mut self.state {
             State::InitSent(state) => state.child_requests.push(child_request),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.begun.child_requests.push(child_request),
             State::AuthSent(state) => state.queued_children.push_back(child_request),
             State::Established(state) => state.tasks.push_back(Task::Child(Box::new(child_request))),
             State::HalfOpen(_) | State::Closed(_) => {}
@@ -272,9 +286,7 @@ impl IkeSa {
         self.state = match self.state {
             State::Established(state) => state.start_next_task(&mut self.common, step),
             // Tasks start once the IKE SA is established.
-            state @ (State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) | State::Closed(_)) => {
-                state
-            }
+            state => state,
         };
         self
     }
@@ -291,7 +303,7 @@ impl IkeSa {
                 state.decline(&mut self.common, reason, step)
             }
             State::AuthSent(state) => state.give_up(&self.common, reason, step),
-            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
+            _ => State::Closed(reason),
         };
         self
     }
@@ -301,7 +313,7 @@ impl IkeSa {
         self.state = match self.state {
             State::Established(state) => state.close(&self.common, reason, step),
             State::AuthSent(state) => state.give_up(&self.common, reason, step),
-            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
+            _ => State::Closed(reason),
         };
         self
     }
@@ -345,9 +357,7 @@ impl IkeSa {
     pub(crate) fn on_crash(mut self, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
             State::Established(state) => state.on_crash(&self.common, step),
-            state @ (State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) | State::Closed(_)) => {
-                state
-            }
+            state => state,
         };
         self
     }
@@ -357,6 +367,8 @@ impl IkeSa {
         let common = &mut self.common;
         self.state = match self.state {
             State::InitSent(state) => state.on_timeout(common, step),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.on_timeout(common, step),
             State::HalfOpen(state) => state.on_timeout(common, step),
             State::AuthSent(state) => state.on_timeout(common, step),
             State::Established(state) => state.on_timeout(common, step),

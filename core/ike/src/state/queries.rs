@@ -44,9 +44,7 @@ impl IkeSa {
         match &self.state {
             State::Established(state) => state.is_open() && state.tasks.iter().any(is_end),
             State::HalfOpen(_) | State::Closed(_) => false,
-            State::InitSent(_) | State::AuthSent(_) => {
-                self.common.predecessor.as_ref().is_some_and(|old| old.origin == origin)
-            }
+            _ => self.common.predecessor.as_ref().is_some_and(|old| old.origin == origin),
         }
     }
 
@@ -98,9 +96,9 @@ impl IkeSa {
     /// Whether the IKE SA accepts requests for Child SAs.
     pub(crate) fn accepts_child_requests(&self) -> bool {
         match &self.state {
-            State::InitSent(_) | State::AuthSent(_) => true,
             State::Established(state) => state.is_open(),
             State::HalfOpen(_) | State::Closed(_) => false,
+            _ => true,
         }
     }
 
@@ -116,7 +114,7 @@ impl IkeSa {
 
     /// Whether the IKE SA is being set up.
     pub(crate) const fn is_connecting(&self) -> bool {
-        matches!(self.state, State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_))
+        !matches!(self.state, State::Established(_) | State::Closed(_))
     }
 
     /// Whether the IKE SA that this one is being rekeyed to will have this SPI.
@@ -130,6 +128,8 @@ impl IkeSa {
         let is_it = |child_request: &ChildRequest| child_request.config.name == child.name;
         match &self.state {
             State::InitSent(state) => state.child_requests.iter().any(is_it),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.begun.child_requests.iter().any(is_it),
             State::AuthSent(state) => state.child_requests().any(is_it),
             State::Established(state) => state.is_open() && state.has_or_requests(child),
             State::HalfOpen(_) | State::Closed(_) => false,
@@ -165,6 +165,8 @@ impl IkeSa {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::InitSent(state) => Some(state.next_timeout()),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.next_timeout(),
             State::HalfOpen(state) => Some(state.next_timeout()),
             State::AuthSent(state) => state.next_timeout(),
             State::Established(state) => state.next_timeout(),
@@ -208,6 +210,8 @@ impl IkeSa {
         };
         match &self.state {
             State::HalfOpen(state) => status.suite = Some(state.channel.suite),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => status.suite = Some(state.channel.suite),
             State::AuthSent(state) => status.suite = Some(state.channel.suite),
             State::Established(state) => state.fill_status(&mut status),
             State::InitSent(_) | State::Closed(_) => {}
@@ -226,9 +230,9 @@ impl IkeSa {
     /// The state that [`IkeStatus`] shows.
     pub(crate) fn public_state(&self) -> IkeState {
         match &self.state {
-            State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) => IkeState::Connecting,
             State::Established(state) => state.public_state(),
             State::Closed(_) => IkeState::Closed,
+            _ => IkeState::Connecting,
         }
     }
 }
@@ -271,6 +275,8 @@ impl IkeSa {
         };
         match &mut self.state {
             State::InitSent(state) => state.child_requests.retain(is_kept),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.begun.child_requests.retain(is_kept),
             State::AuthSent(state) => state.queued_children.retain(is_kept),
             State::Established(state) => state.tasks.retain(|task| match task {
                 Task::Child(child_request) => is_kept(child_request),

@@ -1,7 +1,7 @@
 //! The proof in an IKE_AUTH response (RFC 7296 section 2.15), as the initiator verifies it.
 
 use crate::auth::credentials::id_matches;
-use crate::auth::{AuthClaim, AuthError, PeerAuthenticated, SignedOctets, verify};
+use crate::auth::{AuthClaim, AuthError, PeerAuthenticated, verify};
 use crate::config::{Connection, IdPattern, Identity};
 use crate::context::Step;
 use crate::state::{AuthSent, SaCommon};
@@ -44,13 +44,7 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> Result<PeerAuthenticated, Rejection> {
         let (id, body) = self.responder_id(connection, content, step)?;
-        let octets = SignedOctets {
-            message: &self.init.response,
-            nonce: &self.init.nonce_i,
-            sk_p: &self.init.sk_pr,
-            id: body,
-            suite: self.channel.suite,
-        };
+        let octets = self.init.responder_octets(body, self.channel.suite);
         let auth = required(content.auth)?;
         let claim = AuthClaim {
             id: &id,

@@ -12,8 +12,7 @@ use super::half_open::{Authenticated, Progress};
 use crate::auth::credentials::id_matches;
 use crate::auth::rounds::{check_another_round, check_support, write_another};
 use crate::auth::{
-    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, SignedOctets, Wanted,
-    verify,
+    AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, Wanted, verify,
 };
 use crate::config::{Connection, IdPattern, Identity, LocalMethod, Round};
 use crate::context::Step;
@@ -195,8 +194,7 @@ impl HalfOpen {
             return self.begin_conversation(common, rounds, &connection, received.body, step);
         };
         let (init, suite) = (&self.init, self.channel.suite);
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: received.body, suite };
+        let theirs = init.initiator_octets(received.body, suite);
         let remote = common.path.remote.ip();
         let claim = AuthClaim {
             id: &rounds.peer_id,
@@ -265,8 +263,8 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> Result<OwnProof, AuthError> {
         let (init, suite) = (&self.init, self.channel.suite);
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
-        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
+        let own_body = own.id_body();
+        let ours = init.responder_octets(&own_body, suite);
         let terms = ProofTerms {
             connection,
             peer,

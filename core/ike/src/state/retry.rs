@@ -3,7 +3,6 @@
 //! There is a pause between any two attempts, and pauses are bounded. A configuration that asks to keep
 //! trying therefore does so at little cost.
 
-use super::rekey::PendingRekey;
 use super::timers::Timer;
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
 #[cfg(feature = "eap")]
@@ -11,6 +10,7 @@ use crate::config::Lookup;
 use crate::config::{ChildConfig, Lifespan};
 use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
+use crate::negotiate::Offer;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, Role};
@@ -241,14 +241,13 @@ impl Established {
     pub(super) fn retry_with_kex(
         &mut self,
         common: &SaCommon,
-        pending: &PendingRekey,
+        offers: &[Offer],
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) {
         let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
         let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
-        let offered =
-            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
+        let offered = |method: &KexMethod| offers.iter().any(|offer| offer.kex().any(|m| m == *method));
         let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
             return self.rekey_refused(common, NotifyType::INVALID_KE_PAYLOAD, step);
         };

@@ -10,7 +10,7 @@ use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
 use crate::engine::connection_table::ConnectionTable;
-use crate::negotiate::IkeSuite;
+use crate::negotiate::{IkeSuite, Offer};
 use crate::transport::Content;
 use crate::{HostAddrs, Lookup, Path, Routes, StateFault};
 use alloc::collections::BTreeSet;
@@ -29,6 +29,8 @@ pub(crate) struct AnnouncedFeatures {
     pub(crate) fragments: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub(crate) childless: bool,
+    /// IKE_INTERMEDIATE exchanges (RFC 9242).
+    pub(crate) intermediate: bool,
     /// Several rounds of authentication (RFC 4739). Only a responder announces them in IKE_SA_INIT.
     #[cfg(feature = "eap")]
     pub(crate) multiple_auth: bool,
@@ -42,6 +44,7 @@ impl AnnouncedFeatures {
         Self {
             fragments: connection.fragmentation != Fragmentation::No,
             childless: connection.childless != Childless::Never,
+            intermediate: Offer::all_ike(connection).iter().any(Offer::has_additional),
             #[cfg(feature = "eap")]
             multiple_auth: false,
             requests: CertRequests::default(),
@@ -87,8 +90,8 @@ fn matching_addrs<'c>(
     })
 }
 
-fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool {
-    connection.proposals.iter().any(|proposal: &IkeProposal| proposal.allows(sk, prf, kex))
+fn allows(connection: &Connection, suite: IkeSuite) -> bool {
+    connection.proposals.iter().any(|proposal: &IkeProposal| proposal.allows(suite))
 }
 
 /// Connections that match these addresses, the most specific first, then in the order of the configuration.

@@ -2,14 +2,18 @@
 //! the queue.
 
 use super::create_child::PendingChild;
+use super::established::Phase;
 use super::rekey::PendingRekey;
+use super::timers::Timer;
 #[cfg(feature = "mobike")]
 use crate::Path;
-use crate::child_sa::ChildRequest;
+use crate::child_sa::{ChildRequest, Stage};
+use crate::context::Step;
+use crate::engine::effects::Effect;
 #[cfg(feature = "mobike")]
 use crate::mobike::Cookie2;
-use crate::state::Established;
-use crate::{ChildId, DownReason, IkeSaId};
+use crate::state::{Established, SaCommon, State};
+use crate::{ChildId, DownReason, IkeSaId, StateFault};
 use alloc::boxed::Box;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
@@ -65,6 +69,9 @@ impl Established {
     /// Earliest time to start a task; `None` while it waits for other tasks.
     pub(super) fn ready_at(&self, task: &Task) -> Option<Instant> {
         match task {
+            // strongSwan 6.1 closes the IKE SA if another request arrives where it expects a key exchange.
+            #[cfg(feature = "multiple-kex")]
+            task if self.series.is_some() && !matches!(task, Task::DeleteIke(_)) => None,
             Task::Child(child_request) => Some(child_request.postponed.until),
             // The peer may have postponed some of the Child SAs (RFC 7296 section 2.25). Until they are
             // requested again, the old IKE SA carries their traffic.
@@ -121,6 +128,10 @@ impl Pending {
     /// Exchange type of the response.
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
+            #[cfg(feature = "multiple-kex")]
+            Self::Child(pending) if pending.series.is_some() => ExchangeType::IKE_FOLLOWUP_KE,
+            #[cfg(feature = "multiple-kex")]
+            Self::Rekey(pending) if pending.is_in_series() => ExchangeType::IKE_FOLLOWUP_KE,
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
@@ -135,6 +146,92 @@ impl Pending {
             | Self::Liveness
             | Self::SendCrashToken
             | Self::PathProbe { .. } => ExchangeType::INFORMATIONAL,
+        }
+    }
+}
+
+impl Established {
+    /// Starts queued tasks until a request is outstanding.
+    pub(crate) fn start_next_task(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        #[cfg(feature = "resumption")]
+        self.end_session_if_closing(common, step);
+        while !self.channel.window.has_outstanding() && self.provisional.is_none() {
+            let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
+            let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
+            if !matches!(task, Task::ProbePath) {
+                self.abandon_probe(step.context.now);
+            }
+            match self.start_task(common, task, step) {
+                Ok(pending) => self.pending = pending,
+                Err(fault) => step.sa_fault(fault.into(), common.path, common),
+            }
+        }
+        if self.channel.window.has_outstanding() {
+            let interval = step.shared.settings.keepalive_interval;
+            self.timers.postpone(Timer::Keepalive, step.context.now.after(interval));
+        }
+        State::Established(self)
+    }
+
+    /// Starts a task. Returns `None` if the task has become unnecessary.
+    fn start_task(
+        &mut self,
+        common: &SaCommon,
+        task: Task,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        match task {
+            Task::Child(child_request) => self.request_child(common, *child_request, step),
+            Task::RekeyChild(id) => {
+                let old = self.child(id).filter(|child| child.stage == Stage::Installed);
+                match old.map(|old| ChildRequest::replacing(old)) {
+                    Some(child_request) => self.request_child(common, child_request, step),
+                    None => Ok(None),
+                }
+            }
+            Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
+            Task::RekeyIke if self.phase == Phase::Open => {
+                self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
+            }
+            Task::RekeyIke => Ok(None),
+            Task::DeleteIke(reason) => self.request_ike_delete(common, reason, step),
+            Task::DeletePredecessor(origin) => {
+                step.effect(Effect::Reauthenticated(origin));
+                Ok(None)
+            }
+            #[cfg(feature = "redirect")]
+            Task::Redirect(gateway) => {
+                self.request_redirect(common, &gateway, step).map(|()| Some(Pending::Redirect))
+            }
+            #[cfg(feature = "resumption")]
+            Task::RequestTicket => self.request_ticket(common, step),
+            #[cfg(feature = "mobike")]
+            Task::UpdateAddresses => self.request_update(common, step),
+            #[cfg(feature = "mobike")]
+            Task::AnnounceAddresses => self.request_announcement(common, step),
+            #[cfg(feature = "mobike")]
+            Task::CheckRoute => self.request_route_check(common, step),
+            #[cfg(feature = "mobike")]
+            Task::Liveness if self.updates_to_check_liveness() => self.request_update(common, step),
+            Task::Liveness => {
+                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
+                sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
+            }
+            Task::ProbePath => match step.shared.path_prober {
+                Some(prober) => prober.prepare(self, common, step),
+                None => Ok(None),
+            },
+            Task::SendCrashToken => {
+                let Some(token) = step.crash_token(common.spis()) else { return Ok(None) };
+                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
+                    out.notify(&token.notify())
+                });
+                sent.map(|()| Some(Pending::SendCrashToken)).map_err(|_| StateFault::Provider)
+            }
         }
     }
 }

@@ -40,10 +40,13 @@ pub(crate) enum Timer {
     /// Requests another ticket (RFC 5723 section 4.1).
     #[cfg(feature = "resumption")]
     Ticket,
+    /// Ends the wait for the peer's next additional key exchange (RFC 9370 section 2.2.4).
+    #[cfg(feature = "multiple-kex")]
+    Series,
 }
 
 impl Timer {
-    const ALL: [Self; 10 + cfg!(feature = "resumption") as usize] = [
+    const ALL: [Self; 10 + cfg!(feature = "resumption") as usize + cfg!(feature = "multiple-kex") as usize] = [
         Self::Retransmit,
         Self::Expire,
         Self::Reauthenticate,
@@ -56,6 +59,8 @@ impl Timer {
         Self::ProbePath,
         #[cfg(feature = "resumption")]
         Self::Ticket,
+        #[cfg(feature = "multiple-kex")]
+        Self::Series,
     ];
 }
 
@@ -74,6 +79,8 @@ impl fmt::Display for Timer {
             Self::ProbePath => "path-mtu",
             #[cfg(feature = "resumption")]
             Self::Ticket => "ticket",
+            #[cfg(feature = "multiple-kex")]
+            Self::Series => "series",
         })
     }
 }
@@ -173,6 +180,8 @@ impl Established {
                 Timer::ProbePath => self.probe_path(common, step),
                 #[cfg(feature = "resumption")]
                 Timer::Ticket => self.renew_ticket(),
+                #[cfg(feature = "multiple-kex")]
+                Timer::Series => self.expire_series(step),
             }
         }
         self.start_next_task(common, step)
@@ -187,6 +196,8 @@ impl Established {
     fn is_running(&self, timer: Timer) -> bool {
         match timer {
             Timer::Retransmit | Timer::Expire => true,
+            #[cfg(feature = "multiple-kex")]
+            Timer::Series => true,
             Timer::Keepalive => self.contents.nat.local,
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
             #[cfg(feature = "resumption")]

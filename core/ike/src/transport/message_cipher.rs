@@ -31,6 +31,9 @@ pub(crate) struct MessageCipher {
     suite: SkSuite,
     seal: DirectionKeys,
     open: DirectionKeys,
+    /// Keys of the peer's last request, if other keys have replaced them since. Its repetitions have them.
+    #[cfg(feature = "multiple-kex")]
+    open_before: Option<DirectionKeys>,
     /// Number of encrypted messages. Counter modes use it as the IV.
     sealed: u64,
 }
@@ -39,6 +42,18 @@ pub(crate) struct MessageCipher {
 struct DirectionKeys {
     encr: SecretBytes,
     integ: SecretBytes,
+}
+
+impl DirectionKeys {
+    /// Keys with which this role encrypts, and those with which it decrypts.
+    fn of(keys: &SaKeys, role: Role) -> (Self, Self) {
+        let initiator = Self { encr: keys.ei.clone(), integ: keys.ai.clone() };
+        let responder = Self { encr: keys.er.clone(), integ: keys.ar.clone() };
+        match role {
+            Role::Initiator => (initiator, responder),
+            Role::Responder => (responder, initiator),
+        }
+    }
 }
 
 /// A decrypted message.
@@ -99,15 +114,33 @@ impl MessageCipher {
         keys: &SaKeys,
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
-        let initiator = DirectionKeys { encr: keys.ei.clone(), integ: keys.ai.clone() };
-        let responder = DirectionKeys { encr: keys.er.clone(), integ: keys.ar.clone() };
-        let (seal, open) = match role {
-            Role::Initiator => (initiator, responder),
-            Role::Responder => (responder, initiator),
+        let (seal, open) = DirectionKeys::of(keys, role);
+        let cipher = Self {
+            spis,
+            role,
+            suite: suite.sk,
+            seal,
+            open,
+            #[cfg(feature = "multiple-kex")]
+            open_before: None,
+            sealed: 0,
         };
-        let cipher = Self { spis, role, suite: suite.sk, seal, open, sealed: 0 };
         cipher.key(&cipher.seal, providers)?;
         Ok(cipher)
+    }
+
+    /// Replaces the keys of both directions.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn replace_keys(&mut self, keys: &SaKeys) {
+        let (seal, open) = DirectionKeys::of(keys, self.role);
+        self.open_before = Some(core::mem::replace(&mut self.open, open));
+        (self.seal, self.sealed) = (seal, 0);
+    }
+
+    /// Forgets the keys of requests before the one that is being answered.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn forget_replaced_keys(&mut self) {
+        self.open_before = None;
     }
 
     /// Role of this host in the IKE SA.
@@ -177,8 +210,14 @@ impl MessageCipher {
         key.seal(sealable, self.sealed, rng).map(|message| message.to_vec()).map_err(|_| BuildError)
     }
 
-    /// Decrypts a message in place. After an error the contents must not be used.
-    pub(crate) fn open(&self, datagram: &mut [u8], providers: &Providers<'_>) -> Result<Opened, PeerFault> {
+    /// Decrypts a message in place. `repeats` tells whether it has the message ID of the peer's last request.
+    /// After an error the contents must not be used.
+    pub(crate) fn open(
+        &self,
+        datagram: &mut [u8],
+        repeats: bool,
+        providers: &Providers<'_>,
+    ) -> Result<Opened, PeerFault> {
         let message = Message::parse(datagram)?;
         // Payloads before the encrypted one are not encrypted and are ignored.
         let mut last = None;
@@ -191,12 +230,24 @@ impl MessageCipher {
         };
         let parts = encrypted.parts(&self.suite.layout())?;
         let (first, fragment) = (encrypted.first, encrypted.fragment);
-        let key = self.key(&self.open, providers).map_err(|_| StateFault::Provider)?;
+        let key = self.key(self.open_keys(repeats), providers).map_err(|_| StateFault::Provider)?;
         let payloads = key.open(datagram, &parts).map_err(|error| match error {
             SkError::IcvMismatch => PeerFault::State(StateFault::IcvMismatch),
             SkError::Padding(fault) => PeerFault::Wire(fault),
         })?;
         Ok(Opened { first, payloads, fragment })
+    }
+}
+
+impl MessageCipher {
+    #[cfg(feature = "multiple-kex")]
+    fn open_keys(&self, repeats: bool) -> &DirectionKeys {
+        self.open_before.as_ref().filter(|_| repeats).unwrap_or(&self.open)
+    }
+
+    #[cfg(not(feature = "multiple-kex"))]
+    const fn open_keys(&self, _repeats: bool) -> &DirectionKeys {
+        &self.open
     }
 }
 

@@ -62,16 +62,18 @@ impl SecureChannel {
     ) -> Result<Self, StateFault> {
         let cipher = MessageCipher::new(common.spis(), common.role, suite, keys, step.context.providers);
         let cipher = cipher.map_err(|_| StateFault::Provider)?;
-        if step.shared.report_keys {
-            step.event(Event::Keys(Box::new(IkeKeys {
-                spis: common.spis(),
-                suite,
-                encr: KeyPair { initiator: keys.ei.clone(), responder: keys.er.clone() },
-                integ: KeyPair { initiator: keys.ai.clone(), responder: keys.ar.clone() },
-            })));
-        }
+        report_keys(common, suite, keys, step);
         let (sk_d, request_path) = (keys.d.clone(), common.path);
         Ok(Self { cipher, window, suite, sk_d, fragments, peer_token: None, request_path })
+    }
+
+    /// Replaces all keys after an additional key exchange. The request that is being answered, if it is
+    /// repeated, still has the keys before.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn update_keys(&mut self, common: &SaCommon, keys: &SaKeys, step: &mut Step<'_, '_>) {
+        report_keys(common, self.suite, keys, step);
+        self.cipher.replace_keys(keys);
+        self.sk_d = keys.d.clone();
     }
 
     /// Role of this host in the IKE SA.
@@ -99,8 +101,9 @@ impl SecureChannel {
             | MessageIdClass::Response
             | MessageIdClass::RepeatedResponse => {}
         }
-        let opened = self.cipher.open(datagram, step.context.providers)?;
-        if number == MessageIdClass::RepeatedRequest {
+        let repeats = number == MessageIdClass::RepeatedRequest;
+        let opened = self.cipher.open(datagram, repeats, step.context.providers)?;
+        if repeats {
             // RFC 7383 section 2.6.1: only the first fragment of a repeated request is answered.
             if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
                 step.send(path, self.window.last_response());
@@ -174,6 +177,8 @@ impl SecureChannel {
         step: &mut Step<'_, '_>,
         build: Build<'_>,
     ) -> Result<(), BuildError> {
+        #[cfg(feature = "multiple-kex")]
+        self.cipher.forget_replaced_keys();
         let kind = MessageKind { exchange, message_id: self.window.expected_id(), response: true };
         let limit = self.fragment_limit(common, self.request_path, step);
         let datagrams = self.cipher.seal(
@@ -248,6 +253,18 @@ impl SecureChannel {
             step.retransmitted(common, Retransmitted { exchange, attempt, wait });
         }
         Ok(())
+    }
+}
+
+/// Reports the keys to the host, if it has asked for them.
+fn report_keys(common: &SaCommon, suite: IkeSuite, keys: &SaKeys, step: &mut Step<'_, '_>) {
+    if step.shared.report_keys {
+        step.event(Event::Keys(Box::new(IkeKeys {
+            spis: common.spis(),
+            suite,
+            encr: KeyPair { initiator: keys.ei.clone(), responder: keys.er.clone() },
+            integ: KeyPair { initiator: keys.ai.clone(), responder: keys.ar.clone() },
+        })));
     }
 }
 

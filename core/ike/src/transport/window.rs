@@ -107,6 +107,12 @@ impl Window {
         self.expected_id
     }
 
+    /// Message ID of the outstanding request.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn outstanding_id(&self) -> Option<u32> {
+        self.outstanding.as_ref().map(|request| request.id)
+    }
+
     /// Whether a request is outstanding.
     pub(crate) const fn has_outstanding(&self) -> bool {
         self.outstanding.is_some()

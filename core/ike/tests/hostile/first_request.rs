@@ -235,14 +235,15 @@ fn acceptable_proposals_are_chosen() {
     );
     let good = proposal(2, 1, &[], &[X25519, GCM128, PRF]);
     assert_eq!(choice(&sa_of(&[weak, good.clone()])), good);
-    // An optional additional key exchange (RFC 9370).
-    assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519, transform(6, 0, &[]), transform(6, 35, &[])])), plain);
+    // An additional key exchange, which the request does not announce (RFC 9370 section 2.2.1).
+    let additional = proposal(1, 1, &[], &[GCM128, PRF, X25519, transform(6, 0, &[]), transform(6, 35, &[])]);
+    assert_eq!(choice(&sa_of(&[additional, good.clone()])), good);
 }
 
 #[test]
 fn unacceptable_proposals_are_rejected() {
     let none = (NotifyType::NO_PROPOSAL_CHOSEN, vec![]);
-    let not_chosen: [&[RawTransform]; 8] = [
+    let not_chosen: [&[RawTransform]; 9] = [
         &[transform(1, 20, &[]), PRF, X25519],
         &[transform(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), PRF, X25519],
         &[GCM128, transform(3, 12, &[]), PRF, X25519],
@@ -251,6 +252,7 @@ fn unacceptable_proposals_are_rejected() {
         &[GCM128, X25519],
         &[GCM128, PRF],
         &[GCM128, PRF, X25519, transform(99, 1, &[])],
+        &[GCM128, PRF, X25519, transform(6, 0, &[])],
     ];
     for transforms in not_chosen {
         let answers = refused(&sa(1, transforms), "no-proposal-chosen");

@@ -4,8 +4,8 @@ use crate::create_child::child_request;
 use crate::forge::{Attack, MessageForger, Raw, count, give_left, give_right, notifies};
 use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection, key};
 use casemate_crypto::{
-    AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
-    PrfAlg, PrfKey, Provider, Providers, Rng,
+    AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexError, KexMethod, KexResponse, KexSecret,
+    KeyError, MacAlg, MacKey, PrfAlg, PrfKey, Provider, Providers, Rng,
 };
 use casemate_ike::{Context, Event, Path, StateFault};
 use casemate_rustcrypto::RustCrypto;
@@ -174,6 +174,15 @@ impl Provider for WithoutPrf {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         RustCrypto.kex(method, rng)
+    }
+
+    fn kex_response(
+        &self,
+        method: KexMethod,
+        peer: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<KexResponse, KexError> {
+        RustCrypto.kex_response(method, peer, rng)
     }
 
     fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {

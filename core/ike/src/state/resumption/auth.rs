@@ -13,7 +13,7 @@ use crate::state::auth_accepted::Authentic;
 use crate::state::auth_sent::FirstRequest;
 use crate::state::config_payload::LeasedConfig;
 use crate::state::half_open::Progress;
-use crate::state::init_response::InitExchange;
+use crate::state::init_exchange::InitExchange;
 use crate::state::responder_proof::Rejection;
 use crate::state::select_connection::check_childless;
 use crate::state::{AuthSent, HalfOpen, IncomingMessage, InitSent, SaCommon, State};
@@ -56,13 +56,7 @@ impl AuthSent {
     ) -> Result<Self, StateFault> {
         let (own_id, peer_id) = (&lost.peer.own_id, &lost.peer.id);
         let own_body = id_body(own_id);
-        let octets = SignedOctets {
-            message: &init.request,
-            nonce: &init.nonce_r,
-            sk_p: &init.sk_pi,
-            id: &own_body,
-            suite: channel.suite,
-        };
+        let octets = init.initiator_octets(&own_body, channel.suite);
         let proof = OwnProof::of_resumption(&octets, step.context.providers)?;
         let write_proof = |is_first_contact: bool, out: &mut Writer<'_>| {
             let (kind, data) = own_id.to_payload();
@@ -104,13 +98,7 @@ impl AuthSent {
             return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
         };
         check_identity(&received, &lost.peer.id)?;
-        let octets = SignedOctets {
-            message: &self.init.response,
-            nonce: &self.init.nonce_i,
-            sk_p: &self.init.sk_pr,
-            id: received.body,
-            suite: self.channel.suite,
-        };
+        let octets = self.init.responder_octets(received.body, self.channel.suite);
         let proof = resumption_proof(content, octets)?;
         let (remote, providers) = (common.path.remote.ip(), step.context.providers);
         let peer = lost.peer.authenticate(&proof, &common.connection, remote, providers)?;
@@ -162,9 +150,7 @@ impl HalfOpen {
             check_identity(asked, &session.peer.own_id)?;
         }
         let (init, suite) = (&self.init, self.channel.suite);
-        let (message, nonce) = (&*init.request, &*init.nonce_r);
-        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: received.body, suite };
-        let proof = resumption_proof(content, theirs)?;
+        let proof = resumption_proof(content, init.initiator_octets(received.body, suite))?;
         let (remote, providers) = (common.path.remote.ip(), step.context.providers);
         let peer = session.peer.authenticate(&proof, &common.connection, remote, providers)?;
         // The session may have ended since the ticket was accepted, or the configuration have changed.
@@ -174,9 +160,8 @@ impl HalfOpen {
         }
         check_childless(&connection, content)?;
         let own_id = &session.peer.own_id;
-        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, id_body(own_id));
-        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let own = OwnProof::of_resumption(&ours, providers)?;
+        let own_body = id_body(own_id);
+        let own = OwnProof::of_resumption(&init.responder_octets(&own_body, suite), providers)?;
         let write_proof: Build<'_> = &|out| {
             let (kind, data) = own_id.to_payload();
             out.id_r(&Id { kind, data: &data })?;

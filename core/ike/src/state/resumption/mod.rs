@@ -20,7 +20,7 @@ use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
 use crate::resumption::LostSession;
 use crate::state::init_accepted::{KeyedResponse, switch_to_natt_port};
-use crate::state::init_response::InitExchange;
+use crate::state::init_exchange::InitExchange;
 use crate::state::{AuthSent, InitSent, SaCommon, State};
 use crate::transport::{Content, SecureChannel, required};
 use crate::{DownReason, Event, IkeSpis, Path, PeerFault, StateFault};

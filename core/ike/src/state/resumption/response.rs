@@ -56,6 +56,11 @@ pub(crate) fn respond_to_resumption(
 fn resuming(mut sa: IkeSa, session: Session) -> IkeSa {
     if let State::HalfOpen(state) = &mut sa.state {
         state.resumes = Some(Box::new(session));
+        // The keys of the session depend on its additional key exchanges already.
+        #[cfg(feature = "multiple-kex")]
+        {
+            state.kexes_done = state.channel.suite.additional.count();
+        }
     }
     sa
 }

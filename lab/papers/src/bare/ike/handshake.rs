@@ -5,8 +5,8 @@ use super::super::benchmark::{CIPHER, MAC};
 use super::Case;
 use casemate_crypto::{PrfAlg, Providers, Rng, SecretBytes};
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy, IdPattern, Identity,
-    IkeEncryption, IkeProposal,
+    AdditionalKexes, AddrPattern, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy,
+    IdPattern, Identity, IkeEncryption, IkeProposal,
 };
 use casemate_ike::{Context, Event, Host, Ike, IkeSettings, Path, Routes, SharedKeys};
 use casemate_linux::process::SystemRng;
@@ -90,8 +90,18 @@ impl Peer {
             IkeEncryption::Separate(vec![CIPHER], vec![MAC]),
             ChildAlgorithms::EspSeparate(vec![CIPHER], vec![MAC]),
         );
-        let proposal = IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha1], kex: vec![case.method] };
-        let child = ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed };
+        let proposal = IkeProposal {
+            encryption,
+            prfs: vec![PrfAlg::HmacSha1],
+            kex: vec![case.method],
+            additional: AdditionalKexes::new(),
+        };
+        let child = ChildProposal {
+            algorithms,
+            kex: Vec::new(),
+            additional: AdditionalKexes::new(),
+            esn: EsnPolicy::Allowed,
+        };
         let connection = Arc::new(Connection {
             local_addrs: only(own),
             remote_addrs: only(peer),

@@ -19,6 +19,8 @@ Usage: strongswan-matrix [--left casemate|smoltcp|lwip|firmware|strongswan] [--c
   --casemate PROGRAM   program to test (default: in the directory of this program)
   --esp libipsec       run only the cases in which strongSwan uses its own ESP, in a namespace
   --esp kernel         run only the cases in which strongSwan uses the ESP and AH of a kernel, in a guest in QEMU
+  --root DIR           take strongSwan's daemon of another release of Debian, which is unpacked in DIR; the cases
+                       post-quantum/... need strongSwan 6 with ML-KEM and run with this option only
   --only PATTERN       run the cases whose names match; `*` matches anything, as in 'rekey/*/initiate'
   FILTER               run the cases whose names contain every FILTER, such as `esp gcm`
   --jobs N             run N cases in parallel (default: 2)
@@ -52,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     pub(crate) json: bool,
     pub(crate) jobs: usize,
+    /// Root directory with the daemon of strongSwan, if it is not the one of this machine.
+    pub(crate) root: Option<PathBuf>,
     /// Directory in which the files of all cases are kept, if requested.
     pub(crate) keep: Option<PathBuf>,
     esp: Option<Esp>,
@@ -83,6 +87,7 @@ impl Options {
             help: false,
             json: false,
             jobs: 2,
+            root: None,
             keep: None,
             esp: None,
             only: None,
@@ -129,6 +134,7 @@ impl Options {
                     }
                 },
                 "--casemate" => self.left = Left::Casemate(value()?.into()),
+                "--root" => self.root = Some(value()?.into()),
                 "--only" => self.only = Some(value()?),
                 "--keep" => self.keep = Some(value()?.into()),
                 "--jobs" => match value()?.parse() {
@@ -154,7 +160,10 @@ impl Options {
             Left::Smoltcp(_) if self.names_cases() => matches!(case.runs_on, RunsOn::All | RunsOn::Device),
             Left::Smoltcp(_) => case.is_default_for_devices(),
         };
-        is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+        is_meant
+            && (self.root.is_some() || !case.needs_ml_kem)
+            && self.esp.is_none_or(|esp| case.esp == esp)
+            && self.selects_name(&case.name)
     }
 
     fn names_cases(&self) -> bool {

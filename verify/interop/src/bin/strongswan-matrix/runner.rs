@@ -46,7 +46,7 @@ impl<'o> Runner<'o> {
         remove_stale(&temporary);
         let directory = temporary.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
-        let programs = Programs::copy_to(&directory.join("programs"))?;
+        let programs = Programs::copy_to(&directory.join("programs"), options.root.as_deref())?;
         let pki = Pki::new(directory.join("pki"))?;
         let images = match cases.iter().any(|case| case.esp == Esp::Kernel) {
             true => Some(images(options)?),

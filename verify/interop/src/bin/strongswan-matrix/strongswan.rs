@@ -41,6 +41,12 @@ const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 
      md5 eap-identity eap-mschapv2 eap-md5 eap-gtc eap-tls eap-ttls";
 const LIBIPSEC: &str = "kernel-libipsec";
 
+/// Script that takes the daemon from a root directory: the files of the cases are below `/tmp`.
+const IN_ROOT: &str = "#!/bin/sh
+exec unshare --mount --propagation private sh -c '
+for i in dev proc tmp; do mount --rbind /$i \"$1/$i\" || exit 1; done
+exec chroot \"$1\" /usr/sbin/charon-systemd' sh ";
+
 /// Directory of the programs of strongSwan.
 pub(crate) struct Programs {
     directory: PathBuf,
@@ -48,8 +54,9 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Copies the programs to `directory`. In Debian, AppArmor restricts the path
-    /// `/usr/sbin/charon-systemd` to the files of the daemon of the system.
-    pub(crate) fn copy_to(directory: &Path) -> Result<Self> {
+    /// `/usr/sbin/charon-systemd` to the files of the daemon of the system. With `root`, the daemon is that
+    /// of another release of Debian, which is unpacked there.
+    pub(crate) fn copy_to(directory: &Path, root: Option<&Path>) -> Result<Self> {
         fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
         for program in PROGRAMS {
             let from = Path::new(PROGRAMS_DIRECTORY).join(program);
@@ -57,6 +64,11 @@ impl Programs {
                 "{} (Debian packages charon-systemd and strongswan-swanctl)",
                 from.display()
             )))?;
+        }
+        if let Some(root) = root {
+            let script = directory.join("charon-systemd");
+            let text = format!("{IN_ROOT}'{}'\n", root.display());
+            fs::write(&script, text).map_err(Error::context(script.display()))?;
         }
         Ok(Self { directory: directory.into() })
     }

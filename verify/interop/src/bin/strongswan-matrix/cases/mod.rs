@@ -11,6 +11,7 @@ mod hosts;
 mod kernel;
 mod mobike;
 mod negotiation;
+mod post_quantum;
 mod redirect;
 mod rekey;
 mod rounds;
@@ -43,6 +44,8 @@ pub(crate) struct Case {
     pub(crate) is_exclusive: bool,
     /// Implementations of the left side that can run the case.
     pub(crate) runs_on: RunsOn,
+    /// Whether strongSwan must have additional key exchanges and ML-KEM.
+    pub(crate) needs_ml_kem: bool,
 }
 
 /// Implementations of the left side that can run a case.
@@ -78,6 +81,7 @@ impl Case {
             errors: &[],
             is_exclusive: false,
             runs_on: RunsOn::All,
+            needs_ml_kem: false,
         }
     }
 
@@ -105,6 +109,7 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add_nat,
             negotiation::add,
             algorithms::add,
+            post_quantum::add,
             redirect::add,
             rekey::add,
             rounds::add,

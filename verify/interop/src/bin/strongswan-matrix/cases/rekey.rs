@@ -69,7 +69,7 @@ pub(super) fn retransmit_quickly(plan: &mut Plan, side: Side) {
 
 /// Retransmits with the first timeouts of Casemate, so that the retransmitted requests of both sides
 /// collide.
-fn retransmit_after_a_second(plan: &mut Plan, side: Side) {
+pub(super) fn retransmit_after_a_second(plan: &mut Plan, side: Side) {
     plan.daemon(side, "retransmit_timeout", "1.0");
     plan.daemon(side, "retransmit_base", "2");
     plan.daemon(side, "retransmit_tries", "5");
@@ -105,7 +105,7 @@ pub(super) fn rekey_under_traffic(testbed: &mut Testbed, side: Side, target: Tar
 
 /// Both sides start a rekeying before they receive the request of the other side. One of the two new SAs
 /// must be deleted (RFC 7296 sections 2.8.1 and 2.8.2).
-fn rekey_at_once(testbed: &mut Testbed, target: Target<'_>) -> Result<String> {
+pub(super) fn rekey_at_once(testbed: &mut Testbed, target: Target<'_>) -> Result<String> {
     establish_and_talk(testbed)?;
     let flow = testbed.start_flow(Side::Left)?;
     let before = spis(testbed, target)?;

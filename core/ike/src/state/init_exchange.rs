@@ -1,0 +1,81 @@
+//! What IKE_AUTH needs of the exchanges before it.
+
+use crate::auth::{CertRequests, IntAuth, SignedOctets, announced_hashes};
+#[cfg(feature = "multiple-kex")]
+use crate::keymat::Nonces;
+use crate::nat::NatStatus;
+use crate::negotiate::IkeSuite;
+use crate::transport::Content;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use casemate_wire::ike::NotifyType;
+
+/// Results of the exchanges before IKE_AUTH that IKE_AUTH needs.
+pub(crate) struct InitExchange {
+    /// Both complete messages, which AUTH covers.
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) nonce_i: Vec<u8>,
+    pub(crate) nonce_r: Vec<u8>,
+    /// SK_pi and SK_pr.
+    pub(crate) sk_pi: SecretBytes,
+    pub(crate) sk_pr: SecretBytes,
+    /// What AUTH covers of the IKE_INTERMEDIATE exchanges.
+    pub(crate) int_auth: IntAuth,
+    pub(crate) nat: NatStatus,
+    pub(crate) peer: PeerFeatures,
+}
+
+impl InitExchange {
+    /// Nonces of IKE_SA_INIT.
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn nonces(&self) -> Nonces<'_> {
+        Nonces { initiator: &self.nonce_i, responder: &self.nonce_r }
+    }
+
+    /// Octets that the initiator's AUTH payload covers (RFC 7296 section 2.15). `id` is the body of its ID
+    /// payload.
+    pub(crate) fn initiator_octets<'a>(&'a self, id: &'a [u8], suite: IkeSuite) -> SignedOctets<'a> {
+        let (message, nonce, sk_p) = (&*self.request, &*self.nonce_r, &self.sk_pi);
+        SignedOctets { message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
+    }
+
+    /// Octets that the responder's AUTH payload covers, as [`Self::initiator_octets`].
+    pub(crate) fn responder_octets<'a>(&'a self, id: &'a [u8], suite: IkeSuite) -> SignedOctets<'a> {
+        let (message, nonce, sk_p) = (&*self.response, &*self.nonce_i, &self.sk_pr);
+        SignedOctets { message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
+    }
+}
+
+/// Features that the peer announced.
+#[derive(Debug, Default)]
+pub(crate) struct PeerFeatures {
+    /// Hash algorithms for signatures, by number.
+    pub(crate) hashes: Vec<u16>,
+    pub(crate) fragments: bool,
+    pub(crate) childless: bool,
+    /// Whether the peer supports several rounds of authentication.
+    #[cfg(feature = "eap")]
+    pub(crate) multiple_auth: bool,
+    /// Whether the peer detects NATs.
+    #[cfg(feature = "mobike")]
+    pub(crate) nat_traversal: bool,
+    /// What it requests of our certificates.
+    pub(crate) requests: CertRequests,
+}
+
+impl PeerFeatures {
+    pub(crate) fn of(content: &Content<'_>) -> Self {
+        Self {
+            hashes: announced_hashes(content),
+            fragments: content.has_notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
+            childless: content.has_notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED),
+            #[cfg(feature = "eap")]
+            multiple_auth: content.has_notify(NotifyType::MULTIPLE_AUTH_SUPPORTED),
+            #[cfg(feature = "mobike")]
+            nat_traversal: content.has_notify(NotifyType::NAT_DETECTION_SOURCE_IP)
+                && content.has_notify(NotifyType::NAT_DETECTION_DESTINATION_IP),
+            requests: CertRequests::of(content),
+        }
+    }
+}
