@@ -29,7 +29,7 @@ fn conf(side: Side, local: &str, remote: &str, child: &str) -> String {
 }
 
 /// The script of the right host, whose address is 10.2.0.1. The left host has the same network, so that each
-/// side sees the other one under an address of 10.4 or 10.8.
+/// side sees the other side under an address of 10.4 or 10.8.
 const SCRIPT: &str = r#"#!/bin/sh
 case "$PLUTO_VERB" in
 up-client)
@@ -67,7 +67,7 @@ fn rules(host: &Host) -> String {
     host.stdout_of("ip", &["rule"])
 }
 
-/// Both sides reach the other one, whose real addresses no policy contains.
+/// Each side reaches the other side, whose real addresses no policy contains.
 #[test]
 fn the_same_networks_on_both_sides() {
     let Some(net) = TestNet::build("marks_same_nets") else { return };

@@ -317,6 +317,33 @@ fn one_of_two_simultaneous_series_goes_on() {
     }
 }
 
+/// The peer begins key exchanges and is silent then. Timers that are due wait, so that the host is not called
+/// without pause, and run once the series is forgotten.
+#[test]
+fn timers_wait_for_the_key_exchanges_of_the_peer() {
+    let (mut of_left, mut of_right) = (connection("left", "right"), connection("right", "left"));
+    require(&mut of_left, &rounds(&TWO, false));
+    require(&mut of_right, &rounds(&TWO, false));
+    of_left.dpd_delay = Some(Duration::from_secs(3));
+    let mut pair = Pair::new(of_left, of_right);
+    pair.left.initiate(pair.now);
+    pair.run();
+    act(&mut pair.right, Act::RekeyIke, pair.now);
+    pair.deliver_to_left();
+    pair.left.sent.clear();
+    for second in 1..20 {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.handle_timeouts(pair.now);
+        assert!(pair.left.ike.next_timeout().unwrap() > pair.now, "after {second} s");
+        assert_eq!(exchanges(&pair.left), [], "after {second} s");
+    }
+    // The first call ends the wait.
+    pair.now = pair.now.after(Duration::from_secs(2));
+    pair.left.handle_timeouts(pair.now);
+    pair.left.handle_timeouts(pair.now);
+    assert_eq!(exchanges(&pair.left), [ExchangeType::INFORMATIONAL]);
+}
+
 /// The peer's request for the same rekeying arrives while our key exchanges go on (RFC 9370 section 2.2.4).
 #[test]
 fn a_late_request_for_the_same_rekeying_is_refused() {

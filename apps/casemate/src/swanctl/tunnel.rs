@@ -337,7 +337,7 @@ fn fixed_pair(rules: SpdRules) -> FixedPair {
 }
 
 /// Outbound SPDs of marks whose interface is also that of another, inbound mark, with the SPD of that mark.
-/// Two marks have one interface if every child with one of them has the other one, too. So scripts that
+/// Two marks have one interface if every child with one of them has both. So scripts that
 /// expect one interface for both directions, as with strongSwan, see it.
 fn joined_marks(pairs: &BTreeSet<FixedPair>) -> BTreeMap<SpdId, SpdId> {
     let mut uses = BTreeMap::<SpdId, usize>::new();

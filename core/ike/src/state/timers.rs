@@ -201,11 +201,19 @@ impl Established {
             Timer::Keepalive => self.contents.nat.local,
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
             #[cfg(feature = "resumption")]
-            Timer::Ticket => self.is_in_use() && !self.channel.window.has_outstanding(),
-            Timer::Liveness | Timer::Task | Timer::ProbePath => {
-                self.is_in_use() && !self.channel.window.has_outstanding()
-            }
+            Timer::Ticket => self.may_begin_request(),
+            Timer::Liveness | Timer::Task | Timer::ProbePath => self.may_begin_request(),
         }
+    }
+
+    /// Whether a queued request could be sent: none is outstanding, and no key exchange of the peer is
+    /// awaited.
+    fn may_begin_request(&self) -> bool {
+        #[cfg(feature = "multiple-kex")]
+        if self.series.is_some() {
+            return false;
+        }
+        self.is_in_use() && !self.channel.window.has_outstanding()
     }
 
     /// Sets the timers whose deadlines are those of other objects: the window, Child SAs and tasks.
