@@ -18,7 +18,8 @@ use testnet::{Host, Side, TestNet, eventually};
 /// A connection with these traffic selectors and keys of its child.
 fn conf(side: Side, local: &str, remote: &str, child: &str) -> String {
     format!(
-        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n local {{ auth = psk\n id = {side:?} }}\n\
+        "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n\
+         local {{ auth = psk\n id = {side:?} }}\n\
          remote {{ auth = psk\n id = {:?} }}\n\
          children {{ t {{ local_ts = {local}\n remote_ts = {remote}\n {child} }} }} }} }}\n\
          secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",

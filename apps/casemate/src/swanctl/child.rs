@@ -24,8 +24,8 @@ const REPLAY_WINDOW: u32 = 32;
 /// of 8 MiB holds: the kernel charges twice the length of a packet, and at least 768 bytes.
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
-const OWN_MARK: &str = "protected packets have the mark of the instance; a routing rule with that mark and the \
-                        address of the peer selects their way";
+const OWN_MARK: &str = "protected packets have the mark of the instance; a routing rule with that mark and \
+                        the address of the peer selects their way";
 const NO_LABELS: &str = "security labels are not implemented";
 const NO_SPREAD: &str = "only times are randomised";
 

@@ -168,11 +168,11 @@ fn shown(text: &str) -> String {
 /// Kinds of sections of which a connection may have several, each with a suffix.
 const ROUNDS: [&str; 2] = ["local", "remote"];
 
-/// Whether the name of a section is that of this kind with a suffix. A lower-case letter after `local` begins
-/// another word, such as `locale`.
+/// Whether the name of a section is that of this kind with a suffix. A name such as `locale` is another
+/// word: the suffix does not begin with a character from a to z.
 pub(super) fn is_kind(kind: &str, name: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|suffix| {
-        !ROUNDS.contains(&kind) || !suffix.starts_with(|letter: char| letter.is_ascii_lowercase())
+        !ROUNDS.contains(&kind) || !suffix.starts_with(|first: char| first.is_ascii_lowercase())
     })
 }
 
