@@ -122,7 +122,7 @@ fn build_engine(paths: &Paths, is_smoke: bool) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err("the build of the engine failed; it needs a C++ compiler (g++)".into())
+        Err("the build of the engine failed, as cargo says above; it needs a C++ compiler (g++)".into())
     }
 }
 

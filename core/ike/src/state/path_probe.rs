@@ -13,6 +13,7 @@ use crate::path_mtu::PathSearch;
 use crate::state::{Established, SaCommon};
 use crate::transport::AnsweredRequest;
 use crate::{Event, Role, StateFault};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
@@ -63,7 +64,7 @@ pub(crate) enum PathProbe {
     #[default]
     None,
     /// The probe awaits its response.
-    Sent(SentProbe),
+    Sent(Box<SentProbe>),
     /// No response came. The next request shows whether shorter packets arrive.
     Lost { size: u16 },
 }
@@ -162,7 +163,7 @@ impl ProbePath for PathProber {
         let mut probe = SentProbe { size, datagram, transmissions: 0, sent_at: now, round_trip, due: now };
         ike.channel.window.await_repetition(request.id);
         probe.transmit(common, step);
-        ike.path_probe = PathProbe::Sent(probe);
+        ike.path_probe = PathProbe::Sent(Box::new(probe));
     }
 
     fn on_timeout(&self, ike: &mut Established, common: &SaCommon, step: &mut Step<'_, '_>) {
