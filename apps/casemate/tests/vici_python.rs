@@ -76,7 +76,7 @@ assert not thread.is_alive(), seen
 
 for name, request, words in [
     ("load_conn", {"home": {"mediation": "yes"}}, "connections.home.mediation: `yes`: mediation is not"),
-    ("load_shared", {"type": "PPK", "data": "x"}, "post-quantum pre-shared keys are not implemented"),
+    ("load_shared", {"type": "PPK", "data": "x"}, "`id` was expected"),
     ("unload_conn", {"name": "other"}, "connection 'other' not found for unloading"),
     ("load_key", {"type": "any", "data": "no key"}, "PEM"),
 ]:

@@ -24,6 +24,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     push("shared-key", with_ppk(Plan::new(initiator)), use_ppk);
     push("certificates", with_certificates(initiator), use_ppk);
     push("eap", with_ppk(certified(initiator, "eap-mschapv2")), use_ppk);
+    // Without a key of the method, the AUTH payloads depend on SK_pi and SK_pr alone.
+    push("eap-md5", with_ppk(certified(initiator, "eap-md5")), use_ppk);
     let mut plan = with_ppk(Plan::new(initiator));
     plan.connection("ppk_required", "yes");
     push("required", plan.clone(), use_ppk);
