@@ -58,7 +58,7 @@ impl Request {
             next_payload: PayloadType::NONE,
             version: Version::V2,
             exchange: ExchangeType::IKE_SA_INIT,
-            flags: Flags { initiator: true, version: false, response: false },
+            flags: Flags { initiator: true, higher_version: false, response: false },
             message_id: 0,
             length: 0,
         };
@@ -76,7 +76,8 @@ pub(crate) fn sa(protocol: u8, spi: &[u8], proposals: &[Vec<Transform>]) -> Vec<
             let len = u8::try_from(8 + length.len()).unwrap();
             [&[more, 0, 0, len, kind, 0], &id.to_be_bytes()[..], &length].concat()
         });
-        let head = [at + 1, protocol.into(), spi.len(), transforms.len()].map(|byte| u8::try_from(byte).unwrap());
+        let head =
+            [at + 1, protocol.into(), spi.len(), transforms.len()].map(|byte| u8::try_from(byte).unwrap());
         let body: Vec<u8> = head.into_iter().chain(spi.iter().copied()).chain(each).collect();
         let len = u16::try_from(4 + body.len()).unwrap().to_be_bytes();
         [&[more, 0], &len[..], &body].concat()
