@@ -73,7 +73,8 @@ pub(crate) fn read_plain(message: &[u8]) -> (Header, Vec<Raw>) {
     (*message.header(), raws(message.payloads()))
 }
 
-fn chain(payloads: &[Raw], last: PayloadType) -> Vec<u8> {
+/// The payloads as bytes; `last` is the type of what follows them.
+pub(crate) fn chain(payloads: &[Raw], last: PayloadType) -> Vec<u8> {
     let nexts = payloads.iter().skip(1).map(|payload| payload.kind).chain([last]);
     let one = |(payload, next): (&Raw, PayloadType)| {
         let len = u16::try_from(4 + payload.body.len()).unwrap().to_be_bytes();
