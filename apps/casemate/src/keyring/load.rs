@@ -43,11 +43,17 @@ struct DerOfFile<'p> {
     der: Vec<u8>,
 }
 
+impl ListedFile {
+    fn authority(path: &Path, der: Vec<u8>) -> Self {
+        Self { path: path.into(), der, kind: ListedKind::Authority }
+    }
+}
+
 /// What the verifiers of all connections share.
 struct Trusted<'t> {
-    cas: &'t [Vec<u8>],
+    cas: &'t [ListedFile],
     /// Certificates of other CAs.
-    intermediates: &'t [Vec<u8>],
+    intermediates: &'t [ListedFile],
     crls: &'t [DerOfFile<'t>],
     known_keys: &'t KnownKeys,
 }
@@ -67,12 +73,14 @@ pub(super) fn load(
     let reader = KeyFileReader { environment: &environment, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
-    let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
-    let mut cas: Vec<Vec<u8>> =
-        folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
+    let listed = config.authorities.iter().map(|authority| &authority.cacert);
+    let mut cas: Vec<ListedFile> =
+        folders.cacerts.iter().chain(listed).flat_map(|path| reader.authority_files(path)).collect();
     let containers = reader.containers(config);
-    let contained = containers.iter().flat_map(|(_, container)| container.authorities().cloned());
-    let (roots, intermediates): (Vec<Vec<u8>>, Vec<Vec<u8>>) = contained.partition(|der| is_self_issued(der));
+    let contained = containers.iter().flat_map(|(path, container)| {
+        container.authorities().map(|der| ListedFile::authority(path, der.clone()))
+    });
+    let (roots, intermediates): (Vec<_>, Vec<_>) = contained.partition(|file| is_self_issued(&file.der));
     cas.extend(roots);
     let (own, mut listed) = reader.own(config, containers, &mut cas, providers);
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
@@ -84,9 +92,13 @@ pub(super) fn load(
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
-    listed.retain(|file| file.kind == ListedKind::Own || !cas.contains(&file.der));
-    listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
-    listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
+    listed.retain(|file| file.kind == ListedKind::Own || !cas.iter().any(|ca| ca.der == file.der));
+    listed.extend(cas);
+    listed.extend(crls.into_iter().map(|crl| ListedFile {
+        path: crl.path.into(),
+        der: crl.der,
+        kind: ListedKind::Crl,
+    }));
     super::tls::refuse_tokens(&reader, config, &own);
     let authorities = reader.authorities(config);
     let errors = reader.errors.into_inner();
@@ -151,6 +163,11 @@ impl KeyFileReader<'_> {
         self.items(path, certificates_of)
     }
 
+    /// The certificates of CAs in a file.
+    pub(super) fn authority_files(&self, path: &Path) -> impl Iterator<Item = ListedFile> {
+        self.certificates(path).into_iter().map(move |der| ListedFile::authority(path, der))
+    }
+
     fn crls(&self, path: &Path) -> Vec<Vec<u8>> {
         self.items(path, crls_of)
     }
@@ -194,13 +211,11 @@ impl KeyFileReader<'_> {
         for DerOfFile { path, der } in &named {
             store.add_required_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
-        for der in cas {
-            let added = store.add_root(der);
-            added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
+        for ListedFile { path, der, .. } in cas {
+            store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
-        for der in intermediates {
-            let added = store.add_intermediate(der);
-            added.unwrap_or_else(|fault| self.wrong(Path::new("PKCS #12 containers"), fault));
+        for ListedFile { path, der, .. } in intermediates {
+            store.add_intermediate(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for DerOfFile { path, der } in crls {
             match store.add_crl(der) {
