@@ -4,7 +4,7 @@ use super::encrypted::EncryptedKey;
 use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
-use crate::revocation::{Authorities, AuthorityUris};
+use crate::revocation::{Authorities, AuthorityUris, CrlFile, CrlFiles};
 use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
 use crate::tokens::TokenEnvironment;
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
@@ -55,6 +55,7 @@ struct Trusted<'t> {
     /// Certificates of other CAs.
     intermediates: &'t [ListedFile],
     crls: &'t [DerOfFile<'t>],
+    crl_files: &'t CrlFiles,
     known_keys: &'t KnownKeys,
 }
 
@@ -88,7 +89,16 @@ pub(super) fn load(
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
     let known_keys = raw_keys::read_known(&reader, &folders.public_keys, &list);
-    let trusted = Trusted { cas: &cas, intermediates: &intermediates, crls: &crls, known_keys: &known_keys };
+    let crl_files = CrlFiles::new(
+        crls.iter().map(|DerOfFile { path, der }| CrlFile { path: path.into(), der: der.clone() }),
+    );
+    let trusted = Trusted {
+        cas: &cas,
+        intermediates: &intermediates,
+        crls: &crls,
+        crl_files: &crl_files,
+        known_keys: &known_keys,
+    };
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
@@ -195,7 +205,7 @@ impl KeyFileReader<'_> {
         trusted: &Trusted<'_>,
         providers: &Providers<'_>,
     ) -> PeerVerifier {
-        let Trusted { cas, intermediates, crls, known_keys } = *trusted;
+        let Trusted { cas, intermediates, crls, crl_files, known_keys } = *trusted;
         let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
         let raw_key = raw_key.map(|key| RawKey::new(key, providers));
         let accepts_known = raw_keys::accepts_known_keys(conditions);
@@ -230,7 +240,15 @@ impl KeyFileReader<'_> {
             Some(_) => Vec::new(),
             None => store.certificate_authorities(providers).as_chunks().0.to_vec(),
         };
-        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key, known_keys }
+        PeerVerifier {
+            conditions: conditions.clone(),
+            store,
+            crl_files: crl_files.clone(),
+            authorities,
+            pinned,
+            raw_key,
+            known_keys,
+        }
     }
 
     pub(super) fn public_key(&self, path: &Path) -> Option<PublicKey> {

@@ -1,6 +1,7 @@
 //! Decides whether the certificates of a peer are still valid for their issuers, as far as is known.
 
 use super::cache::{Finding, StatusCache};
+use super::crl_files::CrlFiles;
 use super::http::Origin;
 use super::lookup::{Source, Wanted};
 use super::uri::HttpUri;
@@ -63,6 +64,8 @@ pub(crate) struct PathCheck<'c> {
     pub(crate) policy: Revocation,
     /// CRL files.
     pub(crate) store: &'c TrustStore,
+    /// The same with their names.
+    pub(crate) crl_files: &'c CrlFiles,
     pub(crate) authorities: &'c Authorities,
     /// What was found out by fetching; `None` if nothing is fetched.
     pub(crate) cache: Option<&'c StatusCache>,
@@ -143,7 +146,10 @@ impl PathCheck<'_> {
         let verifier = StatusVerifier { now, options: &options, providers: self.providers };
         let by_file = self.store.crl_status(issued, &verifier).map(|answer| answer.status);
         if by_file == Some(CertStatus::Revoked) {
-            return Status::Revoked("a CRL file".into());
+            let file = self.crl_files.listing(issued.cert);
+            return Status::Revoked(
+                file.map_or("a CRL file".into(), |path| format!("CRL {}", path.display())),
+            );
         }
         if let Some(status) = self.stapled(issued, &verifier) {
             return known(status, "the OCSP response that the peer has sent");
@@ -191,7 +197,7 @@ fn known(status: CertStatus, source: &str) -> Status {
 
 fn refusal(name: &str, why: &[String]) -> String {
     if why.is_empty() {
-        return "no valid CRL covers the certificate".into();
+        return format!("no valid CRL covers the certificate: {name}");
     }
     format!("status of {name} is not known: {}", why.join("; "))
 }
@@ -242,6 +248,7 @@ mod tests {
             let check = PathCheck {
                 policy: self.policy,
                 store: &store,
+                crl_files: &CrlFiles::default(),
                 authorities: &Authorities {
                     uris: vec![uris],
                     responders: [].into(),

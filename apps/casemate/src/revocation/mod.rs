@@ -8,6 +8,7 @@
 
 mod cache;
 mod checker;
+mod crl_files;
 mod http;
 mod lookup;
 mod own;
@@ -16,6 +17,7 @@ mod uri;
 
 pub(crate) use cache::Fetched;
 pub(crate) use checker::{Authorities, AuthorityUris, PathCheck, PathVerdict};
+pub(crate) use crl_files::{CrlFile, CrlFiles};
 pub(crate) use service::RevocationLink;
 pub use uri::HttpUri;
 
