@@ -5,7 +5,7 @@ use super::eap_advice::eap_advice;
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
-use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing};
+use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing, SharedTraffic};
 use casemate::InstallError;
 use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
@@ -17,6 +17,8 @@ pub(super) struct Facts<'a> {
     pub(super) status: &'a ConnectionStatus,
     pub(super) traffic: &'a [ChildTraffic],
     pub(super) narrowings: &'a [Narrowing],
+    /// Traffic that other peers have, too.
+    pub(super) shared: &'a [SharedTraffic],
     pub(super) record: Option<&'a ConnectionHistory>,
     /// The last request of a peer that no connection accepted.
     pub(super) last_refused: Option<&'a PastEvent>,
@@ -51,6 +53,12 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
         found.tries.extend(narrowing.advice());
+    }
+    for shared in facts.shared {
+        found.causes.push(shared.cause());
+    }
+    if !facts.shared.is_empty() {
+        found.tries.extend(SharedTraffic::advice().map(str::to_owned));
     }
     if facts.has_drops {
         found.add(
