@@ -220,7 +220,8 @@ impl Config {
         let pools: Vec<String> = own.into_iter().chain(known.pools.iter().cloned()).collect();
         let has_scheduler = config.scheduling.is_some() || known.has_scheduler;
         let has_groups = config.names_groups() || known.has_groups;
-        let context = Context { directory, pools: &pools, has_scheduler, has_groups, problems };
+        let own_pools = &config.pools;
+        let context = Context { directory, pools: &pools, own_pools, has_scheduler, has_groups, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(Arc::new(read.connection));
