@@ -5,7 +5,7 @@ use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris, CrlFile, CrlFiles};
-use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions};
+use crate::swanctl::{Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions};
 use crate::tokens::TokenEnvironment;
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
 use casemate_pki::{StoreLimits, TrustStore, is_self_issued, pem};
@@ -27,11 +27,17 @@ pub(super) const NO_PASSPHRASE: &str = "it is encrypted: a section of `secrets` 
 pub struct KeyFileError {
     path: PathBuf,
     why: String,
+    /// The line of the configuration that names the file; `None` if only its folder does.
+    named_at: Option<Location>,
 }
 
 impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+        write!(f, "{}: {}", self.path.display(), self.why)?;
+        match &self.named_at {
+            Some(location) => write!(f, " (named in {location})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -62,6 +68,7 @@ struct Trusted<'t> {
 /// Reads files and collects errors.
 pub(super) struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
+    named_files: &'e NamedFiles,
     errors: RefCell<Vec<KeyFileError>>,
 }
 
@@ -71,7 +78,8 @@ pub(super) fn load(
     environment: &dyn Environment,
 ) -> Result<Keyring, Vec<KeyFileError>> {
     let environment = TokenEnvironment::new(environment, &config.token_modules);
-    let reader = KeyFileReader { environment: &environment, errors: RefCell::new(Vec::new()) };
+    let named_files = &config.named_files;
+    let reader = KeyFileReader { environment: &environment, named_files, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| &authority.cacert);
@@ -135,7 +143,8 @@ pub(super) fn load(
 
 impl KeyFileReader<'_> {
     pub(super) fn wrong(&self, path: &Path, why: impl fmt::Display) {
-        let error = KeyFileError { path: path.into(), why: why.to_string() };
+        let named_at = self.named_files.get(path).cloned();
+        let error = KeyFileError { path: path.into(), why: why.to_string(), named_at };
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
             errors.push(error);
