@@ -1,4 +1,4 @@
-//! The dates of the certificates of this host and of its CAs, and the warnings about those that are not valid.
+//! The dates of the certificates of this host and of its CAs, and warnings about those that are not valid.
 
 use super::{Keyring, ListedKind};
 use crate::log::utc_text;
@@ -122,7 +122,8 @@ impl ValidityWatch {
         self.reported.extend(lines.iter().cloned());
     }
 
-    /// Returns the warnings that apply at a time and have not been reported. Looks at the dates once a minute.
+    /// Returns the warnings that apply at a time and have not been reported. Looks at the dates once a
+    /// minute.
     pub(crate) fn check(&mut self, keyring: &Keyring, now: SystemTime) -> Vec<String> {
         // The clock may have been set back since.
         let is_soon = |next: SystemTime| next.duration_since(now).is_ok_and(|wait| wait <= INTERVAL);

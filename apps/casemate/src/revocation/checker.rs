@@ -1,7 +1,6 @@
 //! Decides whether the certificates of a peer are still valid for their issuers, as far as is known.
 
 use super::cache::{Finding, StatusCache};
-use super::crl_files::CrlFiles;
 use super::http::Origin;
 use super::lookup::{Source, Wanted};
 use super::uri::HttpUri;
@@ -11,10 +10,35 @@ use casemate_crypto::Providers;
 use casemate_pki::{
     CertStatus, IssuedCert, StatusUris, StatusVerifier, TrustStore, VerifiedCert, VerifyOptions,
 };
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Maximum number of OCSP responses of a peer that are looked at.
 const MAX_STAPLED: usize = 8;
+
+/// A CRL with its file.
+#[derive(Debug)]
+pub(crate) struct CrlFile {
+    pub(crate) path: PathBuf,
+    pub(crate) der: Vec<u8>,
+}
+
+/// All CRLs of a configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CrlFiles(Arc<[CrlFile]>);
+
+impl CrlFiles {
+    pub(crate) fn new(files: impl Iterator<Item = CrlFile>) -> Self {
+        Self(files.collect())
+    }
+
+    /// The file of the first CRL that lists a certificate, both in DER. Signatures are not verified: whether
+    /// the certificate is revoked is known already.
+    pub(crate) fn listing(&self, cert: &[u8]) -> Option<&Path> {
+        let lists = |file: &&CrlFile| casemate_pki::is_listed(&file.der, cert);
+        self.0.iter().find(lists).map(|file| file.path.as_path())
+    }
+}
 
 /// URIs that the configuration names for the certificates that one CA issues.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,5 +370,17 @@ mod tests {
             crls,
             [("http://ca2.test/ca.crl".to_owned(), Origin::Configuration), own("http://ca.test/ca.crl")]
         );
+    }
+
+    #[test]
+    fn the_file_that_lists_a_certificate_is_named() {
+        let files = [
+            ("x509crl/other.crl", data!("other.crl").to_vec()),
+            ("x509crl/ca.crl", data!("crl.crl").to_vec()),
+        ];
+        let files = files.map(|(path, der)| CrlFile { path: path.into(), der });
+        let files = CrlFiles::new(files.into_iter());
+        assert_eq!(files.listing(data!("revoked.der")), Some(Path::new("x509crl/ca.crl")));
+        assert_eq!(files.listing(data!("good.der")), None);
     }
 }

@@ -8,7 +8,6 @@
 
 mod cache;
 mod checker;
-mod crl_files;
 mod http;
 mod lookup;
 mod own;
@@ -16,8 +15,7 @@ mod service;
 mod uri;
 
 pub(crate) use cache::Fetched;
-pub(crate) use checker::{Authorities, AuthorityUris, PathCheck, PathVerdict};
-pub(crate) use crl_files::{CrlFile, CrlFiles};
+pub(crate) use checker::{Authorities, AuthorityUris, CrlFile, CrlFiles, PathCheck, PathVerdict};
 pub(crate) use service::RevocationLink;
 pub use uri::HttpUri;
 

@@ -1,5 +1,5 @@
-//! Child SAs of different peers with the same traffic selectors. A packet matches the policies of one of them,
-//! so the other peers get nothing.
+//! Child SAs of different peers with the same traffic selectors. A packet matches the policies of one of
+//! them, so the other peers get nothing.
 
 use crate::log::wording;
 use casemate::Endpoint;
