@@ -125,6 +125,7 @@ impl From<InitiateError> for Status {
             InitiateError::Pending | InitiateError::UnknownHost => Self::Address,
             InitiateError::NoRoute => Self::Route,
             InitiateError::Full => Self::Full,
+            InitiateError::NoPpk => Self::Key,
             InitiateError::Provider => Self::Suite,
         }
     }

@@ -7,6 +7,8 @@ pub(crate) use credentials::EapSession;
 #[cfg(feature = "eap")]
 pub(crate) mod eap;
 mod int_auth;
+#[cfg(feature = "ppk")]
+pub(crate) mod ppk;
 #[cfg(feature = "resumption")]
 pub(crate) mod resumption;
 #[cfg(feature = "eap")]
@@ -44,6 +46,8 @@ pub(crate) struct PeerAuthenticated {
     own_id: Identity,
     #[cfg(feature = "resumption")]
     proof: Proof,
+    #[cfg(feature = "ppk")]
+    uses_ppk: bool,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -56,6 +60,18 @@ impl PeerAuthenticated {
     /// Identity of the peer.
     pub(crate) const fn id(&self) -> &Identity {
         &self.id
+    }
+
+    /// Notes that SK_d depends on a post-quantum pre-shared key.
+    #[cfg(feature = "ppk")]
+    pub(crate) const fn set_ppk(&mut self) {
+        self.uses_ppk = true;
+    }
+
+    /// Whether a post-quantum pre-shared key was used when the peer was authenticated.
+    #[cfg(feature = "ppk")]
+    pub(crate) const fn uses_ppk(&self) -> bool {
+        self.uses_ppk
     }
 
     /// Pair of both identities, for the index of peers.
@@ -141,6 +157,17 @@ impl OwnProof {
     }
 }
 
+#[cfg(feature = "ppk")]
+impl OwnProof {
+    /// The data of the AUTH payload.
+    pub(crate) fn data(&self) -> Vec<u8> {
+        match self {
+            Self::SharedKey(mac) => mac.expose().into(),
+            Self::Signature(signature) => signature.data(),
+        }
+    }
+}
+
 /// Claim of a peer: identity and proof.
 pub(crate) struct AuthClaim<'a> {
     pub(crate) id: &'a Identity,
@@ -218,6 +245,8 @@ pub(crate) fn verify(
         own_id: own_id.clone(),
         #[cfg(feature = "resumption")]
         proof,
+        #[cfg(feature = "ppk")]
+        uses_ppk: false,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]

@@ -124,6 +124,11 @@ state_faults! {
     EapFailed = "eap-failed", FAILED, "RFC 7296 section 2.16";
     /// The peer has more or fewer rounds of authentication than the connection, or does not support several.
     AuthRounds = "auth-rounds", FAILED, "RFC 4739 section 2.1";
+    /// The post-quantum pre-shared key that the peer has named is not known or not allowed, or this host does
+    /// not have the one of the connection.
+    PpkMissing = "ppk-missing", FAILED, "RFC 8784 section 3";
+    /// The peer uses no post-quantum pre-shared key, which the connection requires or the peer has announced.
+    PpkUnused = "ppk-unused", FAILED, "RFC 8784 section 3";
     /// The certificate is not trusted for the identity.
     Certificate = "certificate", FAILED, "RFC 7296 section 3.6, RFC 4301 section 4.4.3.2";
     /// The signature algorithm is not allowed.

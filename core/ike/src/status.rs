@@ -69,6 +69,8 @@ pub enum InitiateError {
     NoRoute,
     /// The limit of IKE SAs is reached.
     Full,
+    /// This host does not have the post-quantum pre-shared key that the connection requires (RFC 8784).
+    NoPpk,
     /// The provider failed, or supports none of the configured algorithms.
     Provider,
 }
@@ -78,7 +80,9 @@ impl InitiateError {
     pub const fn is_final(self) -> bool {
         match self {
             Self::NoRemoteAddress | Self::OnlyPeer => true,
-            Self::Pending | Self::UnknownHost | Self::NoRoute | Self::Full | Self::Provider => false,
+            Self::Pending | Self::UnknownHost | Self::NoRoute | Self::Full | Self::NoPpk | Self::Provider => {
+                false
+            }
         }
     }
 }
@@ -94,6 +98,7 @@ impl fmt::Display for InitiateError {
             Self::UnknownHost => "no address was found for the name of the peer",
             Self::NoRoute => "there is no route to the peer",
             Self::Full => "the limit of IKE SAs is reached",
+            Self::NoPpk => "this host does not have the post-quantum pre-shared key that is required",
             Self::Provider => "no provider supports the proposed algorithms",
         })
     }
@@ -243,6 +248,10 @@ pub struct IkeStatus {
     /// 5723). The peer was then authenticated by the keys of that session.
     #[cfg(feature = "resumption")]
     pub is_resumed: bool,
+    /// Whether the keys depend on a post-quantum pre-shared key (RFC 8784). `false` if the session of an
+    /// earlier IKE SA was resumed.
+    #[cfg(feature = "ppk")]
+    pub uses_ppk: bool,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

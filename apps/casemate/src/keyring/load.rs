@@ -5,11 +5,15 @@ use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris, CrlFile, CrlFiles};
-use crate::swanctl::{Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions};
+use crate::swanctl::{
+    Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions, SharedKey,
+};
 use crate::tokens::TokenEnvironment;
-use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey};
+use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey, SecretBytes};
+use casemate_ike::config::{IdPattern, Identity};
 use casemate_pki::{StoreLimits, TrustStore, is_self_issued, pem};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -126,6 +130,7 @@ pub(super) fn load(
     let keys_for = |purpose| config.shared_keys.iter().filter(move |key| key.purpose == purpose).cloned();
     Ok(Keyring {
         shared: SharedKeys::new(keys_for(KeyPurpose::Ike).collect()),
+        ppks: ppks(keys_for(KeyPurpose::Ppk)),
         eap: EapSecrets::new(keys_for(KeyPurpose::Eap).collect(), &list),
         own,
         sends_ocsp: config.connections.iter().any(|connection| connection.ocsp.replies()),
@@ -139,6 +144,17 @@ pub(super) fn load(
         revocation: Mutex::default(),
         tokens: Mutex::default(),
     })
+}
+
+/// Post-quantum pre-shared keys by PPK_ID. The first one with a PPK_ID is used.
+fn ppks(keys: impl Iterator<Item = SharedKey>) -> HashMap<Identity, SecretBytes> {
+    let mut all = HashMap::new();
+    for key in keys {
+        for id in key.ids.iter().filter_map(IdPattern::exact) {
+            all.entry(id.canonical()).or_insert_with(|| key.secret.clone());
+        }
+    }
+    all
 }
 
 impl KeyFileReader<'_> {

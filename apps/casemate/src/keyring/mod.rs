@@ -35,6 +35,7 @@ pub use load::KeyFileError;
 pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::SharedKeys;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use validity::ValidityWatch;
@@ -44,6 +45,8 @@ use verifier::{PeerVerifier, Refusals, StatusCheck};
 /// The keys and certificates of a configuration.
 pub struct Keyring {
     shared: SharedKeys,
+    /// Post-quantum pre-shared keys by PPK_ID in its canonical form.
+    ppks: HashMap<Identity, SecretBytes>,
     eap: EapSecrets,
     own: OwnKeys,
     /// Whether a connection sends OCSP responses for our certificates.
@@ -107,6 +110,7 @@ impl Keyring {
     pub fn empty() -> Self {
         Self {
             shared: SharedKeys::default(),
+            ppks: HashMap::new(),
             eap: EapSecrets::default(),
             own: OwnKeys::default(),
             sends_ocsp: false,
@@ -202,6 +206,14 @@ impl Keyring {
 impl Credentials for Keyring {
     fn shared_key(&self, _: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
         self.shared.find(local, remote)
+    }
+
+    fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
+        self.ppks.get(&ppk_identity(id)?.canonical())
+    }
+
+    fn has_ppks(&self) -> bool {
+        !self.ppks.is_empty()
     }
 
     fn eap(&self) -> &dyn EapCredentials {
@@ -331,6 +343,11 @@ impl Keyring {
         let connection = connection.name.clone();
         self.refusals.add(RefusedPeer { peer: peer.clone(), connection, reason });
     }
+}
+
+/// A PPK_ID as an identity of `secrets`.
+fn ppk_identity(id: &[u8]) -> Option<Identity> {
+    casemate_strongswan::parse_identity(core::str::from_utf8(id).ok()?).ok()?
 }
 
 fn dn_matches(pattern: &str, name: &[u8]) -> bool {

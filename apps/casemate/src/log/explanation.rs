@@ -235,6 +235,10 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
         StateFault::AuthMismatch => {
             format!("the signature of {id} does not fit its certificate or public key")
         }
+        StateFault::PpkMissing => format!(
+            "the post-quantum pre-shared key that {id} names is not in `secrets`, or ppk_id does not allow it"
+        ),
+        StateFault::PpkUnused => format!("{id} uses no post-quantum pre-shared key"),
         StateFault::NoSharedKey => match &connection.local.method {
             LocalMethod::Certificate(names) if names.is_empty() => {
                 "this host has no certificate with a private key for local.id".into()

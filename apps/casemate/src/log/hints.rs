@@ -112,6 +112,10 @@ pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Ve
             wording::addrs(&connection.local_addrs),
             wording::addrs(&connection.remote_addrs)
         )],
+        InitiateError::NoPpk => vec![format!(
+            "no section `ppk` of `secrets` has ppk_id = {}, without `*`",
+            wording::ppk_id(connection)
+        )],
         InitiateError::Provider => {
             vec![format!("proposals = {}", wording::proposals(&wording::ike_proposals(connection)))]
         }
@@ -138,6 +142,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
             )
             .to_lowercase(),
         ],
+        StateFault::PpkMissing | StateFault::PpkUnused => vec![format!(
+            "ppk_id = {}, ppk_required = {}",
+            wording::ppk_id(connection),
+            if connection.ppk.required { "yes" } else { "no" }
+        )],
         StateFault::NoSharedKey => vec![match connection.local.method {
             LocalMethod::Certificate(_) => format!(
                 "local.auth = pubkey: no certificate with a private key fits local.id = {}",

@@ -11,6 +11,14 @@ use casemate_strongswan::notation;
 use casemate_wire::ike::AuthMethod;
 use std::fmt::Display;
 
+/// `ppk_id` of a connection.
+pub(super) fn ppk_id(connection: &Connection) -> String {
+    match &connection.ppk.id {
+        Some(id) => format!("`{}`", printable::line(&String::from_utf8_lossy(id.octets()))),
+        None => "(none)".into(),
+    }
+}
+
 /// Joins the items of a list with commas.
 pub fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")

@@ -215,6 +215,7 @@ const fn initiate_failure(error: InitiateError) -> Option<&'static str> {
         InitiateError::UnknownHost => Some("unknown-host"),
         InitiateError::NoRoute => Some("no-route"),
         InitiateError::Full => Some("sa-limit"),
+        InitiateError::NoPpk => Some("no-ppk"),
         InitiateError::Provider => Some("provider"),
     }
 }

@@ -16,8 +16,8 @@ use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap,
-    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, PpkId, PpkPolicy, RemoteAuth,
+    RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, SpdRules};
@@ -30,7 +30,6 @@ pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 s
                                      soon as the peer has one";
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
-const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";
 const NO_MEDIATION: &str = "mediation is not implemented";
 
 pub(super) const CONNECTION: Schema = Schema {
@@ -57,8 +56,8 @@ pub(super) const CONNECTION: Schema = Schema {
         ("send_certreq", Rule::Read),
         ("send_cert", Rule::Read),
         ("ocsp", Rule::Read),
-        ("ppk_id", Rule::Refused(NO_PPK)),
-        ("ppk_required", Rule::OnlyNo(NO_PPK)),
+        ("ppk_id", Rule::Read),
+        ("ppk_required", Rule::Read),
         ("keyingtries", Rule::Read),
         ("unique", Rule::Read),
         ("reauth_time", Rule::Read),
@@ -147,6 +146,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         mobike: keys.get("mobike", truth).unwrap_or(true),
         redirect_to: keys.get("redirect_to", address::gateway),
         resumption: keys.get("resumption", truth).unwrap_or(false),
+        ppk: ppk(&keys),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
@@ -161,6 +161,10 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         ocsp: keys.get("ocsp", choice(&OCSP)).unwrap_or(OcspInIke::Reply),
         packet_limits,
     };
+    if connection.has_further_rounds() && (connection.ppk.id.is_some() || connection.ppk.required) {
+        let key = if keys.has("ppk_id") { "ppk_id" } else { "ppk_required" };
+        keys.error(key, "with several rounds of authentication, no post-quantum pre-shared key is used");
+    }
     warn_of_unproven_identities(&connection, &keys);
     warn_of_other_version(&connection, &keys);
     warn_of_pools_in_networks(&connection, context.own_pools, &keys);
@@ -179,6 +183,15 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         );
     }
     ParsedConnection { connection, own, conditions, scripts, interfaces }
+}
+
+/// Reads the policy for post-quantum pre-shared keys.
+fn ppk(keys: &Keys<'_>) -> PpkPolicy {
+    let id = keys.get("ppk_id", |id| match id.is_empty() {
+        true => Err("the identity of a section `ppk` in `secrets` was expected".into()),
+        false => Ok(PpkId::new(id.as_bytes())),
+    });
+    PpkPolicy { id, required: keys.get("ppk_required", truth).unwrap_or(false) }
 }
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.

@@ -20,6 +20,8 @@ pub enum KeyPurpose {
     Ike,
     /// EAP: a password.
     Eap,
+    /// A post-quantum pre-shared key (RFC 8784). Its identities are PPK_IDs.
+    Ppk,
 }
 
 /// A pre-shared key or a password.
@@ -91,10 +93,9 @@ pub(super) const PASSPHRASE: Schema =
 const FOLDERS: [&str; 5] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12"];
 
 /// Sections that strongSwan knows and Casemate does not support, with the reason.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 3] = [
     ("xauth", "XAuth is a part of IKEv1, which is not implemented"),
     ("ntlm", "NT hashes of passwords are not implemented; `eap` with the password was expected"),
-    ("ppk", "post-quantum pre-shared keys are not implemented"),
     ("bliss", "BLISS is not implemented"),
 ];
 
@@ -124,10 +125,12 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
             secrets.shared_keys.extend(pre_shared_key(&section, problems));
         } else if name.starts_with("eap") {
             secrets.shared_keys.extend(eap(&section, problems));
+        } else if name.starts_with("ppk") {
+            secrets.shared_keys.extend(post_quantum_key(&section, problems));
         } else if name.starts_with("token") {
             secrets.tokens.extend(token::secret(&section, problems));
         } else {
-            let names = [&["ike", "eap", "token"][..], &FOLDERS].concat();
+            let names = [&["ike", "eap", "ppk", "token"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
         }
         if let (true, Some(location)) = (places.len() < secrets.shared_keys.len(), section.location()) {
@@ -148,7 +151,7 @@ fn warn_of_equal(keys: &[SharedKey], places: &[(String, Location)], problems: &P
         let earlier = keys.iter().zip(places).take(n).find(|(earlier, _)| are_same(earlier, key));
         let Some((_, (other, at))) = earlier else { continue };
         let used = match key.purpose {
-            KeyPurpose::Ike => "the first one is used, and this one is not",
+            KeyPurpose::Ike | KeyPurpose::Ppk => "the first one is used, and this one is not",
             KeyPurpose::Eap => "this one is used, and the first one is not",
         };
         problems.warn(location, format!("{name}: {other} at {at} is for the same identities: {used}"));
@@ -164,7 +167,7 @@ fn are_same(a: &SharedKey, b: &SharedKey) -> bool {
         && match a.purpose {
             _ if a.ids.is_empty() || b.ids.is_empty() => a.ids.is_empty() && b.ids.is_empty(),
             KeyPurpose::Ike => contains(&a.ids, &b.ids) && contains(&b.ids, &a.ids),
-            KeyPurpose::Eap => a.ids.iter().any(|id| is_in(id, &b.ids)),
+            KeyPurpose::Eap | KeyPurpose::Ppk => a.ids.iter().any(|id| is_in(id, &b.ids)),
         }
 }
 
@@ -239,6 +242,24 @@ fn pre_shared_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<Sha
              longer one"
         );
         Keys::new(section, &SHARED, problems).warn("secret", &why);
+    }
+    Some(key)
+}
+
+/// Minimum length, in bytes, of a post-quantum pre-shared key: 256 bits, which a quantum computer searches as
+/// slowly as others search 128 bits (RFC 8784 section 6).
+const MIN_PPK_LEN: usize = 32;
+
+fn post_quantum_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
+    let key = shared(section, KeyPurpose::Ppk, problems)?;
+    let keys = Keys::new(section, &SHARED, problems);
+    if key.ids.is_empty() || key.ids.iter().any(|id| id.exact().is_none()) {
+        keys.section_error("`id` was expected, the `ppk_id` of connections, without `*`");
+        return None;
+    }
+    if key.secret.expose().len() < MIN_PPK_LEN {
+        let why = format!("it has less than {MIN_PPK_LEN} bytes: a quantum computer could find it");
+        keys.warn("secret", &why);
     }
     Some(key)
 }

@@ -126,6 +126,9 @@ mod tests {
                         `connections.NAME.remote`, as `auth`";
         assert_eq!(text, expected);
         assert!(unknown_key("ROHC", &child::CHILD).ends_with("did you mean `rohc`?"));
-        assert!(unknown_key("ppk_id", &child::CHILD).contains("expected one of"), "no section accepts it");
+        assert!(
+            unknown_key("mediated_by", &child::CHILD).contains("expected one of"),
+            "no section accepts it"
+        );
     }
 }

@@ -308,6 +308,11 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
             "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as `id`",
             "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
         ],
+        StateFault::PpkMissing | StateFault::PpkUnused => &[
+            "give both hosts a section `ppk` in `secrets` with the same `id` and `secret`, and ppk_id to the \
+             connection of the initiator",
+            "with ppk_required = no on both hosts, the IKE SA comes up without the key",
+        ],
         StateFault::AuthRounds => {
             &["give each `local` section of one host its `remote` section on the other, in the same order"]
         }

@@ -142,6 +142,19 @@ pub trait Credentials {
         remote: &Identity,
     ) -> Option<&SecretBytes>;
 
+    /// The post-quantum pre-shared key with this PPK_ID of the type PPK_ID_FIXED, without the octet of the
+    /// type (RFC 8784 section 5.1).
+    #[cfg(feature = "ppk")]
+    fn ppk(&self, _id: &[u8]) -> Option<&SecretBytes> {
+        None
+    }
+
+    /// Whether there are post-quantum pre-shared keys: a responder announces then that it uses them.
+    #[cfg(feature = "ppk")]
+    fn has_ppks(&self) -> bool {
+        false
+    }
+
     /// Our key for a connection. `wanted` are the authorities that the peer trusts; empty if the peer named
     /// none.
     fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>>;
@@ -259,26 +272,53 @@ pub(crate) fn id_matches(credentials: &dyn Credentials, pattern: &IdPattern, id:
 
 /// Pre-shared keys only: for hosts with a few peers.
 #[derive(Debug, Default)]
-pub struct SharedKeys(Vec<(IdPattern, SecretBytes)>);
+pub struct SharedKeys {
+    keys: Vec<(IdPattern, SecretBytes)>,
+    #[cfg(feature = "ppk")]
+    ppks: Vec<(Vec<u8>, SecretBytes)>,
+}
 
 impl SharedKeys {
     /// Returns an empty set.
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self {
+            keys: Vec::new(),
+            #[cfg(feature = "ppk")]
+            ppks: Vec::new(),
+        }
     }
 
     /// Adds a key that is shared with these peers. The first match is used.
     #[must_use]
     pub fn with(mut self, peers: IdPattern, key: SecretBytes) -> Self {
-        self.0.push((peers, key));
+        self.keys.push((peers, key));
+        self
+    }
+
+    /// Adds the post-quantum pre-shared key with this PPK_ID of the type PPK_ID_FIXED, without the octet of
+    /// the type (RFC 8784 section 5.1).
+    #[cfg(feature = "ppk")]
+    #[must_use]
+    pub fn with_ppk(mut self, id: &[u8], key: SecretBytes) -> Self {
+        self.ppks.push((id.into(), key));
         self
     }
 }
 
 impl Credentials for SharedKeys {
     fn shared_key(&self, _: &Connection, _: &Identity, remote: &Identity) -> Option<&SecretBytes> {
-        let found = self.0.iter().find(|(peers, _)| id_matches(self, peers, remote));
+        let found = self.keys.iter().find(|(peers, _)| id_matches(self, peers, remote));
         found.map(|(_, key)| key)
+    }
+
+    #[cfg(feature = "ppk")]
+    fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
+        self.ppks.iter().find(|(own, _)| own == id).map(|(_, key)| key)
+    }
+
+    #[cfg(feature = "ppk")]
+    fn has_ppks(&self) -> bool {
+        !self.ppks.is_empty()
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {

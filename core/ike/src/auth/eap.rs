@@ -125,6 +125,8 @@ impl PeerAuthenticated {
             own_id: own.clone(),
             #[cfg(feature = "resumption")]
             proof: Proof::Eap,
+            #[cfg(feature = "ppk")]
+            uses_ppk: false,
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),

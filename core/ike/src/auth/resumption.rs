@@ -109,6 +109,8 @@ impl PeerRecord {
             scope: AuthScope::new(connection, self.proof, own, &proven, remote),
             own_id: own.clone(),
             proof: self.proof,
+            #[cfg(feature = "ppk")]
+            uses_ppk: false,
             #[cfg(feature = "eap")]
             eap_identity: self.eap_identity.clone(),
             #[cfg(feature = "eap")]

@@ -54,6 +54,15 @@ impl OwnSignature {
         Ok(Self { method, identifier: alg.algorithm_identifier(), value })
     }
 
+    /// The data of the AUTH payload.
+    #[cfg(feature = "ppk")]
+    pub(crate) fn data(&self) -> Vec<u8> {
+        match (self.method, u8::try_from(self.identifier.len())) {
+            (AuthMethod::DIGITAL_SIGNATURE, Ok(len)) => [&[len], self.identifier, &self.value].concat(),
+            _ => self.value.clone(),
+        }
+    }
+
     pub(crate) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
         match self.method {
             AuthMethod::DIGITAL_SIGNATURE => {

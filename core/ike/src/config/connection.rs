@@ -71,6 +71,9 @@ pub struct Connection {
     /// requests tickets, a responder grants and accepts them.
     #[cfg(feature = "resumption")]
     pub resumption: bool,
+    /// Post-quantum pre-shared keys (RFC 8784).
+    #[cfg(feature = "ppk")]
+    pub ppk: super::PpkPolicy,
     /// When ESP is encapsulated in UDP.
     pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
@@ -146,6 +149,8 @@ impl Connection {
             redirect_to: None,
             #[cfg(feature = "resumption")]
             resumption: false,
+            #[cfg(feature = "ppk")]
+            ppk: super::PpkPolicy::default(),
             encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,

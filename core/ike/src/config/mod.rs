@@ -10,6 +10,8 @@ mod connection;
 mod gateway;
 mod identity;
 mod name_servers;
+#[cfg(feature = "ppk")]
+mod ppk;
 mod proposal;
 #[cfg(feature = "eap")]
 mod rounds;
@@ -28,6 +30,8 @@ pub use gateway::{Gateway, HostName};
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 pub use name_servers::{DomainName, DomainPolicy, is_name_server};
+#[cfg(feature = "ppk")]
+pub use ppk::{PpkId, PpkPolicy};
 pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,
     ike_proposals,

@@ -5,7 +5,7 @@ use crate::child_sa::ChildRequest;
 use crate::config::{ChildConfig, Connection};
 use crate::engine::retries::Retry;
 use crate::state::{InitSent, SaCommon, retry_at};
-use crate::{Context, Event, Host, IkeSaId, InitiateError, Lookup, PacketSelectors, Path};
+use crate::{Context, Event, Host, IkeSaId, InitiateError, Lookup, PacketSelectors, Path, StateFault};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -138,7 +138,10 @@ impl Ike {
         }
         let mut step = self.step(host, context);
         let started = InitSent::begin(connection.clone(), path, child_requests, &mut step);
-        let sa = started.map_err(|_| InitiateError::Provider)?;
+        let sa = started.map_err(|fault| match fault {
+            StateFault::PpkMissing => InitiateError::NoPpk,
+            _ => InitiateError::Provider,
+        })?;
         let id = sa.common.id;
         self.sas.insert(sa);
         self.close_excess_replaced(host, context);

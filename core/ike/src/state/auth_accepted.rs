@@ -100,8 +100,12 @@ impl HalfOpen {
         let lifetime = super::retry::announced_lifetime(common, step);
         #[cfg(feature = "resumption")]
         let ticket = self.answer_ticket_request(common, &peer, content, step);
+        #[cfg(feature = "ppk")]
+        let ppk = &self.init.ppk;
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             write_proof(out)?;
+            #[cfg(feature = "ppk")]
+            ppk.write_acceptance(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             #[cfg(feature = "eap")]
             if let Some(lifetime) = &lifetime {

@@ -50,6 +50,15 @@ impl AuthSent {
     ) -> State {
         self.exchange_finished(common, step);
         let Self { mut channel, init, first_child, queued_children, .. } = *self;
+        #[cfg(feature = "ppk")]
+        let peer = {
+            let mut peer = peer;
+            if let Some(sk_d) = init.ppk.into_sk_d(content) {
+                channel.sk_d = sk_d;
+                peer.set_ppk();
+            }
+            peer
+        };
         channel.peer_token = PeerToken::from_message(content);
         let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
         #[cfg(feature = "split-dns")]

@@ -166,6 +166,8 @@ impl AuthSent {
         let (path, routes) = (common.path, step.context.routes);
         let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
             write_proof(is_first_contact, out)?;
+            #[cfg(feature = "ppk")]
+            init.ppk.write_offer(out)?;
             #[cfg(feature = "resumption")]
             super::resumption::write_request(&connection, out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;

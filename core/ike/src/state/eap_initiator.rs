@@ -50,6 +50,8 @@ impl AuthSent {
         };
         let octets = self.init.responder_octets(&responder.id_body, self.channel.suite);
         let (connection, providers) = (&common.connection, step.context.providers);
+        #[cfg(feature = "ppk")]
+        let octets = self.init.ppk.responder_octets(octets, connection, content)?;
         if responder.authenticated.is_some() {
             return eap::verify(done, auth, &octets, providers).map_err(Rejection::from);
         }
@@ -102,12 +104,17 @@ impl AuthSent {
             PeerStep::Succeeded(done) => done,
         };
         let own_body = id_body(&self.own_id);
-        let octets = self.init.initiator_octets(&own_body, self.channel.suite);
-        let proof = eap::prove(&done, &octets, step.context.providers)?;
+        #[cfg(feature = "ppk")]
+        self.init.offer_ppk(&connection, &self.channel, step)?;
+        let (suite, providers) = (self.channel.suite, step.context.providers);
+        let proof =
+            self.init.prove(&own_body, &connection, suite, |octets| eap::prove(&done, octets, providers))?;
         self.channel.window.response_received();
         let follows = self.rounds.has_next(&connection);
         let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
             proof.write(out)?;
+            #[cfg(feature = "ppk")]
+            self.init.ppk.write_offer(out)?;
             write_another(follows, out)
         });
         eap.done = Some(done);

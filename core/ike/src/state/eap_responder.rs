@@ -249,12 +249,20 @@ impl HalfOpen {
         check_another_round(&common.connection, rounds.peer, &request.content)?;
         self.select_by_groups(common, &rounds, &done, step)?;
         let theirs = init.initiator_octets(&eap.peer_body, suite);
+        let own_body = id_body(&rounds.own_id);
+        let ours = init.responder_octets(&own_body, suite);
+        #[cfg(feature = "ppk")]
+        let ppk = self.ppk_of_request(&common.connection, &request.content, step.context)?;
+        #[cfg(feature = "ppk")]
+        let (theirs, ours) = (ppk.initiator_octets(theirs), ppk.responder_octets(ours));
+        #[cfg(feature = "ppk")]
+        let auth = ppk.proof(auth);
         let remote = common.path.remote.ip();
         let parties = Parties { own: &rounds.own_id, peer: &rounds.peer_id, remote };
         let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
-        let own_body = id_body(&rounds.own_id);
-        let ours = init.responder_octets(&own_body, suite);
         let proof = eap::prove(&done, &ours, providers)?;
+        #[cfg(feature = "ppk")]
+        let peer = self.with_accepted_ppk(ppk.into_sk_d(), peer);
         rounds.add(peer);
         self.finish_round(common, rounds, Some(proof), request.path, leased, step)
     }

@@ -38,7 +38,7 @@ impl<'c> FirstProof<'c> {
     pub(crate) fn new(
         common: &SaCommon,
         channel: &SecureChannel,
-        init: &InitExchange,
+        init: &mut InitExchange,
         #[cfg(feature = "external-keys")] wait: AuthWait,
         step: &mut Step<'_, 'c>,
     ) -> Result<Self, AuthError> {
@@ -51,18 +51,23 @@ impl<'c> FirstProof<'c> {
         if rounds.proves_by_eap() {
             return Ok(Self { own, proof: None, rounds });
         }
+        #[cfg(feature = "ppk")]
+        init.offer_ppk(connection, channel, step)?;
         let own_body = own.id_body();
-        let octets = init.initiator_octets(&own_body, channel.suite);
+        let hashes = core::mem::take(&mut init.peer.hashes);
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
         let terms = ProofTerms {
             connection,
             peer: &expected.unwrap_or(Identity::Address(common.path.remote.ip())),
-            hashes: &init.peer.hashes,
+            hashes: &hashes,
             #[cfg(feature = "external-keys")]
             wait,
         };
-        let proof = Some(own.prove(&octets, &terms, step)?);
+        let proof =
+            init.prove(&own_body, connection, channel.suite, |octets| own.prove(octets, &terms, step));
+        init.peer.hashes = hashes;
+        let proof = Some(proof?);
         Ok(Self {
             own,
             proof,

@@ -21,6 +21,8 @@ use crate::transport::{Build, Content, SecureChannel, required};
 use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+#[cfg(feature = "ppk")]
+use casemate_crypto::SecretBytes;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
 
@@ -65,6 +67,9 @@ pub(super) struct Authenticated<'c> {
     pub(super) peer: PeerAuthenticated,
     pub(super) own: LocalAuthenticator<'c>,
     pub(super) proof: OwnProof,
+    /// SK_d that depends on the peer's post-quantum pre-shared key, if it uses one.
+    #[cfg(feature = "ppk")]
+    pub(super) ppk_sk_d: Option<SecretBytes>,
 }
 
 /// Why a request does not authenticate its sender.
@@ -209,7 +214,9 @@ impl HalfOpen {
         if common.connection.has_further_rounds() {
             return self.begin_rounds(common, authenticated, request, step);
         }
-        let Authenticated { peer, own, proof } = authenticated;
+        #[cfg(feature = "ppk")]
+        let authenticated = self.accept_ppk(authenticated);
+        let Authenticated { peer, own, proof, .. } = authenticated;
         let write_proof: Build<'_> = &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)
@@ -288,10 +295,15 @@ impl HalfOpen {
         let asked = content.id_r.and_then(|asked| Identity::from_payload(&asked.id));
         let wanted = Wanted { requests: &requests, id: asked.as_ref() };
         let own = LocalAuthenticator::new(connection, wanted, path.local.ip(), step.context.credentials)?;
-        let theirs = init.initiator_octets(id_body, suite);
-        let peer = verify(claim, &theirs, connection, &own.id, step.context)?;
-        let own_body = own.id_body();
+        let (theirs, own_body) = (init.initiator_octets(id_body, suite), own.id_body());
         let ours = init.responder_octets(&own_body, suite);
+        #[cfg(feature = "ppk")]
+        let ppk = self.ppk_of_request(connection, content, step.context)?;
+        #[cfg(feature = "ppk")]
+        let claim = &AuthClaim { auth: ppk.proof(claim.auth), ..*claim };
+        #[cfg(feature = "ppk")]
+        let (theirs, ours) = (ppk.initiator_octets(theirs), ppk.responder_octets(ours));
+        let peer = verify(claim, &theirs, connection, &own.id, step.context)?;
         let terms = ProofTerms {
             connection,
             peer: claim.id,
@@ -300,7 +312,13 @@ impl HalfOpen {
             wait: claim.status,
         };
         let proof = own.prove(&ours, &terms, step)?;
-        Ok(Authenticated { peer, own, proof })
+        Ok(Authenticated {
+            peer,
+            own,
+            proof,
+            #[cfg(feature = "ppk")]
+            ppk_sk_d: ppk.into_sk_d(),
+        })
     }
 }
 

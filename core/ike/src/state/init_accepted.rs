@@ -3,9 +3,13 @@
 
 use super::first_proof::{FirstProof, Opening};
 use super::init_exchange::{InitExchange, PeerFeatures};
+#[cfg(feature = "ppk")]
+use super::ppk::agree_on_ppk;
 use super::select_connection::AnnouncedFeatures;
 #[cfg(feature = "external-keys")]
 use crate::auth::AuthWait;
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::PpkUse;
 use crate::auth::{AuthError, IntAuth};
 use crate::config::Encapsulation;
 use crate::context::Step;
@@ -57,6 +61,8 @@ impl InitSent {
         if !suite.additional.is_empty() && !content.has_notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED) {
             return Err(StateFault::NotOffered.into());
         }
+        #[cfg(feature = "ppk")]
+        let ppk = agree_on_ppk(common, content, step)?;
         let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let kex = self.kex.take().ok_or(StateFault::Provider)?;
         let Ok(shared) = kex.agree(ke.data) else {
@@ -71,7 +77,10 @@ impl InitSent {
         let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let response = KeyedResponse { spi_r: header.spi_r, bytes, path, content, nonce: nonce.data() };
-        self.keyed(common, &response, suite, keys, step)
+        let keyed = self.keyed(common, &response, suite, keys, step);
+        #[cfg(feature = "ppk")]
+        let keyed = keyed.map(|(channel, init)| (channel, InitExchange { ppk, ..init }));
+        keyed
     }
 
     /// The results of the exchange, with the keys that it has given.
@@ -104,6 +113,8 @@ impl InitSent {
             int_auth: IntAuth::default(),
             nat: nat.unwrap_or_default(),
             peer,
+            #[cfg(feature = "ppk")]
+            ppk: PpkUse::No,
         };
         Ok((channel, init))
     }
@@ -132,15 +143,15 @@ impl InitSent {
         mut self: Box<Self>,
         common: &mut SaCommon,
         channel: SecureChannel,
-        init: InitExchange,
+        mut init: InitExchange,
         step: &mut Step<'_, '_>,
     ) -> State {
         #[cfg(feature = "external-keys")]
         let wait = AuthWait::new(common, step.context.now >= self.due);
         #[cfg(feature = "external-keys")]
-        let first = FirstProof::new(common, &channel, &init, wait, step);
+        let first = FirstProof::new(common, &channel, &mut init, wait, step);
         #[cfg(not(feature = "external-keys"))]
-        let first = FirstProof::new(common, &channel, &init, step);
+        let first = FirstProof::new(common, &channel, &mut init, step);
         match first {
             Ok(first) => {
                 let Self { child_requests, sequences, .. } = *self;

@@ -1,6 +1,9 @@
 //! What IKE_AUTH needs of the exchanges before it.
 
-use crate::auth::{CertRequests, IntAuth, SignedOctets, announced_hashes};
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::PpkUse;
+use crate::auth::{CertRequests, IntAuth, OwnProof, SignedOctets, announced_hashes};
+use crate::config::Connection;
 #[cfg(feature = "multiple-kex")]
 use crate::keymat::Nonces;
 use crate::nat::NatStatus;
@@ -24,6 +27,9 @@ pub(crate) struct InitExchange {
     pub(crate) int_auth: IntAuth,
     pub(crate) nat: NatStatus,
     pub(crate) peer: PeerFeatures,
+    /// Use of a post-quantum pre-shared key.
+    #[cfg(feature = "ppk")]
+    pub(crate) ppk: PpkUse,
 }
 
 impl InitExchange {
@@ -44,6 +50,26 @@ impl InitExchange {
     pub(crate) fn responder_octets<'a>(&'a self, id: &'a [u8], suite: IkeSuite) -> SignedOctets<'a> {
         let (message, nonce, sk_p) = (&*self.response, &*self.nonce_i, &self.sk_pr);
         SignedOctets { message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
+    }
+
+    /// Creates our proof as the initiator. `id` is the body of our ID payload.
+    pub(crate) fn prove<E>(
+        &mut self,
+        id: &[u8],
+        connection: &Connection,
+        suite: IkeSuite,
+        mut prove: impl FnMut(&SignedOctets<'_>) -> Result<OwnProof, E>,
+    ) -> Result<OwnProof, E> {
+        #[cfg(feature = "ppk")]
+        if let PpkUse::Offered(mut offer) = core::mem::take(&mut self.ppk) {
+            let plain = self.initiator_octets(id, suite);
+            let proof = offer.prove(&plain, connection.ppk.required, prove);
+            self.ppk = PpkUse::Offered(offer);
+            return proof;
+        }
+        #[cfg(not(feature = "ppk"))]
+        let _ = connection;
+        prove(&self.initiator_octets(id, suite))
     }
 }
 

@@ -5,6 +5,8 @@
 use super::init_exchange::{InitExchange, PeerFeatures};
 use super::select_connection::{AnnouncedFeatures, awaits_look_up, by_address};
 use crate::auth::IntAuth;
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::PpkUse;
 use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::cookie::CookieRequest;
@@ -68,6 +70,10 @@ pub(crate) fn respond(
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let mut announced = AnnouncedFeatures::of_candidates(path, suite, step);
     announced.intermediate = !suite.additional.is_empty();
+    #[cfg(feature = "ppk")]
+    {
+        announced.ppk = content.has_notify(NotifyType::USE_PPK) && step.context.credentials.has_ppks();
+    }
     let contents = ResponseContents {
         chosen: &chosen,
         kex: suite.kex,
@@ -78,7 +84,17 @@ pub(crate) fn respond(
     };
     let response = build_response(&common, &contents, step)?;
     let (fragments, nat) = (announced.fragments, nat.status);
-    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, fragments, nat };
+    let exchange = FirstExchange {
+        request: bytes,
+        content,
+        response,
+        nonce_i,
+        nonce_r,
+        fragments,
+        nat,
+        #[cfg(feature = "ppk")]
+        ppk: announced.ppk,
+    };
     Ok(exchange.open(common, suite, keys, step)?)
 }
 
@@ -93,6 +109,9 @@ pub(super) struct FirstExchange<'m> {
     /// Whether this host has announced fragmentation.
     pub(super) fragments: bool,
     pub(super) nat: NatStatus,
+    /// Whether both sides have announced post-quantum pre-shared keys.
+    #[cfg(feature = "ppk")]
+    pub(super) ppk: bool,
 }
 
 impl FirstExchange<'_> {
@@ -104,7 +123,9 @@ impl FirstExchange<'_> {
         keys: SaKeys,
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
-        let Self { request, content, response, nonce_i, nonce_r, fragments, nat } = self;
+        #[cfg(feature = "ppk")]
+        let ppk = self.ppk;
+        let Self { request, content, response, nonce_i, nonce_r, fragments, nat, .. } = self;
         #[cfg(feature = "redirect")]
         let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
         let peer = PeerFeatures::of(content);
@@ -122,6 +143,8 @@ impl FirstExchange<'_> {
             int_auth: IntAuth::default(),
             nat,
             peer,
+            #[cfg(feature = "ppk")]
+            ppk: if ppk { PpkUse::Agreed } else { PpkUse::No },
         };
         Ok(half_open(common, channel, init, step))
     }
@@ -331,6 +354,10 @@ pub(crate) fn write_features(announced: &AnnouncedFeatures, out: &mut Writer<'_>
     }
     if announced.intermediate {
         out.notify(&Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, &[]))?;
+    }
+    #[cfg(feature = "ppk")]
+    if announced.ppk {
+        out.notify(&Notify::new(NotifyType::USE_PPK, &[]))?;
     }
     if announced.childless {
         out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;

@@ -174,6 +174,7 @@ impl InitSent {
         let always = connection.encapsulation == Encapsulation::Always;
         let detection = NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
         let kind = MessageKind { exchange: self.exchange(), message_id: 0, response: false };
+        let features = AnnouncedFeatures::of_request(connection, self.exchange(), step)?;
         let build = |out: &mut Writer<'_>| {
             // RFC 7296 section 2.6: the cookie comes first.
             if !self.cookie.is_empty() {
@@ -181,7 +182,7 @@ impl InitSent {
             }
             self.write_key_source(out)?;
             detection.write(out)?;
-            write_features(&AnnouncedFeatures::of_connection(connection), out)?;
+            write_features(&features, out)?;
             #[cfg(feature = "redirect")]
             common.redirect.write(out)?;
             match connection.encapsulation {

@@ -47,6 +47,8 @@ mod intermediate;
 mod kex_series;
 mod path_probe;
 mod peer_address;
+#[cfg(feature = "ppk")]
+mod ppk;
 mod queries;
 mod rekey;
 mod rekey_response;

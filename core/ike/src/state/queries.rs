@@ -199,6 +199,8 @@ impl IkeSa {
             earlier_rounds: Vec::new(),
             #[cfg(feature = "resumption")]
             is_resumed: common.resumes.is_some(),
+            #[cfg(feature = "ppk")]
+            uses_ppk: false,
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -320,6 +322,10 @@ impl Established {
             status.own_id = Some(peer.own_id().clone());
             status.eap_identity = peer.eap_identity().map(Vec::from);
             status.earlier_rounds = peer.earlier_rounds().to_vec();
+        }
+        #[cfg(feature = "ppk")]
+        {
+            status.uses_ppk = peer.uses_ppk();
         }
         status.suite = Some(self.channel.suite);
         status.nat = *nat;

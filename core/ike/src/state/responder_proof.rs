@@ -45,6 +45,8 @@ impl AuthSent {
     ) -> Result<PeerAuthenticated, Rejection> {
         let (id, body) = self.responder_id(connection, content, step)?;
         let octets = self.init.responder_octets(body, self.channel.suite);
+        #[cfg(feature = "ppk")]
+        let octets = self.init.ppk.responder_octets(octets, connection, content)?;
         let auth = required(content.auth)?;
         let claim = AuthClaim {
             id: &id,

@@ -153,7 +153,7 @@ impl HalfOpen {
         request: &IncomingMessage<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
-        let Authenticated { peer, own, proof } = authenticated;
+        let Authenticated { peer, own, proof, .. } = authenticated;
         let peer_id = peer.id().clone();
         let mut rounds = ResponderRounds::new(request, own.id.clone(), peer_id, step)?;
         rounds.add(peer);

@@ -7,6 +7,8 @@
 
 use crate::auth::CertRequests;
 use crate::auth::credentials::id_matches;
+#[cfg(feature = "ppk")]
+use crate::auth::ppk;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
 use crate::engine::connection_table::ConnectionTable;
@@ -16,6 +18,7 @@ use crate::{HostAddrs, Lookup, Path, Routes, StateFault};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_wire::ike::ExchangeType;
 use core::cmp::Reverse;
 
 /// Maximum number of connections for which one proof is verified. Each may cost the search for a
@@ -34,6 +37,9 @@ pub(crate) struct AnnouncedFeatures {
     /// Several rounds of authentication (RFC 4739). Only a responder announces them in IKE_SA_INIT.
     #[cfg(feature = "eap")]
     pub(crate) multiple_auth: bool,
+    /// Post-quantum pre-shared keys (RFC 8784).
+    #[cfg(feature = "ppk")]
+    pub(crate) ppk: bool,
     /// What is requested of the peer's certificates.
     pub(crate) requests: CertRequests,
 }
@@ -47,8 +53,26 @@ impl AnnouncedFeatures {
             intermediate: Offer::all_ike(connection).iter().any(Offer::has_additional),
             #[cfg(feature = "eap")]
             multiple_auth: false,
+            #[cfg(feature = "ppk")]
+            ppk: false,
             requests: CertRequests::default(),
         }
+    }
+
+    /// Features that the first request of an IKE SA announces.
+    pub(crate) fn of_request(
+        connection: &Connection,
+        exchange: ExchangeType,
+        step: &Step<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        #[cfg(feature = "ppk")]
+        if exchange == ExchangeType::IKE_SA_INIT {
+            let ppk = ppk::is_announced(connection, step.context.credentials)?;
+            return Ok(Self { ppk, ..Self::of_connection(connection) });
+        }
+        #[cfg(not(feature = "ppk"))]
+        let _ = (exchange, step);
+        Ok(Self::of_connection(connection))
     }
 
     /// Features of all candidates with these addresses and algorithms.

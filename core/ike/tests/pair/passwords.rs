@@ -42,6 +42,16 @@ impl Credentials for Passwords {
         self.shared.shared_key(on, local, remote)
     }
 
+    #[cfg(feature = "ppk")]
+    fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
+        self.shared.ppk(id)
+    }
+
+    #[cfg(feature = "ppk")]
+    fn has_ppks(&self) -> bool {
+        self.shared.has_ppks()
+    }
+
     without_certificates!();
 
     fn eap(&self) -> &dyn EapCredentials {

@@ -48,7 +48,17 @@ pub(crate) fn respond_to_resumption(
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let response = build(&common, &nonce_r, &announced, &nat.detection, step)?;
     let (fragments, nat) = (announced.fragments, nat.status);
-    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, fragments, nat };
+    let exchange = FirstExchange {
+        request: bytes,
+        content,
+        response,
+        nonce_i,
+        nonce_r,
+        fragments,
+        nat,
+        #[cfg(feature = "ppk")]
+        ppk: false,
+    };
     Ok(resuming(exchange.open(common, suite, keys, step)?, session))
 }
 

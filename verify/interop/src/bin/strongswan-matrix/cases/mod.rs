@@ -12,6 +12,7 @@ mod kernel;
 mod mobike;
 mod negotiation;
 mod post_quantum;
+mod ppk;
 mod redirect;
 mod rekey;
 mod rounds;
@@ -110,6 +111,7 @@ pub(crate) fn all() -> Vec<Case> {
             negotiation::add,
             algorithms::add,
             post_quantum::add,
+            ppk::add,
             redirect::add,
             rekey::add,
             rounds::add,

@@ -1,0 +1,247 @@
+//! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 section 3).
+//!
+//! Both sides announce in IKE_SA_INIT that they use PPKs. The initiator names its PPK beside its AUTH
+//! payload, and SK_d, SK_pi and SK_pr depend on it from then on, if the responder has it as well. If the
+//! initiator does not require the PPK, it adds a proof without it, with which the responder may go on.
+
+use super::{OwnProof, SignedOctets};
+use crate::config::Connection;
+use crate::transport::Content;
+use crate::{Context, Credentials, StateFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_crypto::{PrfAlg, Providers, SecretBytes, prf_plus};
+use casemate_wire::ike::{Auth, Notify, NotifyType, WriteError, Writer};
+
+/// Type of a PPK_ID whose key is configured on both sides (section 5.1).
+const PPK_ID_FIXED: u8 = 2;
+
+/// SK_d, SK_pi and SK_pr that depend on a PPK.
+pub(crate) struct PpkKeys {
+    pub(crate) d: SecretBytes,
+    pi: SecretBytes,
+    pr: SecretBytes,
+}
+
+/// SK_d, SK_pi and SK_pr without a PPK.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainKeys<'a> {
+    pub(crate) d: &'a SecretBytes,
+    pub(crate) pi: &'a SecretBytes,
+    pub(crate) pr: &'a SecretBytes,
+}
+
+impl PpkKeys {
+    /// prf+ (PPK, key), for each key
+    pub(crate) fn new(
+        prf: PrfAlg,
+        ppk: &SecretBytes,
+        plain: PlainKeys<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<Self, StateFault> {
+        let keyed = providers.prf(prf, ppk.expose()).map_err(|_| StateFault::Provider)?;
+        let mix = |key: &SecretBytes| {
+            prf_plus(&*keyed, &[key.expose()], key.len()).map_err(|_| StateFault::Provider)
+        };
+        Ok(Self { d: mix(plain.d)?, pi: mix(plain.pi)?, pr: mix(plain.pr)? })
+    }
+}
+
+/// Use of a PPK in an IKE SA that is not established yet.
+#[derive(Default)]
+pub(crate) enum PpkUse {
+    /// One side has not announced PPKs.
+    #[default]
+    No,
+    /// Both sides have announced them.
+    Agreed,
+    /// As the initiator: our PPK is named beside our AUTH payload, and the responder decides.
+    Offered(Box<PpkOffer>),
+    /// As the responder: the keys depend on the PPK of the initiator.
+    Accepted,
+}
+
+/// The PPK of an initiator.
+pub(crate) struct PpkOffer {
+    id: Vec<u8>,
+    keys: PpkKeys,
+    /// Our proof without the PPK; `None` if the connection requires one.
+    fallback: Option<OwnProof>,
+}
+
+impl PpkOffer {
+    /// Our PPK for a connection.
+    pub(crate) fn new(
+        connection: &Connection,
+        prf: PrfAlg,
+        plain: PlainKeys<'_>,
+        context: &Context<'_>,
+    ) -> Result<Self, StateFault> {
+        let found = own_ppk(connection, context.credentials)?;
+        let (id, ppk) = found.ok_or(StateFault::PpkMissing)?;
+        let keys = PpkKeys::new(prf, ppk, plain, context.providers)?;
+        Ok(Self { id: id.into(), keys, fallback: None })
+    }
+
+    /// Creates our proofs: the one with the PPK is returned. Those that exist already are not created again.
+    pub(crate) fn prove<E>(
+        &mut self,
+        plain: &SignedOctets<'_>,
+        is_required: bool,
+        mut prove: impl FnMut(&SignedOctets<'_>) -> Result<OwnProof, E>,
+    ) -> Result<OwnProof, E> {
+        if !is_required && self.fallback.is_none() {
+            self.fallback = Some(prove(plain)?);
+        }
+        prove(&SignedOctets { sk_p: &self.keys.pi, ..*plain })
+    }
+}
+
+impl PpkUse {
+    /// Writes what goes with the AUTH payload of an initiator.
+    pub(crate) fn write_offer(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        let Self::Offered(offer) = self else { return Ok(()) };
+        let id = [&[PPK_ID_FIXED], &*offer.id].concat();
+        out.notify(&Notify::new(NotifyType::PPK_IDENTITY, &id))?;
+        let fallback = offer.fallback.iter();
+        fallback
+            .map(OwnProof::data)
+            .try_for_each(|data| out.notify(&Notify::new(NotifyType::NO_PPK_AUTH, &data)))
+    }
+
+    /// Writes that the responder uses the PPK of the initiator.
+    pub(crate) fn write_acceptance(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        match self {
+            Self::Accepted => out.notify(&Notify::new(NotifyType::PPK_IDENTITY, &[])),
+            Self::No | Self::Agreed | Self::Offered(_) => Ok(()),
+        }
+    }
+
+    /// Octets that the AUTH payload of the responder covers in this response; `plain` are those without a
+    /// PPK.
+    pub(crate) fn responder_octets<'a>(
+        &'a self,
+        plain: SignedOctets<'a>,
+        connection: &Connection,
+        content: &Content<'_>,
+    ) -> Result<SignedOctets<'a>, StateFault> {
+        match self {
+            Self::Offered(offer) if content.has_notify(NotifyType::PPK_IDENTITY) => {
+                Ok(SignedOctets { sk_p: &offer.keys.pr, ..plain })
+            }
+            Self::Offered(_) if connection.ppk.required => Err(StateFault::PpkUnused),
+            // By EAP the responder proves its identity before it knows the PPK.
+            Self::No | Self::Agreed | Self::Offered(_) | Self::Accepted => Ok(plain),
+        }
+    }
+
+    /// SK_d of the IKE SA that the last response establishes, if it depends on our PPK.
+    pub(crate) fn into_sk_d(self, content: &Content<'_>) -> Option<SecretBytes> {
+        match self {
+            Self::Offered(offer) if content.has_notify(NotifyType::PPK_IDENTITY) => Some(offer.keys.d),
+            Self::No | Self::Agreed | Self::Offered(_) | Self::Accepted => None,
+        }
+    }
+}
+
+/// The PPK that an initiator uses on a connection, with its PPK_ID.
+fn own_ppk<'a>(
+    connection: &'a Connection,
+    credentials: &'a dyn Credentials,
+) -> Result<Option<(&'a [u8], &'a SecretBytes)>, StateFault> {
+    let id = connection.ppk.id.as_ref().and_then(|id| id.exact());
+    let found = id.filter(|_| has_single_round(connection));
+    let found = found.and_then(|id| Some((id, credentials.ppk(id)?)));
+    match found {
+        None if connection.ppk.required => Err(StateFault::PpkMissing),
+        found => Ok(found),
+    }
+}
+
+/// Whether an initiator announces PPKs.
+pub(crate) fn is_announced(
+    connection: &Connection,
+    credentials: &dyn Credentials,
+) -> Result<bool, StateFault> {
+    own_ppk(connection, credentials).map(|found| found.is_some())
+}
+
+/// RFC 8784 does not say which of several rounds of authentication names the PPK.
+fn has_single_round(connection: &Connection) -> bool {
+    #[cfg(feature = "eap")]
+    let has_further_rounds = connection.has_further_rounds();
+    #[cfg(not(feature = "eap"))]
+    let has_further_rounds = {
+        let _ = connection;
+        false
+    };
+    !has_further_rounds
+}
+
+/// What a responder verifies the AUTH payload of the initiator with.
+pub(crate) enum PeerPpk<'m> {
+    /// No PPK.
+    No,
+    /// The PPK that the initiator has named.
+    Keys(Box<PpkKeys>),
+    /// No PPK, and this data instead of that in the AUTH payload.
+    Fallback(&'m [u8]),
+}
+
+impl<'m> PeerPpk<'m> {
+    /// Decides on the PPK that a request with an AUTH payload names (section 3, table 1).
+    pub(crate) fn of_request(
+        agreed: &PpkUse,
+        connection: &Connection,
+        content: &Content<'m>,
+        keys: (PlainKeys<'_>, PrfAlg),
+        context: &Context<'_>,
+    ) -> Result<Self, StateFault> {
+        let required = connection.ppk.required;
+        if let PpkUse::No = agreed {
+            return if required { Err(StateFault::PpkUnused) } else { Ok(Self::No) };
+        }
+        let named = content.notify(NotifyType::PPK_IDENTITY).ok_or(StateFault::PpkUnused)?;
+        let id = named.data.strip_prefix(&[PPK_ID_FIXED]);
+        let id = id.filter(|id| connection.ppk.accepts(id) && has_single_round(connection));
+        let (plain, prf) = keys;
+        if let Some(ppk) = id.and_then(|id| context.credentials.ppk(id)) {
+            let keys = PpkKeys::new(prf, ppk, plain, context.providers)?;
+            return Ok(Self::Keys(Box::new(keys)));
+        }
+        let fallback = content.notify(NotifyType::NO_PPK_AUTH).filter(|_| !required);
+        fallback.map(|proof| Self::Fallback(proof.data)).ok_or(StateFault::PpkMissing)
+    }
+
+    /// The proof of the initiator; `auth` is its AUTH payload.
+    pub(crate) fn proof(&self, auth: Auth<'m>) -> Auth<'m> {
+        match self {
+            Self::Fallback(data) => Auth { data, ..auth },
+            Self::No | Self::Keys(_) => auth,
+        }
+    }
+
+    /// Octets that the AUTH payload of the initiator covers; `plain` are those without a PPK.
+    pub(crate) fn initiator_octets<'a>(&'a self, plain: SignedOctets<'a>) -> SignedOctets<'a> {
+        match self {
+            Self::Keys(keys) => SignedOctets { sk_p: &keys.pi, ..plain },
+            Self::No | Self::Fallback(_) => plain,
+        }
+    }
+
+    /// Octets that our AUTH payload covers; `plain` are those without a PPK.
+    pub(crate) fn responder_octets<'a>(&'a self, plain: SignedOctets<'a>) -> SignedOctets<'a> {
+        match self {
+            Self::Keys(keys) => SignedOctets { sk_p: &keys.pr, ..plain },
+            Self::No | Self::Fallback(_) => plain,
+        }
+    }
+
+    /// SK_d, if it depends on a PPK.
+    pub(crate) fn into_sk_d(self) -> Option<SecretBytes> {
+        match self {
+            Self::Keys(keys) => Some(keys.d),
+            Self::No | Self::Fallback(_) => None,
+        }
+    }
+}
