@@ -81,7 +81,7 @@ fn raw_public_keys_in_pem_and_der() {
         ("pubkeys = own.pem", "pubkeys = peer.pem\n auth = ecdsa-384", "by remote.auth = ecdsa-384"),
     ];
     for (local, remote, why) in refused {
-        folder.refuses(&connection(local, remote), &[why]);
+        folder.refuses(&connection(local, remote), &[why, " (named in /", "/swanctl.conf:"]);
     }
     // Every file of the folder is read.
     folder.run("cp private/own.pem pubkey/private.pem");

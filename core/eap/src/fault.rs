@@ -14,6 +14,8 @@ pub enum EapFault {
     Malformed,
     /// The other side reported failure.
     Refused,
+    /// The other side reported failure after TLS was established, so it refuses the proof in the tunnel.
+    RefusedInTunnel,
     /// The authenticator requests a method that is not configured, or the peer accepts none of ours.
     NoMethod,
     /// There is no password for the identity.
@@ -57,12 +59,21 @@ pub enum EapFault {
 }
 
 impl EapFault {
+    /// The same fault, if it is that of a conversation in a TLS tunnel.
+    pub(crate) const fn in_tunnel(self) -> Self {
+        match self {
+            Self::Refused => Self::RefusedInTunnel,
+            other => other,
+        }
+    }
+
     /// Every fault.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
         Self::Refused,
+        Self::RefusedInTunnel,
         Self::NoMethod,
         Self::NoPassword,
         Self::PasswordEncoding,
@@ -92,6 +103,7 @@ impl EapFault {
             Self::EarlySuccess => "eap-early-success",
             Self::Malformed => "eap-malformed",
             Self::Refused => "eap-refused",
+            Self::RefusedInTunnel => "eap-refused-in-tunnel",
             Self::NoMethod => "eap-no-method",
             Self::NoPassword => "eap-no-password",
             Self::PasswordEncoding => "eap-password-encoding",

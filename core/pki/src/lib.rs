@@ -47,6 +47,6 @@ pub use policy::PolicyOid;
 #[cfg(feature = "status")]
 pub use status::{
     CertStatus, IssuedCert, MAX_OCSP_LEN, MAX_URI_LEN, MAX_URIS, NONCE_LEN, OcspNonce, StatusAnswer,
-    StatusFault, StatusUris, StatusVerifier, delta_crl_uris, is_base_of_delta,
+    StatusFault, StatusUris, StatusVerifier, delta_crl_uris, is_base_of_delta, is_listed,
 };
 pub use store::{Revocation, StoreLimits, TrustStore, VerifyOptions};

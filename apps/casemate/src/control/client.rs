@@ -120,9 +120,16 @@ pub fn initiate(args: &InitiateArgs) -> Result<(), Failure> {
     command(&request, Duration::from_secs(args.timeout.into()))
 }
 
+/// What to do when the end of an SA is not confirmed. The instance repeats the request, and ends the SA when
+/// the last repetition has had no response.
+const NOT_CONFIRMED: &str = "the peer does not confirm the end of the SA, perhaps because the path to it has \
+                             failed; this host goes on asking, and ends the SA without it after the last \
+                             repetition: `casemate status` shows it until then";
+
 /// Runs `casemate terminate`.
 pub fn terminate(args: &NameArgs) -> Result<(), Failure> {
-    command(&Request::Terminate(args.name.clone()), Duration::from_secs(args.timeout.into()))
+    let timeout = Duration::from_secs(args.timeout.into());
+    report(query_or(&Request::Terminate(args.name.clone()), timeout, NOT_CONFIRMED)?)
 }
 
 /// Runs `casemate rekey`.
@@ -157,7 +164,11 @@ fn instance() -> Result<Instance, Failure> {
 }
 
 fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
-    let answer = query(request, timeout)?;
+    report(query(request, timeout)?)
+}
+
+/// The result in a response.
+fn report(answer: Value) -> Result<(), Failure> {
     if answer.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(());
     }
@@ -167,11 +178,15 @@ fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
 
 /// Sends a request to the running instance and returns its response.
 pub(crate) fn query(request: &Request, timeout: Duration) -> Result<Value, Failure> {
+    query_or(request, timeout, "`casemate log` shows the events")
+}
+
+/// Like [`query`], with what to say when the time is over.
+fn query_or(request: &Request, timeout: Duration, hint: &str) -> Result<Value, Failure> {
     let answer = send_request(&instance()?, request, timeout).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::failed(format!(
-            "no response within {} s: `casemate log` shows the events",
-            timeout.as_secs()
-        )),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            Failure::failed(format!("no response within {} s: {hint}", timeout.as_secs()))
+        }
         _ => Failure::failed(error),
     })?;
     serde_json::from_str(&answer).map_err(|_| Failure::failed("the instance ended before it responded"))

@@ -3,6 +3,8 @@
 use crate::log::level::Level;
 use crate::log::message::Message;
 use casemate::{InstallError, Notice};
+use casemate_eap::EapFault;
+use casemate_ike::diagnosis::Explanation;
 use casemate_ike::{DownReason, Event, InitiateError, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::net::SocketAddr;
@@ -48,6 +50,8 @@ pub(crate) enum Cause {
     ChildRefused(NotifyType),
     /// This host refused what the peer sent.
     Fault(StateFault),
+    /// EAP has failed.
+    Eap(EapFault),
     /// The peer sent a malformed message.
     Malformed,
     /// This host could not start.
@@ -74,6 +78,11 @@ impl Cause {
             }
             Notice::Ike(Event::ChildFailed { reason: DownReason::Refused(notify), .. }) => {
                 Self::ChildRefused(*notify)
+            }
+            Notice::Ike(Event::Fault { explanation: Some(explanation), .. })
+                if let Explanation::Eap { fault, .. } = &**explanation =>
+            {
+                Self::Eap(*fault)
             }
             Notice::Ike(Event::Fault { fault: PeerFault::State(fault), .. }) => Self::Fault(*fault),
             Notice::Ike(Event::Fault { fault: PeerFault::Wire(_), .. }) => Self::Malformed,

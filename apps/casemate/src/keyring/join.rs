@@ -32,12 +32,12 @@ impl KeyFileReader<'_> {
         &self,
         config: &Config,
         mut containers: Vec<(PathBuf, Container)>,
-        cas: &mut Vec<Vec<u8>>,
+        cas: &mut Vec<ListedFile>,
         providers: &[&'static dyn Provider],
     ) -> (OwnKeys, Vec<ListedFile>) {
-        let possible: Vec<Vec<u8>> =
-            config.folders.possible_roots.iter().flat_map(|path| self.certificates(path)).collect();
-        let all_cas = [cas.as_slice(), &possible].concat();
+        let possible: Vec<ListedFile> =
+            config.folders.possible_roots.iter().flat_map(|path| self.authority_files(path)).collect();
+        let all_cas: Vec<Vec<u8>> = cas.iter().chain(&possible).map(|file| file.der.clone()).collect();
         let tokens = self.token_keys(config, providers);
         let providers = &Providers(providers);
         let named: Vec<PathBuf> = config.own_signatures.iter().flat_map(|own| own.certs.clone()).collect();
@@ -52,12 +52,8 @@ impl KeyFileReader<'_> {
         let (mut own, mut listed) = (OwnKeys::default(), Vec::new());
         for (path, container) in containers {
             for cert in self.own_certs(&path, &container.certs, &all_cas, &keys, providers) {
-                listed.extend(
-                    cert.cert
-                        .chain()
-                        .next()
-                        .map(|der| ListedFile { der: der.to_vec(), kind: ListedKind::Own }),
-                );
+                let leaf = cert.cert.chain().next().map(<[u8]>::to_vec);
+                listed.extend(leaf.map(|der| ListedFile { path: path.clone(), der, kind: ListedKind::Own }));
                 own.certs.push(Arc::new(cert));
             }
         }
@@ -66,7 +62,7 @@ impl KeyFileReader<'_> {
             let Some(leaf) = certificate.as_ref().filter(|_| !paths.contains(path)) else { continue };
             let issuers = Issuers::find(leaf, &[], &all_cas, providers);
             let Some(cert) = self.join(path, leaf, issuers, &keys, providers) else { continue };
-            listed.push(ListedFile { der: leaf.clone(), kind: ListedKind::Own });
+            listed.push(ListedFile { path: path.clone(), der: leaf.clone(), kind: ListedKind::Own });
             own.certs.push(Arc::new(cert));
         }
         for path in paths {
@@ -75,7 +71,7 @@ impl KeyFileReader<'_> {
             let issuers = Issuers::find(leaf, rest, &all_cas, providers);
             let joined = self.join(&path, leaf, issuers, &keys, providers);
             let kind = if joined.is_some() { ListedKind::Own } else { ListedKind::Peer };
-            listed.push(ListedFile { der: leaf.clone(), kind });
+            listed.push(ListedFile { path: path.clone(), der: leaf.clone(), kind });
             match joined {
                 Some(cert) => own.certs.push(Arc::new(cert)),
                 // A peer's certificate has no private key here; a certificate that a connection signs
@@ -88,7 +84,7 @@ impl KeyFileReader<'_> {
         }
         own.raw = self.own_raw_keys(config, &keys, providers);
         own.tokens = tokens;
-        let has_issued = |root: &Vec<u8>| own.certs.iter().any(|own| own.root.as_ref() == Some(root));
+        let has_issued = |root: &ListedFile| own.certs.iter().any(|own| own.root.as_ref() == Some(&root.der));
         cas.extend(possible.into_iter().filter(has_issued));
         (own, listed)
     }

@@ -4,8 +4,10 @@ use super::encrypted::EncryptedKey;
 use super::raw_keys::{self, KnownKeys, RawKey};
 use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
-use crate::revocation::{Authorities, AuthorityUris};
-use crate::swanctl::{Config, Environment, KeyPurpose, Passphrase, PeerConditions, SharedKey};
+use crate::revocation::{Authorities, AuthorityUris, CrlFile, CrlFiles};
+use crate::swanctl::{
+    Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions, SharedKey,
+};
 use crate::tokens::TokenEnvironment;
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey, SecretBytes};
 use casemate_ike::config::{IdPattern, Identity};
@@ -29,11 +31,17 @@ pub(super) const NO_PASSPHRASE: &str = "it is encrypted: a section of `secrets` 
 pub struct KeyFileError {
     path: PathBuf,
     why: String,
+    /// The line of the configuration that names the file; `None` if only its folder does.
+    named_at: Option<Location>,
 }
 
 impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+        write!(f, "{}: {}", self.path.display(), self.why)?;
+        match &self.named_at {
+            Some(location) => write!(f, " (named in {location})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -45,18 +53,26 @@ struct DerOfFile<'p> {
     der: Vec<u8>,
 }
 
+impl ListedFile {
+    fn authority(path: &Path, der: Vec<u8>) -> Self {
+        Self { path: path.into(), der, kind: ListedKind::Authority }
+    }
+}
+
 /// What the verifiers of all connections share.
 struct Trusted<'t> {
-    cas: &'t [Vec<u8>],
+    cas: &'t [ListedFile],
     /// Certificates of other CAs.
-    intermediates: &'t [Vec<u8>],
+    intermediates: &'t [ListedFile],
     crls: &'t [DerOfFile<'t>],
+    crl_files: &'t CrlFiles,
     known_keys: &'t KnownKeys,
 }
 
 /// Reads files and collects errors.
 pub(super) struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
+    named_files: &'e NamedFiles,
     errors: RefCell<Vec<KeyFileError>>,
 }
 
@@ -66,15 +82,18 @@ pub(super) fn load(
     environment: &dyn Environment,
 ) -> Result<Keyring, Vec<KeyFileError>> {
     let environment = TokenEnvironment::new(environment, &config.token_modules);
-    let reader = KeyFileReader { environment: &environment, errors: RefCell::new(Vec::new()) };
+    let named_files = &config.named_files;
+    let reader = KeyFileReader { environment: &environment, named_files, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
-    let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
-    let mut cas: Vec<Vec<u8>> =
-        folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
+    let listed = config.authorities.iter().map(|authority| &authority.cacert);
+    let mut cas: Vec<ListedFile> =
+        folders.cacerts.iter().chain(listed).flat_map(|path| reader.authority_files(path)).collect();
     let containers = reader.containers(config);
-    let contained = containers.iter().flat_map(|(_, container)| container.authorities().cloned());
-    let (roots, intermediates): (Vec<Vec<u8>>, Vec<Vec<u8>>) = contained.partition(|der| is_self_issued(der));
+    let contained = containers.iter().flat_map(|(path, container)| {
+        container.authorities().map(|der| ListedFile::authority(path, der.clone()))
+    });
+    let (roots, intermediates): (Vec<_>, Vec<_>) = contained.partition(|file| is_self_issued(&file.der));
     cas.extend(roots);
     let (own, mut listed) = reader.own(config, containers, &mut cas, providers);
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
@@ -82,13 +101,26 @@ pub(super) fn load(
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
     let known_keys = raw_keys::read_known(&reader, &folders.public_keys, &list);
-    let trusted = Trusted { cas: &cas, intermediates: &intermediates, crls: &crls, known_keys: &known_keys };
+    let crl_files = CrlFiles::new(
+        crls.iter().map(|DerOfFile { path, der }| CrlFile { path: path.into(), der: der.clone() }),
+    );
+    let trusted = Trusted {
+        cas: &cas,
+        intermediates: &intermediates,
+        crls: &crls,
+        crl_files: &crl_files,
+        known_keys: &known_keys,
+    };
     let verifiers =
         config.peer_conditions.iter().map(|conditions| Arc::new(reader.verify(conditions, &trusted, &list)));
     let verifiers = verifiers.collect();
-    listed.retain(|file| file.kind == ListedKind::Own || !cas.contains(&file.der));
-    listed.extend(cas.into_iter().map(|der| ListedFile { der, kind: ListedKind::Authority }));
-    listed.extend(crls.into_iter().map(|crl| ListedFile { der: crl.der, kind: ListedKind::Crl }));
+    listed.retain(|file| file.kind == ListedKind::Own || !cas.iter().any(|ca| ca.der == file.der));
+    listed.extend(cas);
+    listed.extend(crls.into_iter().map(|crl| ListedFile {
+        path: crl.path.into(),
+        der: crl.der,
+        kind: ListedKind::Crl,
+    }));
     super::tls::refuse_tokens(&reader, config, &own);
     let authorities = reader.authorities(config);
     let errors = reader.errors.into_inner();
@@ -127,7 +159,8 @@ fn ppks(keys: impl Iterator<Item = SharedKey>) -> HashMap<Identity, SecretBytes>
 
 impl KeyFileReader<'_> {
     pub(super) fn wrong(&self, path: &Path, why: impl fmt::Display) {
-        let error = KeyFileError { path: path.into(), why: why.to_string() };
+        let named_at = self.named_files.get(path).cloned();
+        let error = KeyFileError { path: path.into(), why: why.to_string(), named_at };
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
             errors.push(error);
@@ -165,6 +198,11 @@ impl KeyFileReader<'_> {
         self.items(path, certificates_of)
     }
 
+    /// The certificates of CAs in a file.
+    pub(super) fn authority_files(&self, path: &Path) -> impl Iterator<Item = ListedFile> {
+        self.certificates(path).into_iter().map(move |der| ListedFile::authority(path, der))
+    }
+
     fn crls(&self, path: &Path) -> Vec<Vec<u8>> {
         self.items(path, crls_of)
     }
@@ -192,7 +230,7 @@ impl KeyFileReader<'_> {
         trusted: &Trusted<'_>,
         providers: &Providers<'_>,
     ) -> PeerVerifier {
-        let Trusted { cas, intermediates, crls, known_keys } = *trusted;
+        let Trusted { cas, intermediates, crls, crl_files, known_keys } = *trusted;
         let raw_key = conditions.pubkey.as_deref().and_then(|path| self.peer_key(path, conditions));
         let raw_key = raw_key.map(|key| RawKey::new(key, providers));
         let accepts_known = raw_keys::accepts_known_keys(conditions);
@@ -208,13 +246,11 @@ impl KeyFileReader<'_> {
         for DerOfFile { path, der } in &named {
             store.add_required_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
-        for der in cas {
-            let added = store.add_root(der);
-            added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
+        for ListedFile { path, der, .. } in cas {
+            store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
-        for der in intermediates {
-            let added = store.add_intermediate(der);
-            added.unwrap_or_else(|fault| self.wrong(Path::new("PKCS #12 containers"), fault));
+        for ListedFile { path, der, .. } in intermediates {
+            store.add_intermediate(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for DerOfFile { path, der } in crls {
             match store.add_crl(der) {
@@ -229,7 +265,15 @@ impl KeyFileReader<'_> {
             Some(_) => Vec::new(),
             None => store.certificate_authorities(providers).as_chunks().0.to_vec(),
         };
-        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned, raw_key, known_keys }
+        PeerVerifier {
+            conditions: conditions.clone(),
+            store,
+            crl_files: crl_files.clone(),
+            authorities,
+            pinned,
+            raw_key,
+            known_keys,
+        }
     }
 
     pub(super) fn public_key(&self, path: &Path) -> Option<PublicKey> {

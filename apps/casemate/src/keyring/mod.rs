@@ -14,6 +14,7 @@ mod shared_keys;
 mod tls;
 mod tls_peer;
 mod unusable;
+mod validity;
 mod verifier;
 
 use crate::radius::{RadiusLink, RelayAuthenticator};
@@ -35,7 +36,9 @@ pub(crate) use load::{certificates_of, crls_of, private_key_of, public_key_of};
 use own::{OwnCert, OwnKeys};
 use shared_keys::SharedKeys;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use validity::ValidityWatch;
 pub use verifier::RefusedPeer;
 use verifier::{PeerVerifier, Refusals, StatusCheck};
 
@@ -68,6 +71,8 @@ pub struct Keyring {
 
 /// A certificate or CRL that was read.
 pub(crate) struct ListedFile {
+    /// The file that contains it.
+    pub(crate) path: PathBuf,
     pub(crate) der: Vec<u8>,
     pub(crate) kind: ListedKind,
 }

@@ -1,13 +1,14 @@
 //! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
 use super::raw_keys::{KnownKeys, RawKey};
-use crate::revocation::{Authorities, PathCheck, PathVerdict, RevocationLink};
+use crate::revocation::{Authorities, CrlFiles, PathCheck, PathVerdict, RevocationLink};
 use crate::swanctl::PeerConditions;
 use casemate::peer_name;
 use casemate_crypto::{Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
 use casemate_ike::{AuthorityHash, PeerCertificates, PeerStatus, StatusQuery};
 use casemate_pki::{CertFault, TrustStore, VerifiedCert, VerifyOptions};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, mem};
 
@@ -58,6 +59,8 @@ pub(super) struct PeerVerifier {
     pub(super) conditions: PeerConditions,
     /// The CAs that the connection trusts, and intermediate certificates.
     pub(super) store: TrustStore,
+    /// The CRLs of the store with their files.
+    pub(super) crl_files: CrlFiles,
     /// Hashes of the trusted CAs for CERTREQ.
     pub(super) authorities: Vec<AuthorityHash>,
     /// The peer certificates that the connection names, in DER.
@@ -79,6 +82,8 @@ pub(super) enum Refusal {
     UnknownIssuer(String),
     /// The certificate is invalid.
     Certificate(CertFault),
+    /// A certificate of the chain is revoked: its subject, and the file of the CRL.
+    Revoked { subject: String, file: PathBuf },
     /// The certificate is not one that the connection names.
     NotPinned,
     /// The certificate does not contain the identity.
@@ -107,6 +112,9 @@ impl fmt::Display for Refusal {
                 )
             }
             Self::Certificate(fault) => fault.fmt(f),
+            Self::Revoked { subject, file } => {
+                write!(f, "{}: {subject}, by CRL {}", CertFault::Revoked, file.display())
+            }
             Self::NotPinned => f.write_str("the connection names other certificates"),
             Self::OtherName => f.write_str("it does not contain this identity"),
             Self::OtherAuthority => {
@@ -163,6 +171,7 @@ impl PeerVerifier {
                 CertFault::Empty if self.authorities.is_empty() => Refusal::NoAuthority,
                 CertFault::Empty => Refusal::NoCertificate,
                 CertFault::UnknownIssuer => unknown_issuer(shown.chain),
+                CertFault::Revoked => self.revoked(shown.chain),
                 fault => self.refusal(fault),
             })?;
             if !cert.has_name(&name) {
@@ -226,6 +235,17 @@ impl PeerVerifier {
         Err(refusal)
     }
 
+    /// The refusal of a chain of which a CRL file revokes a certificate, of the peer or of a CA.
+    fn revoked(&self, chain: &[&[u8]]) -> Refusal {
+        let revoked = |cert: &[u8]| {
+            let file = self.crl_files.listing(cert)?.to_path_buf();
+            let subject = Identity::Dn(casemate_pki::subject(cert)?.to_vec()).to_string();
+            Some(Refusal::Revoked { subject, file })
+        };
+        let mut certs = chain.iter().copied().chain(self.store.accepted_authorities());
+        certs.find_map(revoked).unwrap_or(Refusal::Certificate(CertFault::Revoked))
+    }
+
     fn refusal(&self, fault: CertFault) -> Refusal {
         match fault {
             CertFault::KeyNotAllowed { .. } | CertFault::SignatureNotAllowed(_) => {
@@ -269,6 +289,7 @@ impl StatusCheck<'_> {
         let check = PathCheck {
             policy: self.verifier.conditions().revocation,
             store: &self.verifier.store,
+            crl_files: &self.verifier.crl_files,
             authorities: self.authorities,
             cache: self.link.map(RevocationLink::cache),
             now: query.shown.unix_time,
@@ -276,7 +297,11 @@ impl StatusCheck<'_> {
             is_last: query.is_last,
             providers: self.providers,
         };
-        let mut verdict = check.run(&path.map_err(|fault| fault.to_string())?);
+        let path = path.map_err(|fault| match fault {
+            CertFault::Revoked => self.verifier.revoked(query.shown.chain).to_string(),
+            fault => fault.to_string(),
+        });
+        let mut verdict = check.run(&path?);
         if let (PathVerdict::Wanted(wanted), Some(link)) = (&mut verdict, self.link) {
             let trusted = self.authorities.responders.clone();
             match link.look_up(query.ike, mem::take(wanted), trusted) {

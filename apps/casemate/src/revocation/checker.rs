@@ -10,10 +10,35 @@ use casemate_crypto::Providers;
 use casemate_pki::{
     CertStatus, IssuedCert, StatusUris, StatusVerifier, TrustStore, VerifiedCert, VerifyOptions,
 };
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Maximum number of OCSP responses of a peer that are looked at.
 const MAX_STAPLED: usize = 8;
+
+/// A CRL with its file.
+#[derive(Debug)]
+pub(crate) struct CrlFile {
+    pub(crate) path: PathBuf,
+    pub(crate) der: Vec<u8>,
+}
+
+/// All CRLs of a configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CrlFiles(Arc<[CrlFile]>);
+
+impl CrlFiles {
+    pub(crate) fn new(files: impl Iterator<Item = CrlFile>) -> Self {
+        Self(files.collect())
+    }
+
+    /// The file of the first CRL that lists a certificate, both in DER. Signatures are not verified: whether
+    /// the certificate is revoked is known already.
+    pub(crate) fn listing(&self, cert: &[u8]) -> Option<&Path> {
+        let lists = |file: &&CrlFile| casemate_pki::is_listed(&file.der, cert);
+        self.0.iter().find(lists).map(|file| file.path.as_path())
+    }
+}
 
 /// URIs that the configuration names for the certificates that one CA issues.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +88,8 @@ pub(crate) struct PathCheck<'c> {
     pub(crate) policy: Revocation,
     /// CRL files.
     pub(crate) store: &'c TrustStore,
+    /// The same with their names.
+    pub(crate) crl_files: &'c CrlFiles,
     pub(crate) authorities: &'c Authorities,
     /// What was found out by fetching; `None` if nothing is fetched.
     pub(crate) cache: Option<&'c StatusCache>,
@@ -143,7 +170,10 @@ impl PathCheck<'_> {
         let verifier = StatusVerifier { now, options: &options, providers: self.providers };
         let by_file = self.store.crl_status(issued, &verifier).map(|answer| answer.status);
         if by_file == Some(CertStatus::Revoked) {
-            return Status::Revoked("a CRL file".into());
+            let file = self.crl_files.listing(issued.cert);
+            return Status::Revoked(
+                file.map_or("a CRL file".into(), |path| format!("CRL {}", path.display())),
+            );
         }
         if let Some(status) = self.stapled(issued, &verifier) {
             return known(status, "the OCSP response that the peer has sent");
@@ -191,7 +221,7 @@ fn known(status: CertStatus, source: &str) -> Status {
 
 fn refusal(name: &str, why: &[String]) -> String {
     if why.is_empty() {
-        return "no valid CRL covers the certificate".into();
+        return format!("no valid CRL covers the certificate: {name}");
     }
     format!("status of {name} is not known: {}", why.join("; "))
 }
@@ -242,6 +272,7 @@ mod tests {
             let check = PathCheck {
                 policy: self.policy,
                 store: &store,
+                crl_files: &CrlFiles::default(),
                 authorities: &Authorities {
                     uris: vec![uris],
                     responders: [].into(),
@@ -339,5 +370,17 @@ mod tests {
             crls,
             [("http://ca2.test/ca.crl".to_owned(), Origin::Configuration), own("http://ca.test/ca.crl")]
         );
+    }
+
+    #[test]
+    fn the_file_that_lists_a_certificate_is_named() {
+        let files = [
+            ("x509crl/other.crl", data!("other.crl").to_vec()),
+            ("x509crl/ca.crl", data!("crl.crl").to_vec()),
+        ];
+        let files = files.map(|(path, der)| CrlFile { path: path.into(), der });
+        let files = CrlFiles::new(files.into_iter());
+        assert_eq!(files.listing(data!("revoked.der")), Some(Path::new("x509crl/ca.crl")));
+        assert_eq!(files.listing(data!("good.der")), None);
     }
 }

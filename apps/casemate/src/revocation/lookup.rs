@@ -124,14 +124,17 @@ impl LookUp<'_> {
         Err(why)
     }
 
-    /// Asks the responders for a response that this host passes on. Without a nonce, because the host that
-    /// gets it has sent none.
-    pub(super) fn ask_responders(&self, wanted: &Wanted) -> Result<(StatusAnswer, Vec<u8>), Vec<String>> {
+    /// Asks the responders for a response that this host passes on, and returns it with the responder that
+    /// sent it. Without a nonce, because the host that gets it has sent none.
+    pub(super) fn ask_responders<'w>(
+        &self,
+        wanted: &'w Wanted,
+    ) -> Result<(&'w HttpUri, StatusAnswer, Vec<u8>), Vec<String>> {
         let issued = IssuedCert { cert: &wanted.cert, issuer: &wanted.issuer };
         let mut why = Vec::new();
         for source in &wanted.ocsp {
             match self.ask(issued, source, None) {
-                Ok(answer) => return Ok(answer),
+                Ok((answer, der)) => return Ok((&source.uri, answer, der)),
                 Err(fault) => why.push(format!("OCSP {}: {fault}", source.uri)),
             }
         }

@@ -15,7 +15,7 @@ mod service;
 mod uri;
 
 pub(crate) use cache::Fetched;
-pub(crate) use checker::{Authorities, AuthorityUris, PathCheck, PathVerdict};
+pub(crate) use checker::{Authorities, AuthorityUris, CrlFile, CrlFiles, PathCheck, PathVerdict};
 pub(crate) use service::RevocationLink;
 pub use uri::HttpUri;
 

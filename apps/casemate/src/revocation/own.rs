@@ -174,12 +174,15 @@ impl Keeper {
         };
         let name = &kept.wanted.name;
         let none = |why: String| format!("no OCSP response for {name} can be sent: {why}");
-        let (answer, der) = look_up
+        let (uri, answer, der) = look_up
             .ask_responders(&kept.wanted)
             .map_err(|why| (none(why.join("; ")), MIN_AGE << kept.failures.min(6)))?;
         if answer.status == CertStatus::Revoked {
             self.responses.lock().remove(&kept.wanted.cert);
-            return Err((format!("the certificate of this host is revoked: {name}"), MAX_RETRY));
+            return Err((
+                format!("the certificate of this host is revoked: {name}, by OCSP {uri}"),
+                MAX_RETRY,
+            ));
         }
         if der.len() > MAX_SENT {
             let why = format!("the responder's has {} bytes, at most {MAX_SENT} are sent", der.len());

@@ -9,7 +9,7 @@ use crate::config_source::ConfigSource;
 use crate::control::{ControlServer, PendingRequest, Reply};
 use crate::failure::Failure;
 use crate::history::History;
-use crate::keyring::{Keyring, RefusedPeer};
+use crate::keyring::{Keyring, RefusedPeer, ValidityWatch};
 use crate::log::Log;
 use crate::log::level::Level;
 use crate::log::message::{Message, Subject};
@@ -41,6 +41,7 @@ use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Status of the service, as `systemctl status` shows it.
 pub(super) const READY: &str = "ready; `casemate status` shows SAs and policies";
@@ -66,6 +67,8 @@ pub(super) struct RunController {
     pub(super) start_files: FilesRead,
     /// Keys of the current configuration.
     pub(super) keyring: Arc<Keyring>,
+    /// Reports certificates that expire.
+    pub(super) validity: ValidityWatch,
     /// Secret of quick crash detection.
     crash_secret: Option<SecretBytes>,
     /// Settings of IKE of the current configuration.
@@ -120,6 +123,7 @@ impl RunController {
             source: None,
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
+            validity: ValidityWatch::default(),
             crash_secret: None,
             charon: Charon::default(),
             scheduling: None,
@@ -183,6 +187,7 @@ impl RunController {
         self.performance = loaded.performance;
         self.name_servers = loaded.name_servers;
         self.start_files = mem::take(&mut loaded.files);
+        self.validity.note(&loaded.warnings);
         let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
         self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
         engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
@@ -269,6 +274,9 @@ impl EngineHandler for RunController {
         self.check_sent(sent);
         if let Some(problem) = self.sequence_numbers.take_problem() {
             self.log.program(Level::Error, &format!("--aka-numbers: {problem}"));
+        }
+        for line in self.validity.check(&self.keyring, SystemTime::now()) {
+            self.log.program(Level::Warning, &line);
         }
         if self.radius.on_tick() {
             self.control.wake_loop();

@@ -110,6 +110,7 @@ impl RunController {
             self.apply(loaded, &mut handle.lock())?;
             handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
             warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
+            self.validity.note(&warnings);
             Ok(())
         });
         self.end_change(&result, clients.is_some(), is_valid, change, handle);

@@ -4,6 +4,7 @@ mod child_traffic;
 mod connections;
 mod ike_snapshot;
 mod narrowing;
+mod shared_traffic;
 mod snapshot;
 mod table;
 
@@ -19,6 +20,7 @@ pub(crate) use connections::{ConnectionState, ConnectionStatus};
 pub use ike_snapshot::ike_sas;
 pub(crate) use narrowing::Narrowing;
 use serde_json::Value;
+pub(crate) use shared_traffic::SharedTraffic;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 

@@ -302,7 +302,9 @@ fn eap_identity(text: &str) -> Parsed<Option<Vec<u8>>> {
 
 /// Files that a key lists, relative to their folder or with an absolute path.
 fn files(keys: &Keys<'_>, name: &str, folder: &Path) -> Vec<PathBuf> {
-    keys.list(name, |file| Ok(folder.join(file)))
+    let files = keys.list(name, |file| Ok(folder.join(file)));
+    keys.note_files(name, &files);
+    files
 }
 
 /// Files of the sections whose names begin with `cert` or `cacert`.
@@ -327,7 +329,10 @@ pub(super) fn file_section(section: &Resolved<'_, '_>, problems: &Problems) -> O
         _ => {}
     }
     let on_token = token::reference(&keys).map(|reference| reference.to_path());
-    keys.get("file", absolute).or(on_token)
+    let file = keys.get("file", absolute);
+    keys.note_files("file", &file);
+    keys.note_files("handle", &on_token);
+    file.or(on_token)
 }
 
 /// Reads an absolute path.

@@ -44,7 +44,7 @@ pub use credential_rules::{OwnSignature, PeerConditions, Revocation};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;
-pub use problem::{ConfigError, Location, Problem};
+pub use problem::{ConfigError, Location, NamedFiles, Problem};
 pub use radius::{Accounting, DynamicAuthorization, GroupSources, RadiusConfig};
 pub use secret::{KeyPurpose, OperatorKey, Passphrase, SharedKey, Usim};
 pub use sections::{SectionHandle, Sections};
@@ -122,6 +122,8 @@ pub struct Config {
     pub allows_missing_keys: bool,
     /// Configuration files that contain secrets.
     pub secret_files: BTreeSet<PathBuf>,
+    /// Files with certificates and keys that lines of the configuration name.
+    pub named_files: NamedFiles,
     /// Warnings, in the order of files and lines.
     pub warnings: Vec<Problem>,
 }
@@ -168,6 +170,7 @@ impl Config {
         if !errors.is_empty() {
             return Err(errors.into_iter().collect());
         }
+        config.named_files = problems.take_files();
         config.warnings = problems.take_warnings().into_iter().collect();
         Ok(config)
     }
@@ -220,7 +223,8 @@ impl Config {
         let pools: Vec<String> = own.into_iter().chain(known.pools.iter().cloned()).collect();
         let has_scheduler = config.scheduling.is_some() || known.has_scheduler;
         let has_groups = config.names_groups() || known.has_groups;
-        let context = Context { directory, pools: &pools, has_scheduler, has_groups, problems };
+        let own_pools = &config.pools;
+        let context = Context { directory, pools: &pools, own_pools, has_scheduler, has_groups, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(Arc::new(read.connection));

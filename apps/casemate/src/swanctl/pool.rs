@@ -120,6 +120,7 @@ pub(super) fn authority(
         .or_else(|| keys.get("file", absolute))
         .or(on_token)
         .or_else(|| file_section(section?, problems));
+    ["cacert", "file", "handle"].iter().for_each(|key| keys.note_files(key, &cacert));
     let (mut crls, mut crl_uris, mut others) = (Vec::new(), Vec::new(), 0_usize);
     for uri in keys.uris("crl_uris", crl) {
         match uri {
@@ -128,6 +129,7 @@ pub(super) fn authority(
             CrlUri::Other => others = others.saturating_add(1),
         }
     }
+    keys.note_files("crl_uris", &crls);
     match others {
         0 => {}
         _ if crls.is_empty() && crl_uris.is_empty() => keys.error("crl_uris", NO_LDAP),

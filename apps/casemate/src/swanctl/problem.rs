@@ -2,7 +2,7 @@
 
 use crate::output;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,12 +49,16 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Files with certificates and keys, each with the first line that names it.
+pub type NamedFiles = BTreeMap<PathBuf, Location>;
+
 /// Errors and warnings so far, sorted by file and line. A problem in an inherited section is reported
 /// once.
 #[derive(Default)]
 pub(super) struct Problems {
     errors: RefCell<BTreeSet<Problem>>,
     warnings: RefCell<BTreeSet<Problem>>,
+    named_files: RefCell<NamedFiles>,
 }
 
 impl Problems {
@@ -66,6 +70,16 @@ impl Problems {
     /// Records a warning.
     pub(super) fn warn(&self, location: &Location, text: String) {
         self.warnings.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Records that a line names a file.
+    pub(super) fn note_file(&self, file: &Path, location: &Location) {
+        self.named_files.borrow_mut().entry(file.into()).or_insert_with(|| location.clone());
+    }
+
+    /// Returns the files that lines name, and empties them.
+    pub(super) fn take_files(&self) -> NamedFiles {
+        self.named_files.take()
     }
 
     /// Returns the errors, and empties them.

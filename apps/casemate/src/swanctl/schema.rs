@@ -9,6 +9,7 @@ use super::resolved::Resolved;
 use super::suggestion::{unknown, unknown_key};
 use super::tree::Value;
 use super::value::{self, Parsed};
+use std::path::PathBuf;
 
 /// Maximum number of characters of a value in a message.
 const MAX_SHOWN_LEN: usize = 60;
@@ -126,6 +127,12 @@ impl<'a> Keys<'a> {
             .filter(|(name, _)| name.starts_with(prefix))
             .filter_map(|(name, _)| self.get(name, &read))
             .collect()
+    }
+
+    /// Records that a key names files, so that an error in one of them can name the line.
+    pub(super) fn note_files<'f>(&self, name: &str, files: impl IntoIterator<Item = &'f PathBuf>) {
+        let Some(value) = self.resolved.key(name) else { return };
+        files.into_iter().for_each(|file| self.problems.note_file(file, &value.location));
     }
 
     /// Records an error about a key, or about the section if the key has no value.

@@ -270,6 +270,7 @@ fn passphrase(section: &Resolved<'_, '_>, folder: &Path, problems: &Problems) ->
         keys.section_error("`file` was expected, the name of a file with a private key");
     }
     let file = keys.get("file", |file| Ok(folder.join(file)));
+    keys.note_files("file", &file);
     let secret = take_secret(&keys);
     Some(Passphrase { section: section.path().to_owned(), file: file?, secret: secret? })
 }

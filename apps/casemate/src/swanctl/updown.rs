@@ -5,6 +5,7 @@ use super::schema::Keys;
 use super::value::{Parsed, truth};
 use casemate_ike::config::Connection;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 /// Length of the longest command.
@@ -64,7 +65,29 @@ pub(super) fn read(keys: &Keys<'_>, has_sas: bool) -> Option<UpdownScript> {
         keys.warn("updown", "this traffic has no Child SA that comes up or goes down, so no script is run");
         return None;
     }
+    if let Some(why) = script_fault(&command) {
+        keys.warn("updown", &why);
+    }
     Some(UpdownScript { command, host_access })
+}
+
+/// Why the script of a command cannot be run now. `None` if it can, or if the command does not begin with the
+/// whole path of a file.
+fn script_fault(command: &str) -> Option<String> {
+    let script = command.split(' ').next().filter(|word| word.starts_with('/'))?;
+    // What the shell changes is no path.
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@%:,".contains(&byte) || !byte.is_ascii();
+    if !script.bytes().all(is_plain) {
+        return None;
+    }
+    match std::fs::metadata(script) {
+        Err(error) => Some(format!("{script}: {error}: a script that can be run was expected")),
+        Ok(found) if !found.is_file() || found.permissions().mode() & 0o111 == 0 => {
+            Some(format!("{script} is not executable: `chmod +x {script}` was expected"))
+        }
+        Ok(_) => None,
+    }
 }
 
 fn command(text: &str) -> Parsed<Arc<str>> {
@@ -77,4 +100,27 @@ fn command(text: &str) -> Parsed<Arc<str>> {
 fn is_strongswans(command: &str) -> bool {
     let script = command.split(' ').next().unwrap_or_default();
     script.ends_with("/ipsec/_updown") || script.ends_with("/strongswan/_updown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_test_support::TempDir;
+    use std::fs::{self, Permissions};
+
+    #[test]
+    fn a_script_that_cannot_be_run_is_noticed() {
+        let scratch = TempDir::new("updown").unwrap();
+        let path = scratch.file("script");
+        fs::write(&path, "#!/bin/sh").unwrap();
+        let command = format!("{} argument", path.display());
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert!(script_fault(&command).unwrap().contains("is not executable: `chmod +x /"));
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(script_fault(&command), None);
+        assert!(script_fault("/nowhere/script").unwrap().starts_with("/nowhere/script: "));
+        for other in ["echo $PLUTO_VERB", "/nowhere/$NAME", "'/nowhere/script'"] {
+            assert_eq!(script_fault(other), None, "{other}");
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! What is wrong with a connection, and what to try: conclusions from its state, its traffic and its last
 //! failure.
 
+use super::eap_advice::eap_advice;
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
-use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing};
+use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing, SharedTraffic};
 use casemate::InstallError;
-use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
+use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 
@@ -16,6 +17,8 @@ pub(super) struct Facts<'a> {
     pub(super) status: &'a ConnectionStatus,
     pub(super) traffic: &'a [ChildTraffic],
     pub(super) narrowings: &'a [Narrowing],
+    /// Traffic that other peers have, too.
+    pub(super) shared: &'a [SharedTraffic],
     pub(super) record: Option<&'a ConnectionHistory>,
     /// The last request of a peer that no connection accepted.
     pub(super) last_refused: Option<&'a PastEvent>,
@@ -50,6 +53,12 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
         found.tries.extend(narrowing.advice());
+    }
+    for shared in facts.shared {
+        found.causes.push(shared.cause());
+    }
+    if !facts.shared.is_empty() {
+        found.tries.extend(SharedTraffic::advice().map(str::to_owned));
     }
     if facts.has_drops {
         found.add(
@@ -261,11 +270,7 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             texts(&["the pool of the peer needs a free address: enlarge it, or close unused connections"])
         }
         Cause::IkeRefused(_) | Cause::ChildRefused(_) => texts(&["the peer's log says why it refused"]),
-        Cause::Fault(StateFault::EapFailed) if uses_tls(connection) => texts(&[
-            "EAP with TLS: compare the certificates with the CAs that each host trusts, their dates with \
-             `openssl x509 -text`, and the server's names with aaa_id",
-            "TLS does not tell a peer the whole reason: the log of the host that refused has it",
-        ]),
+        Cause::Eap(fault) => texts(eap_advice(fault, connection)),
         Cause::Fault(fault) => texts(advice_for_fault(fault)),
         Cause::Malformed => texts(&["the peer violates the protocol: report this to its vendor"]),
         Cause::NotInitiated(InitiateError::NoRoute) => vec![format!(
@@ -283,21 +288,8 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
     }
 }
 
-/// Whether a side of the connection proves a certificate by EAP: EAP-TLS, EAP-TTLS or PEAP.
-fn uses_tls(connection: &Connection) -> bool {
-    let own = match &connection.local.method {
-        LocalMethod::Eap(eap) => eap.methods.as_slice(),
-        _ => &[],
-    };
-    let peer = match &connection.remote.method {
-        RemoteMethod::Eap(eap) => eap.methods.as_slice(),
-        _ => &[],
-    };
-    own.iter().chain(peer).any(|method| method.uses_tls())
-}
-
 /// What to try after this host refused the peer.
-fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
+pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
     match fault {
         StateFault::NoConnection => &[
             "correct remote_addrs or local_addrs of the connection, or the address from which the peer sends",

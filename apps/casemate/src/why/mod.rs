@@ -4,6 +4,7 @@
 //! what every user may look up: the route to the peer, and whether this host forwards packets
 //! (`forwarding`). It prints everything (`render`).
 
+mod eap_advice;
 mod findings;
 mod forwarding;
 mod render;

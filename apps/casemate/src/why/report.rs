@@ -5,7 +5,7 @@ use super::findings::{Facts, findings};
 use crate::history::{History, PastEvent};
 use crate::keyring::Keyring;
 use crate::log::wording;
-use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, child_traffic, seconds};
+use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, SharedTraffic, child_traffic, seconds};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
 use casemate_linux::EndpointContext;
 use casemate_linux::dns::DnsState;
@@ -40,6 +40,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     let traffic = child_traffic(endpoint, &connection.name, context.now());
     let narrowings =
         Narrowing::all(endpoint.ike().status().filter(|sa| sa.connection.name == connection.name));
+    let shared = SharedTraffic::of(endpoint, &connection.name);
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name);
     let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();
@@ -49,6 +50,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
         status: &status,
         traffic: &traffic,
         narrowings: &narrowings,
+        shared: &shared,
         record,
         last_refused: refused.last().copied(),
         has_drops: !drops.is_empty(),

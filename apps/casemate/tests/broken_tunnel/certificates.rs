@@ -126,7 +126,11 @@ fn certificate_does_not_contain_the_identity() {
 
 #[test]
 fn certificate_is_revoked() {
-    refuses("certificate_is_revoked", &Wrong { is_revoked: true, ..NOTHING }, "revoked");
+    refuses(
+        "certificate_is_revoked",
+        &Wrong { is_revoked: true, ..NOTHING },
+        "the certificate is revoked: CN=left.test, by CRL ",
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use casemate_crypto::{HashAlg, Providers, PublicKey, SignatureAlg};
 pub use fault::StatusFault;
 pub use ocsp::{NONCE_LEN, OcspNonce};
 pub(crate) use responder::has_ocsp_signing;
-pub use uris::{MAX_URI_LEN, MAX_URIS, StatusUris, delta_crl_uris, is_base_of_delta};
+pub use uris::{MAX_URI_LEN, MAX_URIS, StatusUris, delta_crl_uris, is_base_of_delta, is_listed};
 
 /// Maximum length of an OCSP response in bytes.
 pub const MAX_OCSP_LEN: usize = 1 << 16;

@@ -65,6 +65,13 @@ pub fn is_base_of_delta(complete: &[u8], delta: &[u8]) -> bool {
     complete.is_base_of(&delta)
 }
 
+/// Whether a CRL covers a certificate and lists it, both in DER. The signature of the CRL is not verified;
+/// `false` if either is malformed.
+pub fn is_listed(crl: &[u8], cert: &[u8]) -> bool {
+    let (Ok(crl), Ok(cert)) = (Crl::parse(crl), Cert::parse(cert)) else { return false };
+    crl.covers(&cert) && crl.lists(cert.serial)
+}
+
 /// Adds the URIs in the contents of a list of distribution points.
 fn add_points(list: &mut Vec<String>, points: Option<&[u8]>) {
     let mut points = Reader::new(points.unwrap_or_default());

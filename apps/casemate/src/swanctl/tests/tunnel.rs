@@ -140,3 +140,19 @@ fn children_may_not_contradict_each_other() {
         assert!(error.contains(why), "{error}");
     }
 }
+
+#[test]
+fn a_pool_in_a_network_behind_this_host_is_noticed() {
+    let warnings = |local_ts: &str| {
+        let pool = "pools { staff {\n addrs = 10.1.3.0/24\n } }";
+        let children = [format!("local_ts = {local_ts}"), "local_ts = dynamic".into()];
+        let config = ok(&format!("{}\n{pool}", connection("pools = staff", &children[0], &children[1])));
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let found = warnings("10.2.0.0/16, 10.1.0.0/16");
+    let words = ":2: connections.gw.pools: the addresses of staff, 10.1.3.1-10.1.3.254, lie in local_ts = ";
+    assert!(matches!(&found[..], [warning] if warning.contains(words)), "{found:?}");
+    for harmless in ["0.0.0.0/0", "10.2.0.0/16", "10.1.3.0/25", "dynamic"] {
+        assert_eq!(warnings(harmless), [""; 0], "{harmless}");
+    }
+}

@@ -62,7 +62,7 @@ pub(super) fn policies(Call { request, context, events, .. }: Call<'_, '_, '_>) 
 pub(super) fn certificates(Call { request, context, events, .. }: Call<'_, '_, '_>) -> Outcome {
     let is_any =
         |wanted: &str, value: &str| wanted.eq_ignore_ascii_case("any") || wanted.eq_ignore_ascii_case(value);
-    for ListedFile { der, kind } in context.keyring.listed() {
+    for ListedFile { der, kind, .. } in context.keyring.listed() {
         let (file_type, flag) = match kind {
             ListedKind::Own | ListedKind::Peer => ("X509", Some("NONE")),
             ListedKind::Authority => ("X509", Some("CA")),

@@ -92,7 +92,7 @@ impl PeapPeer {
         match self.inner.receive(&request, context) {
             PeerStep::Respond(response) => Ok(crate::packet::type_data(&[response.as_payload().data])),
             PeerStep::Succeeded(_) | PeerStep::Pending => Err(EapFault::OutOfState),
-            PeerStep::Failed(fault) => Err(fault),
+            PeerStep::Failed(fault) => Err(fault.in_tunnel()),
         }
     }
 
@@ -102,7 +102,7 @@ impl PeapPeer {
         context: &mut EapContext<'_>,
     ) -> Result<TypeData, EapFault> {
         if extensions.status == Status::Failure {
-            self.state = State::Failed(EapFault::Refused);
+            self.state = State::Failed(EapFault::RefusedInTunnel);
             return tlv::response(extensions, Status::Failure, None);
         }
         // CVE-2023-52160: wpa_supplicant accepted the result without the conversation in the tunnel.
@@ -152,7 +152,7 @@ impl PeerMethod for PeapPeer {
     fn fault(&self) -> Option<EapFault> {
         match self.state {
             State::Failed(fault) => Some(fault),
-            State::Open | State::Accepted(_) => None,
+            State::Open | State::Accepted(_) => self.tunnel.as_ref().map(|_| EapFault::RefusedInTunnel),
         }
     }
 

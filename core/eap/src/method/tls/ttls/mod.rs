@@ -56,7 +56,7 @@ impl TtlsPeer {
                 PeerStep::Respond(response) => connection.write(&avp::write(&response)?)?,
                 PeerStep::Succeeded(_) => self.is_accepted = true,
                 PeerStep::Pending => return Err(EapFault::OutOfState),
-                PeerStep::Failed(fault) => return Err(fault),
+                PeerStep::Failed(fault) => return Err(fault.in_tunnel()),
             }
         } else if is_first {
             // RFC 5281 section 11.2.1: the client begins, without a request.
@@ -94,6 +94,10 @@ impl PeerMethod for TtlsPeer {
 
     fn certificate_status(&mut self) -> CertificateStatus {
         self.connection.as_mut().map_or(CertificateStatus::Accepted, TlsConnection::certificate_status)
+    }
+
+    fn fault(&self) -> Option<EapFault> {
+        self.msk.as_ref().map(|_| EapFault::RefusedInTunnel)
     }
 
     /// The authenticator announces success outside the tunnel (RFC 5281 section 7.6). The method in the
