@@ -149,9 +149,7 @@ fn own_ppk<'a>(
     connection: &'a Connection,
     credentials: &'a dyn Credentials,
 ) -> Result<Option<(&'a [u8], &'a SecretBytes)>, StateFault> {
-    let id = connection.ppk.id.as_ref().and_then(|id| id.exact());
-    let found = id.filter(|_| has_single_round(connection));
-    let found = found.and_then(|id| Some((id, credentials.ppk(id)?)));
+    let found = connection.own_ppk_id().and_then(|id| Some((id, credentials.ppk(id)?)));
     match found {
         None if connection.ppk.required => Err(StateFault::PpkMissing),
         found => Ok(found),
@@ -164,18 +162,6 @@ pub(crate) fn is_announced(
     credentials: &dyn Credentials,
 ) -> Result<bool, StateFault> {
     own_ppk(connection, credentials).map(|found| found.is_some())
-}
-
-/// RFC 8784 does not say which of several rounds of authentication names the PPK.
-fn has_single_round(connection: &Connection) -> bool {
-    #[cfg(feature = "eap")]
-    let has_further_rounds = connection.has_further_rounds();
-    #[cfg(not(feature = "eap"))]
-    let has_further_rounds = {
-        let _ = connection;
-        false
-    };
-    !has_further_rounds
 }
 
 /// What a responder verifies the AUTH payload of the initiator with.
@@ -203,7 +189,7 @@ impl<'m> PeerPpk<'m> {
         }
         let named = content.notify(NotifyType::PPK_IDENTITY).ok_or(StateFault::PpkUnused)?;
         let id = named.data.strip_prefix(&[PPK_ID_FIXED]);
-        let id = id.filter(|id| connection.ppk.accepts(id) && has_single_round(connection));
+        let id = id.filter(|id| connection.accepts_ppk(id));
         let (plain, prf) = keys;
         if let Some(ppk) = id.and_then(|id| context.credentials.ppk(id)) {
             let keys = PpkKeys::new(prf, ppk, plain, context.providers)?;

@@ -1,5 +1,6 @@
 //! Policy for post-quantum pre-shared keys (RFC 8784).
 
+use super::Connection;
 use alloc::vec::Vec;
 
 /// Whether and with which post-quantum pre-shared keys (PPKs) a connection strengthens its keys.
@@ -13,9 +14,29 @@ pub struct PpkPolicy {
 }
 
 impl PpkPolicy {
-    /// Whether a responder accepts a PPK with this PPK_ID.
-    pub(crate) fn accepts(&self, id: &[u8]) -> bool {
+    fn accepts(&self, id: &[u8]) -> bool {
         self.id.as_ref().is_none_or(|allowed| allowed.allows(id))
+    }
+}
+
+impl Connection {
+    /// PPK_ID that an initiator sends.
+    pub(crate) fn own_ppk_id(&self) -> Option<&[u8]> {
+        self.ppk.id.as_ref().filter(|_| self.may_use_ppk())?.exact()
+    }
+
+    /// Whether a responder accepts a PPK with this PPK_ID.
+    pub(crate) fn accepts_ppk(&self, id: &[u8]) -> bool {
+        self.may_use_ppk() && self.ppk.accepts(id)
+    }
+
+    /// RFC 8784 does not say which of several rounds of authentication names the PPK, so that none does.
+    fn may_use_ppk(&self) -> bool {
+        #[cfg(feature = "eap")]
+        let has_further_rounds = self.has_further_rounds();
+        #[cfg(not(feature = "eap"))]
+        let has_further_rounds = false;
+        !has_further_rounds
     }
 }
 
