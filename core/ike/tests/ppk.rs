@@ -15,6 +15,7 @@ use casemate_ike::{DownReason, Event, InitiateError, SharedKeys, StateFault};
 use casemate_wire::ike::NotifyType;
 use pair::{Pair, connection};
 use passwords::{Passwords, by_eap};
+use std::sync::Arc;
 use std::time::Duration;
 
 const ID: &[u8] = b"carol@ppk";
@@ -130,6 +131,38 @@ fn without_the_key_on_one_side_the_policies_decide() {
             }
         }
     }
+}
+
+/// Whatever the order of the connections is, the one that accepts the PPK comes before one without it.
+#[test]
+fn a_connection_with_the_key_comes_before_one_without() {
+    for is_first in [true, false] {
+        let mut pair = pair_of(&Side::OPTIONAL, &Side::OPTIONAL, |_, _| {});
+        let with = Connection { name: "with".into(), ..(*pair.right.ike.connections()[0]).clone() };
+        let mut without = Connection { name: "without".into(), ..with.clone() };
+        without.ppk.id = Some(PpkId::new(b"dave@ppk"));
+        let both = if is_first { [with, without] } else { [without, with] };
+        pair.right.ike.configure(both.map(Arc::new).to_vec(), &[]);
+        assert_eq!(uses_ppk(&run(pair)), Some(true), "{is_first}");
+    }
+}
+
+/// A peer that has not announced PPKs is refused before it is asked for its password.
+#[test]
+fn a_required_key_comes_before_the_password() {
+    let mut pair = pair_of(&Side::NONE, &Side::REQUIRED, by_password);
+    for (host, side) in [(&mut pair.left, Side::NONE), (&mut pair.right, Side::REQUIRED)] {
+        let passwords = Passwords::new(&[("left", "open")]);
+        host.keys = Box::new(Passwords { shared: side.keys(), ..*passwords });
+    }
+    pair.left.initiate(pair.now);
+    let message = pair.left.sent.pop_front().unwrap();
+    pair::deliver(&mut pair.right, message, pair.now);
+    let message = pair.right.sent.pop_front().unwrap();
+    pair::deliver(&mut pair.left, message, pair.now);
+    let first = pair.left.sent.pop_front().unwrap();
+    pair::deliver(&mut pair.right, first, pair.now);
+    assert_eq!(faults(&pair.right), [StateFault::PpkUnused]);
 }
 
 #[test]

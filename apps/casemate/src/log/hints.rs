@@ -112,10 +112,16 @@ pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Ve
             wording::addrs(&connection.local_addrs),
             wording::addrs(&connection.remote_addrs)
         )],
-        InitiateError::NoPpk => vec![format!(
-            "no section `ppk` of `secrets` has ppk_id = {}, without `*`",
-            wording::ppk_id(connection)
-        )],
+        InitiateError::NoPpk => vec![match connection.ppk.id.as_ref().and_then(|id| id.exact()) {
+            Some(_) => {
+                format!("no section `ppk` of `secrets` has ppk_id = {} as `id`", wording::ppk_id(connection))
+            }
+            None => format!(
+                "ppk_id = {}: with ppk_required = yes, a host that initiates needs the `id` of one section \
+                 `ppk` in `secrets`",
+                wording::ppk_id(connection)
+            ),
+        }],
         InitiateError::Provider => {
             vec![format!("proposals = {}", wording::proposals(&wording::ike_proposals(connection)))]
         }

@@ -9,6 +9,7 @@ use crate::config::Connection;
 use crate::transport::Content;
 use crate::{Context, Credentials, StateFault};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfAlg, Providers, SecretBytes, prf_plus};
 use casemate_wire::ike::{Auth, Notify, NotifyType, WriteError, Writer};
@@ -164,6 +165,26 @@ pub(crate) fn is_announced(
     own_ppk(connection, credentials).map(|found| found.is_some())
 }
 
+/// The PPK that a peer names, if the connection accepts it.
+fn accepted_ppk<'a>(
+    connection: &Connection,
+    named: &Notify<'_>,
+    credentials: &'a dyn Credentials,
+) -> Option<&'a SecretBytes> {
+    let id = named.data.strip_prefix(&[PPK_ID_FIXED]).filter(|id| connection.accepts_ppk(id))?;
+    credentials.ppk(id)
+}
+
+/// Puts the connections that accept the PPK of a request before those that would go on without it.
+pub(crate) fn order_by_ppk(
+    candidates: &mut [Arc<Connection>],
+    content: &Content<'_>,
+    credentials: &dyn Credentials,
+) {
+    let Some(named) = content.notify(NotifyType::PPK_IDENTITY) else { return };
+    candidates.sort_by_key(|connection| accepted_ppk(connection, named, credentials).is_none());
+}
+
 /// What a responder verifies the AUTH payload of the initiator with.
 pub(crate) enum PeerPpk<'m> {
     /// No PPK.
@@ -188,10 +209,8 @@ impl<'m> PeerPpk<'m> {
             return if required { Err(StateFault::PpkUnused) } else { Ok(Self::No) };
         }
         let named = content.notify(NotifyType::PPK_IDENTITY).ok_or(StateFault::PpkUnused)?;
-        let id = named.data.strip_prefix(&[PPK_ID_FIXED]);
-        let id = id.filter(|id| connection.accepts_ppk(id));
         let (plain, prf) = keys;
-        if let Some(ppk) = id.and_then(|id| context.credentials.ppk(id)) {
+        if let Some(ppk) = accepted_ppk(connection, named, context.credentials) {
             let keys = PpkKeys::new(prf, ppk, plain, context.providers)?;
             return Ok(Self::Keys(Box::new(keys)));
         }

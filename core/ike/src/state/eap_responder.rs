@@ -53,7 +53,12 @@ impl HalfOpen {
                 _ => None,
             })
         };
-        let suits = |(connection, _): &(&Arc<Connection>, _)| check_first_round(connection, content).is_ok();
+        let suits = |(connection, _): &(&Arc<Connection>, _)| {
+            let suits = check_first_round(connection, content).is_ok();
+            #[cfg(feature = "ppk")]
+            let suits = suits && self.check_ppk_announced(connection).is_ok();
+            suits
+        };
         let Some((connection, remote)) = with_eap().find(suits).or_else(|| with_eap().next()) else {
             return Ok(None);
         };
@@ -61,6 +66,8 @@ impl HalfOpen {
         check_childless(connection, content)?;
         check_first_round(connection, content)?;
         check_own_method(connection, remote, content)?;
+        #[cfg(feature = "ppk")]
+        self.check_ppk_announced(connection)?;
         let own_id = self.local_authenticator(common, connection, content, step)?.id;
         #[cfg_attr(
             not(feature = "external-keys"),

@@ -10,6 +10,8 @@ use super::responder_rounds::ResponderRounds;
 #[cfg(feature = "eap")]
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::order_by_ppk;
 use crate::auth::{
     AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, Wanted, verify,
 };
@@ -210,12 +212,12 @@ impl HalfOpen {
             #[cfg(feature = "revocation")]
             Err(NotAuthenticated::Pending) => return self.await_answer(request, step),
         };
+        #[cfg(feature = "ppk")]
+        let authenticated = self.accept_ppk(authenticated);
         #[cfg(feature = "eap")]
         if common.connection.has_further_rounds() {
             return self.begin_rounds(common, authenticated, request, step);
         }
-        #[cfg(feature = "ppk")]
-        let authenticated = self.accept_ppk(authenticated);
         let Authenticated { peer, own, proof, .. } = authenticated;
         let write_proof: Build<'_> = &|out| {
             own.write(out, |out, id| out.id_r(id))?;
@@ -249,7 +251,10 @@ impl HalfOpen {
             #[cfg(feature = "revocation")]
             status: self.auth_wait(common),
         };
-        let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
+        #[cfg_attr(not(feature = "ppk"), expect(unused_mut, reason = "only a PPK changes the order"))]
+        let mut candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
+        #[cfg(feature = "ppk")]
+        order_by_ppk(&mut candidates, content, step.context.credentials);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;

@@ -69,17 +69,30 @@ impl HalfOpen {
         Authenticated { peer, own, proof, ppk_sk_d: None }
     }
 
-    /// Goes on with `sk_d`, if it depends on the PPK of the peer.
+    /// Checks that a peer that has not announced PPKs may go on, before it proves its identity by EAP.
+    #[cfg(feature = "eap")]
+    pub(super) fn check_ppk_announced(&self, connection: &Connection) -> Result<(), StateFault> {
+        match self.init.ppk {
+            PpkUse::No if connection.ppk.required => Err(StateFault::PpkUnused),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on with `sk_d`, if it depends on the PPK of the peer. Otherwise later rounds of authentication
+    /// name no PPK either.
     pub(super) fn with_accepted_ppk(
         &mut self,
         sk_d: Option<SecretBytes>,
         mut peer: PeerAuthenticated,
     ) -> PeerAuthenticated {
-        if let Some(sk_d) = sk_d {
-            self.channel.sk_d = sk_d;
-            self.init.ppk = PpkUse::Accepted;
-            peer.set_ppk();
-        }
+        self.init.ppk = match sk_d {
+            Some(sk_d) => {
+                self.channel.sk_d = sk_d;
+                peer.set_ppk();
+                PpkUse::Accepted
+            }
+            None => PpkUse::No,
+        };
         peer
     }
 }
