@@ -231,3 +231,68 @@ impl<'m> PeerPpk<'m> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SkSuite;
+    use crate::config::{AgreedKexes, Identity, PpkPolicy};
+    use crate::negotiate::IkeSuite;
+    use crate::transport::parse_payloads;
+    use casemate_crypto::{AeadAlg, AesBits, KexMethod};
+    use casemate_wire::ike::PayloadType;
+
+    const PROVIDERS: Providers<'static> = Providers(&[&casemate_rustcrypto::RustCrypto]);
+
+    fn secret(byte: u8) -> SecretBytes {
+        SecretBytes::new(&[byte; 32])
+    }
+
+    /// SK = prf (PPK, SK' | 0x01) for the PRFs whose output has the length of their keys (section 3). The
+    /// expected value is that of Python's hmac.
+    #[test]
+    fn keys_depend_on_the_ppk_as_in_the_rfc() {
+        let (d, pi, pr) = (secret(1), secret(2), secret(3));
+        let plain = PlainKeys { d: &d, pi: &pi, pr: &pr };
+        let keys = PpkKeys::new(PrfAlg::HmacSha256, &secret(9), plain, &PROVIDERS).unwrap();
+        let mut expected = [0; 32];
+        const D: &str = "50a7278a04237c5b8f566c88490283ea8fe7bce8e97534de952d9e50ca1ffc1b";
+        for (byte, digits) in expected.iter_mut().zip(D.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(core::str::from_utf8(digits).unwrap(), 16).unwrap();
+        }
+        assert_eq!(keys.d.expose(), expected);
+        assert!(keys.pi != keys.pr && keys.pi != pi);
+    }
+
+    /// A responder that broke the key exchange must not make an initiator go on without the PPK.
+    #[test]
+    fn a_response_without_the_ppk_is_refused_if_it_is_required() {
+        let mut connection =
+            Connection::with_shared_key("c", Identity::Fqdn("l".into()), Identity::Fqdn("r".into()));
+        let (sk_d, sk_pi, sk_pr) = (secret(1), secret(2), secret(3));
+        let plain = PlainKeys { d: &sk_d, pi: &sk_pi, pr: &sk_pr };
+        let keys = PpkKeys::new(PrfAlg::HmacSha256, &secret(9), plain, &PROVIDERS).unwrap();
+        let with_ppk = keys.pr.clone();
+        let usage = PpkUse::Offered(Box::new(PpkOffer { id: Vec::new(), keys, fallback: None }));
+        let suite = IkeSuite {
+            sk: SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap()),
+            prf: PrfAlg::HmacSha256,
+            kex: KexMethod::X25519,
+            additional: AgreedKexes::default(),
+        };
+        let octets =
+            || SignedOctets { message: &[], nonce: &[], sk_p: &sk_pr, id: &[], int_auth: &[], suite };
+        let identity = [0, 0, 0, 8, 0, 0, 0x40, 0x34];
+        let without = parse_payloads(PayloadType::NONE, &[]).unwrap();
+        let with = parse_payloads(PayloadType::NOTIFY, &identity).unwrap();
+        for required in [false, true] {
+            connection.ppk = PpkPolicy { id: None, required };
+            let used = |content: &Content<'_>| {
+                usage.responder_octets(octets(), &connection, content).map(|octets| octets.sk_p.clone())
+            };
+            assert_eq!(used(&with), Ok(with_ppk.clone()));
+            let expected = if required { Err(StateFault::PpkUnused) } else { Ok(sk_pr.clone()) };
+            assert_eq!(used(&without), expected);
+        }
+    }
+}
