@@ -129,6 +129,9 @@ const AAA: &[Package] = &[
     Package { name: "hostapd", program: "/usr/sbin/hostapd" },
 ];
 
+/// strongSwan's client for the command line (apps/casemate).
+const CLIENTS: &[Package] = &[Package { name: "charon-cmd", program: "charon-cmd" }];
+
 /// Tokens in software, and a program that writes objects to them (adapters/pkcs11, apps/casemate).
 const TOKENS: &[Package] = &[
     Package { name: "softhsm2", program: "softhsm2-util" },
@@ -171,8 +174,9 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> =
-        [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, ROUTING, TOKENS].map(|group| absent(&[group])).into();
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, CLIENTS, ROUTING, TOKENS]
+        .map(|group| absent(&[group]))
+        .into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);
