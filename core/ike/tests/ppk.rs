@@ -2,6 +2,8 @@
 //! with EAP.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+#[path = "hostile/forge.rs"]
+mod forge;
 mod pair;
 #[path = "pair/passwords.rs"]
 mod passwords;
@@ -9,10 +11,11 @@ mod passwords;
 use casemate_crypto::SecretBytes;
 use casemate_eap::Method;
 use casemate_ike::config::{
-    Connection, EapIdentity, IdPattern, LocalEap, LocalMethod, PpkId, PpkPolicy, RemoteMethod,
+    Connection, EapIdentity, FurtherRounds, IdPattern, LocalEap, LocalMethod, PpkId, PpkPolicy, RemoteMethod,
 };
 use casemate_ike::{DownReason, Event, InitiateError, SharedKeys, StateFault};
-use casemate_wire::ike::NotifyType;
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
+use forge::{Attack, Raw, notifies};
 use pair::{Pair, connection};
 use passwords::{Passwords, by_eap};
 use std::sync::Arc;
@@ -232,4 +235,83 @@ fn a_client_with_a_password_uses_its_ppk_after_eap() {
         let pair = run(pair);
         assert_eq!(uses_ppk(&pair), expected, "case {number}");
     }
+}
+
+/// The IKE_AUTH request of an initiator with a PPK, and the responder that waits for it.
+fn attacked(right: &Side<'_>, change: impl FnOnce(&mut Connection)) -> (Attack, Vec<Raw>) {
+    let pair = pair_of(&Side::OPTIONAL, right, |_, right| change(right));
+    Attack::half_open(pair)
+}
+
+/// The request with other data in this notification; `None` leaves it out.
+fn with_notify(request: &[Raw], kind: NotifyType, data: Option<&[u8]>) -> Vec<Raw> {
+    let is_other =
+        |payload: &&Raw| payload.kind != PayloadType::NOTIFY || notifies(&[(*payload).clone()])[0].0 != kind;
+    let others = request.iter().filter(is_other).cloned();
+    others.chain(data.map(|data| Raw::notify(kind, data))).collect()
+}
+
+fn fault_of(right: &Side<'_>, kind: NotifyType, data: Option<&[u8]>) -> Option<StateFault> {
+    let (mut attack, request) = attacked(right, |_| {});
+    attack.ask(ExchangeType::IKE_AUTH, &with_notify(&request, kind, data));
+    faults(&attack.pair.right).first().copied()
+}
+
+/// RFC 8784 section 3: without a PPK_IDENTITY after both have announced PPKs, the negotiation fails.
+#[test]
+fn a_request_must_name_the_key_that_was_announced() {
+    for right in [Side::OPTIONAL, Side::REQUIRED] {
+        let missing = fault_of(&right, NotifyType::PPK_IDENTITY, None);
+        assert_eq!(missing, Some(StateFault::PpkUnused));
+    }
+}
+
+#[test]
+fn names_of_other_types_are_not_known() {
+    let opaque = [&[1], ID].concat();
+    for name in [&opaque[..], &[0], &[], &[2], &[2; 3_000]] {
+        // The initiator requires no key, so that its other proof counts.
+        assert_eq!(fault_of(&Side::OPTIONAL, NotifyType::PPK_IDENTITY, Some(name)), None);
+        let required = fault_of(&Side::REQUIRED, NotifyType::PPK_IDENTITY, Some(name));
+        assert_eq!(required, Some(StateFault::PpkMissing));
+    }
+}
+
+#[test]
+fn a_proof_without_the_key_must_be_valid() {
+    let elsewhere = Side { ppks: &[(b"dave@ppk", PPK)], id: None, required: false };
+    for proof in [&[][..], &[0; 32], &[0; 5_000]] {
+        let fault = fault_of(&elsewhere, NotifyType::NO_PPK_AUTH, Some(proof));
+        assert_eq!(fault, Some(StateFault::AuthMismatch));
+    }
+    let none = fault_of(&elsewhere, NotifyType::NO_PPK_AUTH, None);
+    assert_eq!(none, Some(StateFault::PpkMissing));
+}
+
+/// An initiator names its PPK in the first of several rounds only. The responder announces PPKs before it
+/// knows how many rounds follow.
+#[test]
+fn later_rounds_name_no_key() {
+    let (mut attack, request) = attacked(&Side::OPTIONAL, |right| {
+        let mut second = right.remote.clone();
+        second.method = by_eap(EapIdentity::Ike, vec![Method::Gtc]);
+        right.further_rounds = FurtherRounds::new(Vec::new(), vec![second]);
+    });
+    attack.pair.right.keys = {
+        let passwords = Passwords::new(&[("left", "open")]);
+        Box::new(Passwords { shared: Side::OPTIONAL.keys(), ..*passwords })
+    };
+    let several = [NotifyType::MULTIPLE_AUTH_SUPPORTED, NotifyType::ANOTHER_AUTH_FOLLOWS];
+    let first = request.iter().cloned().chain(several.map(|kind| Raw::notify(kind, &[])));
+    attack.ask(ExchangeType::IKE_AUTH, &first.collect::<Vec<_>>());
+    let id = request.iter().find(|payload| payload.kind == PayloadType::ID_I).unwrap();
+    let asked = attack.ask(ExchangeType::IKE_AUTH, std::slice::from_ref(id));
+    // A response with the password, of the type GTC (6).
+    let eap = &asked.iter().find(|payload| payload.kind == PayloadType::EAP).unwrap().body;
+    let password = [&[2, eap[1], 0, 9, 6][..], b"open"].concat();
+    attack.ask(ExchangeType::IKE_AUTH, &[Raw::new(PayloadType::EAP, &password)]);
+    // The proof is wrong: that no PPK is named is no fault.
+    attack
+        .ask(ExchangeType::IKE_AUTH, &[Raw::new(PayloadType::AUTH, &[&[2, 0, 0, 0][..], &[7; 32]].concat())]);
+    assert_eq!(faults(&attack.pair.right), [StateFault::AuthMismatch]);
 }

@@ -187,7 +187,8 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         EapFault::NoMethod => format!("this host and the peer accept no common EAP method for {who}"),
         EapFault::Refused => format!("the peer refuses {who}"),
         EapFault::RefusedInTunnel => format!(
-            "the peer refuses {who} in the tunnel: TLS is established, so the user name or the password is wrong"
+            "the peer refuses {who} in the tunnel: TLS is established, so the user name or the password is \
+             wrong"
         ),
         EapFault::EarlySuccess => format!("success was announced before {who} was authenticated"),
         EapFault::BiddingDown => {

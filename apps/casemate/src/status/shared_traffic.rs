@@ -67,8 +67,8 @@ impl SharedTraffic {
     /// What to change so that each peer gets its packets.
     pub(crate) const fn advice() -> [&'static str; 2] {
         [
-            "give each client addresses of its own: another remote_ts, or a virtual address from `pools` with \
-             remote_ts = dynamic",
+            "give each client addresses of its own: another remote_ts, or a virtual address from `pools` \
+             with remote_ts = dynamic",
             "if the clients must have the same addresses: if_id_in = if_id_out = %unique, see \
              docs/manual/route-based.md",
         ]

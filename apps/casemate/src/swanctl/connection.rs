@@ -261,9 +261,9 @@ fn warn_of_pools_in_networks(connection: &Connection, pools: &[Pool], keys: &Key
             keys.warn(
                 "pools",
                 &format!(
-                    "the addresses of {}, {}, lie in local_ts = {network}: hosts there do not send packets for \
-                     clients to this gateway unless it answers ARP or neighbor requests for them; a network of \
-                     its own was expected in `addrs`",
+                    "the addresses of {}, {}, lie in local_ts = {network}: hosts there do not send packets \
+                     for clients to this gateway unless it answers ARP or neighbor requests for them; a \
+                     network of its own was expected in `addrs`",
                     pool.name, pool.addrs
                 ),
             );

@@ -6,8 +6,8 @@ use casemate_ike::StateFault;
 use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
 
 const TUNNEL: &[&str] = &[
-    "TLS is established, so the certificates are accepted: compare the user name (`eap_id` of the client) and \
-     its password with those of the server, here the `secret` in a section `eap` of `secrets` with this `id`",
+    "TLS is established, so the certificates are accepted: compare the user name (`eap_id` of the client) \
+     and its password with those of the server, here the `secret` in a section `eap` of `secrets` with this `id`",
     "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
 ];
 const CERTIFICATES: &[&str] = &[
@@ -37,8 +37,8 @@ pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [
         // Passwords are proved in the tunnel if the method has one.
         WrongPassword | NoPassword | PasswordEncoding | WrongAuthenticator if uses_tls(connection) => TUNNEL,
         OtherIdentity => &[
-            "the user name in the tunnel must be that outside of it: correct `eap_id` on the client, or set \
-             eap_id = %any in `remote` of the server",
+            "the user name that the method proves must be the EAP identity: correct `eap_id` on the client, \
+             or set eap_id = %any in `remote` of the server",
         ],
         TlsAlert if proves_user(connection) => ALERT_OF_SERVER,
         TlsAlert => ALERT_OF_CLIENT,

@@ -107,8 +107,9 @@ impl AuthSent {
         #[cfg(feature = "ppk")]
         self.init.offer_ppk(&connection, &self.channel, step)?;
         let (suite, providers) = (self.channel.suite, step.context.providers);
-        let proof =
-            self.init.prove(&own_body, &connection, suite, |octets| eap::prove(&done, octets, providers))?;
+        let proof = self
+            .init
+            .prove(&own_body, &connection, suite, |_, octets| eap::prove(&done, octets, providers))?;
         self.channel.window.response_received();
         let follows = self.rounds.has_next(&connection);
         let sent = self.channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {

@@ -54,23 +54,22 @@ impl<'c> FirstProof<'c> {
         #[cfg(feature = "ppk")]
         init.offer_ppk(connection, channel, step)?;
         let own_body = own.id_body();
-        let hashes = core::mem::take(&mut init.peer.hashes);
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
-        let terms = ProofTerms {
-            connection,
-            peer: &expected.unwrap_or(Identity::Address(common.path.remote.ip())),
-            hashes: &hashes,
-            #[cfg(feature = "external-keys")]
-            wait,
-        };
-        let proof =
-            init.prove(&own_body, connection, channel.suite, |octets| own.prove(octets, &terms, step));
-        init.peer.hashes = hashes;
-        let proof = Some(proof?);
+        let peer = expected.unwrap_or(Identity::Address(common.path.remote.ip()));
+        let proof = init.prove(&own_body, connection, channel.suite, |init, octets| {
+            let terms = ProofTerms {
+                connection,
+                peer: &peer,
+                hashes: &init.peer.hashes,
+                #[cfg(feature = "external-keys")]
+                wait,
+            };
+            own.prove(octets, &terms, step)
+        })?;
         Ok(Self {
             own,
-            proof,
+            proof: Some(proof),
             #[cfg(feature = "eap")]
             rounds,
         })

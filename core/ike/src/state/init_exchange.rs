@@ -58,18 +58,19 @@ impl InitExchange {
         id: &[u8],
         connection: &Connection,
         suite: IkeSuite,
-        mut prove: impl FnMut(&SignedOctets<'_>) -> Result<OwnProof, E>,
+        mut prove: impl FnMut(&Self, &SignedOctets<'_>) -> Result<OwnProof, E>,
     ) -> Result<OwnProof, E> {
         #[cfg(feature = "ppk")]
         if let PpkUse::Offered(mut offer) = core::mem::take(&mut self.ppk) {
-            let plain = self.initiator_octets(id, suite);
-            let proof = offer.prove(&plain, connection.ppk.required, prove);
+            let init: &Self = self;
+            let plain = init.initiator_octets(id, suite);
+            let proof = offer.prove(&plain, connection.ppk.required, |octets| prove(init, octets));
             self.ppk = PpkUse::Offered(offer);
             return proof;
         }
         #[cfg(not(feature = "ppk"))]
         let _ = connection;
-        prove(&self.initiator_octets(id, suite))
+        prove(self, &self.initiator_octets(id, suite))
     }
 }
 

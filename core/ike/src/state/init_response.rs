@@ -83,18 +83,8 @@ pub(crate) fn respond(
         detection: &nat.detection,
     };
     let response = build_response(&common, &contents, step)?;
-    let (fragments, nat) = (announced.fragments, nat.status);
-    let exchange = FirstExchange {
-        request: bytes,
-        content,
-        response,
-        nonce_i,
-        nonce_r,
-        fragments,
-        nat,
-        #[cfg(feature = "ppk")]
-        ppk: announced.ppk,
-    };
+    let (announced, nat) = (&announced, nat.status);
+    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, announced, nat };
     Ok(exchange.open(common, suite, keys, step)?)
 }
 
@@ -106,12 +96,9 @@ pub(super) struct FirstExchange<'m> {
     pub(super) response: Vec<u8>,
     pub(super) nonce_i: &'m [u8],
     pub(super) nonce_r: Vec<u8>,
-    /// Whether this host has announced fragmentation.
-    pub(super) fragments: bool,
+    /// What the response announces.
+    pub(super) announced: &'m AnnouncedFeatures,
     pub(super) nat: NatStatus,
-    /// Whether both sides have announced post-quantum pre-shared keys.
-    #[cfg(feature = "ppk")]
-    pub(super) ppk: bool,
 }
 
 impl FirstExchange<'_> {
@@ -123,13 +110,11 @@ impl FirstExchange<'_> {
         keys: SaKeys,
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
-        #[cfg(feature = "ppk")]
-        let ppk = self.ppk;
-        let Self { request, content, response, nonce_i, nonce_r, fragments, nat, .. } = self;
+        let Self { request, content, response, nonce_i, nonce_r, announced, nat } = self;
         #[cfg(feature = "redirect")]
         let common = SaCommon { redirect: crate::redirect::RedirectState::of_request(content), ..common };
         let peer = PeerFeatures::of(content);
-        let fragments = FragmentSupport { local: fragments, remote: peer.fragments };
+        let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
         // The peer's first protected request has message ID 1. We have sent none.
         let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, step)?;
         step.send(common.path, core::slice::from_ref(&response));
@@ -144,7 +129,7 @@ impl FirstExchange<'_> {
             nat,
             peer,
             #[cfg(feature = "ppk")]
-            ppk: if ppk { PpkUse::Agreed } else { PpkUse::No },
+            ppk: if announced.ppk { PpkUse::Agreed } else { PpkUse::No },
         };
         Ok(half_open(common, channel, init, step))
     }

@@ -47,18 +47,8 @@ pub(crate) fn respond_to_resumption(
     let announced = AnnouncedFeatures::of_connection(&connection);
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let response = build(&common, &nonce_r, &announced, &nat.detection, step)?;
-    let (fragments, nat) = (announced.fragments, nat.status);
-    let exchange = FirstExchange {
-        request: bytes,
-        content,
-        response,
-        nonce_i,
-        nonce_r,
-        fragments,
-        nat,
-        #[cfg(feature = "ppk")]
-        ppk: false,
-    };
+    let (announced, nat) = (&announced, nat.status);
+    let exchange = FirstExchange { request: bytes, content, response, nonce_i, nonce_r, announced, nat };
     Ok(resuming(exchange.open(common, suite, keys, step)?, session))
 }
 
