@@ -15,12 +15,13 @@ use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, PpkId, PpkPolicy, RemoteAuth,
-    RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation, Fragmentation,
+    IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, PpkId, PpkPolicy, RemoteAuth, RemoteEap,
+    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, SpdRules};
+use casemate_strongswan::proposal;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -117,8 +118,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifetime::of_ike_sa(&keys);
-    let proposals: Vec<_> =
-        keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
+    let proposals: Vec<_> = keys.list("proposals", proposal::parse_ike).into_iter().flatten().collect();
     if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
         keys.warn("proposals", WEAK_GROUP);
     }
@@ -134,7 +134,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         remote_addrs,
         local_port: keys.get("local_port", positive).unwrap_or(500),
         remote_port: keys.get("remote_port", positive).unwrap_or(500),
-        proposals: if proposals.is_empty() { config::ike_proposals() } else { proposals },
+        proposals: if proposals.is_empty() { proposal::default_ike() } else { proposals },
         local,
         remote,
         further_rounds: further,
