@@ -156,11 +156,11 @@ impl AuthSent {
 /// versions.
 fn dynamic_addrs_of_request(common: &SaCommon, vips: &[IpAddr]) -> DynamicAddrs {
     let own = if vips.is_empty() { [common.path.local.ip()].into() } else { vips.to_vec() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
 
 fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
     let own =
         if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
