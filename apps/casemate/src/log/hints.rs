@@ -107,6 +107,11 @@ pub(super) fn child_refused(
             "requested by this host: vips = {}; the peer has no free virtual address, or no pool",
             wording::list(&connection.vips)
         )],
+        DownReason::Refused(NotifyType::FAILED_CP_REQUIRED) => vec![
+            "this host requests no virtual address, and the peer gives its traffic to virtual addresses only: \
+             vips = 0.0.0.0 was expected"
+                .into(),
+        ],
         _ => Vec::new(),
     }
 }
@@ -159,6 +164,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
                 wording::list(pools)
             ),
         }],
+        StateFault::AddressNotRequested => vec![format!(
+            "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests none; \
+             `vips = 0.0.0.0` on the peer was expected",
+            wording::list(&connection.pools)
+        )],
         StateFault::NotUnique => vec![
             format!(
                 "unique = {:?}: two peers use the same identity, or the peer has started again",

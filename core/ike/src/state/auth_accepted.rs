@@ -85,13 +85,18 @@ impl HalfOpen {
         let mut dynamic_addrs =
             DynamicAddrs { local: [common.path.local.ip()].into(), remote: [proved].into(), unproved: None };
         match &*leased.addrs {
-            [] => dynamic_addrs.peer_moved(proved, remote),
+            [] if common.connection.pools.is_empty() => dynamic_addrs.peer_moved(proved, remote),
             addrs => dynamic_addrs.remote = addrs.into(),
         }
         let first_child = match leasing {
             // RFC 5685 section 6: the redirect prevents the first Child SA.
             Ok(()) if is_redirected => FirstChild::None,
-            Ok(()) => self.first_child(common, content, &dynamic_addrs, step)?,
+            Ok(()) => match self.first_child(common, content, &dynamic_addrs, step)? {
+                FirstChild::Rejected(StateFault::TsUnacceptable) if dynamic_addrs.remote.is_empty() => {
+                    FirstChild::Rejected(StateFault::AddressNotRequested)
+                }
+                first_child => first_child,
+            },
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {

@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_wire::ike::NotifyType;
 use core::net::IpAddr;
 
 /// Takes the Child SA that IKE_AUTH creates from the requested ones. `None`: the IKE SA begins without.
@@ -71,6 +72,7 @@ impl AuthSent {
             assigned
         };
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
+        let has_no_address = content.has_notify(NotifyType::INTERNAL_ADDRESS_FAILURE);
         let mut tasks: VecDeque<Task> =
             queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
@@ -104,6 +106,9 @@ impl AuthSent {
                         // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
                         tasks.push_front(Task::DeleteIke(reason));
                         step.sa_fault(fault, common.path, common);
+                    } else if has_no_address {
+                        // RFC 7296 section 3.15.4: only another IKE SA can have an address.
+                        tasks.push_front(Task::DeleteIke(reason));
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
                     step.event(Event::ChildFailed { connection, child, replaces: None, reason });
@@ -159,8 +164,12 @@ fn dynamic_addrs_of_request(common: &SaCommon, vips: &[IpAddr]) -> DynamicAddrs 
     DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
 
+/// Addresses for `dynamic` selectors. A host that has requested a virtual address and has got none has none:
+/// its own address would be seen outside of the tunnel.
 fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
-    let own =
-        if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
+    let own = match &*assigned.addrs {
+        [] if common.connection.vips.is_empty() => [common.path.local.ip()].into(),
+        addrs => addrs.into(),
+    };
     DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
