@@ -97,7 +97,9 @@ impl Status {
             Self::Traffic => c"invalid traffic selector; expected e.g. dynamic or 10.1.0.0/16[tcp/443]",
             Self::Certificate => c"the certificate is invalid, too long, or does not match the private key",
             Self::Route => c"there is no route to the peer",
-            Self::Ppk => c"the PPK has no ID or no key, is ambiguous, or the library has no PPKs (feature `ppk`)",
+            Self::Ppk => {
+                c"the PPK has no ID or no key, is ambiguous, or the library has no PPKs (feature `ppk`)"
+            }
         }
     }
 }

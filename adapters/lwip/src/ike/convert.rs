@@ -72,14 +72,8 @@ impl ConnectionInput<'_> {
     /// Returns the total length of all strings and keys.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [Some(self.name), self.proposals, self.local_id, self.remote_id, self.ppk_id];
-        let keys = [
-            self.shared_key,
-            self.private_key,
-            self.certificates,
-            self.peer_key,
-            self.authorities,
-            self.ppk,
-        ];
+        let keys =
+            [self.shared_key, self.private_key, self.certificates, self.peer_key, self.authorities, self.ppk];
         let of_children = self
             .children
             .iter()

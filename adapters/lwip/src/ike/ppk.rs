@@ -47,14 +47,7 @@ impl ConnectionInput<'_> {
     }
 
     #[cfg(not(feature = "ppk"))]
-    #[allow(clippy::unused_self, reason = "the signature is that with the feature")]
-    fn insert_ppk(
-        &self,
-        _: &str,
-        _: bool,
-        _: &mut Connection,
-        _: &mut ConnectionKeys,
-    ) -> Result<(), Status> {
+    fn insert_ppk(&self, _: &str, _: bool, _: &mut Connection, _: &mut ConnectionKeys) -> Result<(), Status> {
         Err(Status::Ppk)
     }
 }

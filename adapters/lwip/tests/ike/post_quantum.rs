@@ -20,12 +20,7 @@ fn with_kex(kex: &str) -> TestConnection {
 }
 
 fn with_ppk(id: &str, key: &[u8], required: u32) -> TestConnection {
-    TestConnection {
-        ppk_id: text(id),
-        ppk: key.to_vec(),
-        ppk_required: required,
-        ..TestConnection::shared()
-    }
+    TestConnection { ppk_id: text(id), ppk: key.to_vec(), ppk_required: required, ..TestConnection::shared() }
 }
 
 /// Initiates the connection of the first host. Returns whether both hosts have a Child SA.
