@@ -27,24 +27,30 @@ pub(crate) struct Profile {
 /// Content of an image.
 #[derive(Clone, Copy)]
 pub(crate) enum Image {
-    /// Program of verify/bare, which is run.
-    Program,
-    /// The C library for lwIP, linked with every function of these headers and no other code.
-    Library(&'static [&'static str]),
+    /// Program of verify/bare with these Cargo features of it, which is run.
+    Program(&'static str),
+    /// The C library for lwIP with these Cargo features, linked with every function of these headers and no
+    /// other code.
+    Library { headers: &'static [&'static str], features: &'static str },
 }
 
 /// Program of verify/bare.
 const fn device(program: &'static str, about: &'static str) -> Profile {
-    Profile { program, about, image: Image::Program }
+    Profile { program, about, image: Image::Program("image") }
 }
 
-const PROFILES: [Profile; 12] = [
+const PROFILES: [Profile; 14] = [
     device("nothing", "the board alone: start, console, heap"),
     device("esp_gcm", "ESP, manual keys, AES-128-GCM"),
     device("esp_fragments", "the same, with fragments and reassembly"),
     device("esp_rohc", "ESP, manual keys, AES-128-GCM, with header compression"),
     device("esp_ah_cbc", "ESP and AH, manual keys, AES-128-GCM, AES-128-CBC, HMAC-SHA-256"),
     device("ike_psk", "IKEv2, pre-shared key, X25519, AES-128-GCM, HMAC-SHA-256"),
+    Profile {
+        program: "ike_ml_kem",
+        about: "the same with ML-KEM-768 after X25519",
+        image: Image::Program("image,multiple-kex"),
+    },
     device("ike_certificates", "IKEv2, certificates, every algorithm"),
     device("smoltcp_alone", "smoltcp alone: IPv4, UDP"),
     device("smoltcp_esp", "smoltcp behind Casemate, manual keys, AES-128-GCM"),
@@ -52,12 +58,17 @@ const PROFILES: [Profile; 12] = [
     Profile {
         program: "lwip_esp",
         about: "the C library for lwIP, `casemate.h`: manual keys, every algorithm",
-        image: Image::Library(&["casemate.h"]),
+        image: Image::Library { headers: &["casemate.h"], features: "" },
     },
     Profile {
         program: "lwip_ike",
         about: "the same with `casemate_ike.h`: IKEv2, certificates",
-        image: Image::Library(&["casemate.h", "casemate_ike.h"]),
+        image: Image::Library { headers: &["casemate.h", "casemate_ike.h"], features: "" },
+    },
+    Profile {
+        program: "lwip_ml_kem",
+        about: "the same with the features `multiple-kex` (ML-KEM) and `ppk`",
+        image: Image::Library { headers: &["casemate.h", "casemate_ike.h"], features: "multiple-kex,ppk" },
     },
 ];
 
