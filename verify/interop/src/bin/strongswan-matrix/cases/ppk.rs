@@ -14,7 +14,7 @@ const ID: &str = "ppk-of-both@t.test";
 const SECRET: &str = "0x98c61dd0f8c7daf07759617546f7b3ae156f19a7bc935c61523c7ca998e5eedb";
 const OTHER: &str = "0x06918e49398db61094438a5be8b743894f155f4e8521e6bcd1d47690557e4b13";
 /// How strongSwan's log says that the keys depend on a PPK.
-const USED: &str = "using PPK for PPK_ID";
+pub(super) const USED: &str = "using PPK for PPK_ID";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let responder = initiator.other();
