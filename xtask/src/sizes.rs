@@ -72,43 +72,64 @@ const PROFILES: [Profile; 14] = [
     },
 ];
 
-/// Goal and bound of a number of a profile on Thumb.
+/// Goal, if there is one, and bound of a number of a profile on Thumb.
 pub(crate) struct Goal {
     pub(crate) program: &'static str,
     pub(crate) what: &'static str,
-    pub(crate) goal: usize,
+    pub(crate) goal: Option<usize>,
     /// The check fails above this bound. Lower it when the code shrinks; raise it only with a reason in the
     /// commit.
     pub(crate) bound: usize,
     pub(crate) number: fn(&Footprint) -> usize,
 }
 
-const GOALS: [Goal; 4] = [
+const GOALS: [Goal; 7] = [
     Goal {
         program: "esp_gcm",
         what: "code with AES-GCM and manual keys",
-        goal: 24 << 10,
+        goal: Some(24 << 10),
         bound: 83 << 10,
         number: Footprint::code,
     },
     Goal {
         program: "ike_psk",
         what: "code with IKEv2 (pre-shared key, X25519, AES-GCM, SHA-256)",
-        goal: 96 << 10,
+        goal: Some(96 << 10),
         bound: 266 << 10,
         number: Footprint::code,
     },
     Goal {
         program: "esp_gcm",
         what: "memory of a pair of ESP SAs",
-        goal: 1536,
+        goal: Some(1536),
         bound: 1536,
         number: Footprint::pair,
     },
     Goal {
         program: "ike_psk",
         what: "memory of an IKE SA",
-        goal: 4096,
+        goal: Some(4096),
+        bound: 4096,
+        number: Footprint::ike_sa,
+    },
+    Goal {
+        program: "ike_ml_kem",
+        what: "code with IKEv2 and ML-KEM-768",
+        goal: None,
+        bound: 330 << 10,
+        number: Footprint::code,
+    },
+    Goal {
+        program: "ike_ml_kem",
+        what: "stack with IKEv2 and ML-KEM-768",
+        goal: None,
+        bound: 64 << 10,
+        number: Footprint::stack,
+    },
+    Goal {
+        program: "ike_ml_kem",
+        what: "memory of an IKE SA with ML-KEM-768",
+        goal: None,
         bound: 4096,
         number: Footprint::ike_sa,
     },
@@ -161,7 +182,8 @@ fn check() -> Result {
     for Goal { program, what, goal, bound, number } in &GOALS {
         let found = measured.iter().find(|footprint| footprint.program == *program).map(number);
         let found = found.ok_or_else(|| Failure::new(format!("{program} was not measured")))?;
-        println!("{what}: {found} bytes; goal {goal}, bound {bound}");
+        let goal = goal.map(|goal| format!("goal {goal}, ")).unwrap_or_default();
+        println!("{what}: {found} bytes; {goal}bound {bound}");
         if found > *bound {
             above.push(format!("{program}: {what}: {found} bytes exceed the bound of {bound}"));
         }

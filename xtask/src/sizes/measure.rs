@@ -43,8 +43,13 @@ impl Footprint {
         self.report("heap-second-ike-sa")
     }
 
+    /// Maximum depth of the stack.
+    pub(crate) fn stack(&self) -> usize {
+        self.report("stack")
+    }
+
     /// Reported number. A missing report returns the largest number, so that the check fails.
-    pub(crate) fn report(&self, name: &str) -> usize {
+    fn report(&self, name: &str) -> usize {
         self.reports.get(name).copied().unwrap_or(usize::MAX)
     }
 }

@@ -188,7 +188,7 @@ fn address(family: Family, interface: &str) -> String {
 const GATEWAY_LIMIT: Duration = Duration::from_secs(5);
 /// Time until the SAs are established if messages are lost: up to three transmissions of each request, after
 /// one and two seconds.
-const LOSS_LIMIT: Duration = Duration::from_secs(30);
+const LOSS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Running gateway.
 pub(crate) struct Gateway(Background);

@@ -6,7 +6,7 @@ use super::addresses::hide_initiator;
 use super::rekey::{
     rekey_at_once, rekey_under_traffic, replace, retransmit_after_a_second, retransmit_quickly,
 };
-use super::{Case, RunsOn, ensure, establish_and_talk};
+use super::{Case, ensure, establish_and_talk};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
@@ -35,7 +35,6 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let needs_ml_kem = |case: &Case| !["classical-peer", "required-not-peer"].contains(&name_of(case));
     cases.extend(all.into_iter().map(|case| Case {
         name: format!("post-quantum/{}", case.name),
-        runs_on: RunsOn::Casemate,
         needs_ml_kem: needs_ml_kem(&case),
         ..case
     }));

@@ -19,7 +19,9 @@ pub(super) const USED: &str = "using PPK for PPK_ID";
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let responder = initiator.other();
     let mut push = |name: &str, plan, script: fn(&mut Testbed) -> Result<String>| {
-        cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new(&format!("ppk/{name}"), plan, script) });
+        // Devices have no EAP.
+        let runs_on = if name.contains("eap") { RunsOn::Casemate } else { RunsOn::All };
+        cases.push(Case { runs_on, ..Case::new(&format!("ppk/{name}"), plan, script) });
     };
     push("shared-key", with_ppk(Plan::new(initiator)), use_ppk);
     push("certificates", with_certificates(initiator), use_ppk);
