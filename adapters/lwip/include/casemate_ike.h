@@ -84,8 +84,8 @@ struct casemate_child {
  * functions of IKE then need more stack: @STACK@
  *
  * A post-quantum pre-shared key (PPK, RFC 8784), in a library that was built with the feature `ppk`: ppk_id is
- * the PPK_ID as the peer has it, 1 to 64 bytes of text that do not begin with an asterisk, and ppk the key, 1
- * to 256 bytes; 32 random bytes protect the traffic from quantum computers. Without a PPK, ppk_id is null, and
+ * the name of the key as in swanctl.conf(5), such as "carol@example.org", without an asterisk and of up to 64
+ * bytes, which both sides have, in any case of letters; ppk is the key, 1 to 256 bytes. 32 random bytes protect the traffic from quantum computers. Without a PPK, ppk_id is null, and
  * ppk has 0 bytes. Connections with the same ppk_id must have the same key. If the peer does not have the
  * key, ppk_required decides: 0 goes on without it, 1 refuses the peer. The library copies the key, and wipes
  * its copy when the connection is removed or the host is destroyed; the caller wipes its own. Everything else

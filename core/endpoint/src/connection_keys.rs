@@ -89,6 +89,14 @@ struct ConnectionPpk {
     key: SecretBytes,
 }
 
+#[cfg(feature = "ppk")]
+impl ConnectionPpk {
+    /// Case does not matter, as in strongSwan and in [`PpkId`](casemate_ike::config::PpkId).
+    fn is_named(&self, id: &[u8]) -> bool {
+        self.id.eq_ignore_ascii_case(id)
+    }
+}
+
 /// Another connection has another post-quantum pre-shared key with the same PPK_ID.
 #[cfg(feature = "ppk")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +133,7 @@ impl ConnectionKeys {
     #[cfg(feature = "ppk")]
     pub fn insert_ppk(&mut self, connection: &str, id: &[u8], key: SecretBytes) -> Result<(), AmbiguousPpk> {
         let mut others = self.ppks.iter().filter(|ppk| ppk.connection != connection);
-        if others.any(|ppk| ppk.id == id && ppk.key != key) {
+        if others.any(|ppk| ppk.is_named(id) && ppk.key != key) {
             return Err(AmbiguousPpk);
         }
         self.ppks.retain(|ppk| ppk.connection != connection);
@@ -179,7 +187,7 @@ impl Credentials for ConnectionKeys {
 
     #[cfg(feature = "ppk")]
     fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
-        self.ppks.iter().find(|ppk| ppk.id == id).map(|ppk| &ppk.key)
+        self.ppks.iter().find(|ppk| ppk.is_named(id)).map(|ppk| &ppk.key)
     }
 
     #[cfg(feature = "ppk")]

@@ -6,6 +6,7 @@ use crate::Status;
 use crate::convert::flag;
 use casemate::ConnectionKeys;
 use casemate_ike::config::Connection;
+use casemate_strongswan::parse_ppk_id;
 #[cfg(feature = "ppk")]
 use {casemate_crypto::SecretBytes, casemate_ike::config::PpkId, casemate_ike::config::PpkPolicy};
 
@@ -24,26 +25,23 @@ impl ConnectionInput<'_> {
         let Some(id) = self.ppk_id else {
             return if required || !self.ppk.is_empty() { Err(Status::Ppk) } else { Ok(()) };
         };
-        // An asterisk would stand for all PPK_IDs with an ending (`PpkId`), but there is one key.
-        let is_valid = (1..=MAX_ID_LEN).contains(&id.len())
-            && !id.starts_with('*')
-            && (1..=MAX_KEY_LEN).contains(&self.ppk.len());
-        if !is_valid {
+        let id = parse_ppk_id(id).map_err(|_| Status::Ppk)?;
+        if !(1..=MAX_ID_LEN).contains(&id.len()) || !(1..=MAX_KEY_LEN).contains(&self.ppk.len()) {
             return Err(Status::Ppk);
         }
-        self.insert_ppk(id, required, connection, keys)
+        self.insert_ppk(&id, required, connection, keys)
     }
 
     #[cfg(feature = "ppk")]
     fn insert_ppk(
         &self,
-        id: &str,
+        id: &[u8],
         required: bool,
         connection: &mut Connection,
         keys: &mut ConnectionKeys,
     ) -> Result<(), Status> {
-        connection.ppk = PpkPolicy { id: Some(PpkId::new(id.as_bytes())), required };
-        keys.insert_ppk(&connection.name, id.as_bytes(), SecretBytes::new(self.ppk)).map_err(|_| Status::Ppk)
+        connection.ppk = PpkPolicy { id: Some(PpkId::new(id)), required };
+        keys.insert_ppk(&connection.name, id, SecretBytes::new(self.ppk)).map_err(|_| Status::Ppk)
     }
 
     #[cfg(not(feature = "ppk"))]

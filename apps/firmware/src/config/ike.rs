@@ -89,12 +89,11 @@ impl Words<'_> {
 
     fn ppk(&mut self) -> Result<Option<Ppk>, ConfigError> {
         let id = |text: &str| {
-            let is_valid = (1..=MAX_PPK_ID).contains(&text.len()) && !text.starts_with('*');
-            is_valid.then(|| text.as_bytes().to_vec())
+            let id = strongswan::parse_ppk_id(text).ok()?;
+            (1..=MAX_PPK_ID).contains(&id.len()).then_some(id)
         };
         let secret = |text: &str| (!text.is_empty()).then(|| SecretBytes::new(text.as_bytes()));
-        let id =
-            self.optional("ppk-id", id, "1 to 64 bytes without an asterisk at the start were expected")?;
+        let id = self.optional("ppk-id", id, "a name of up to 64 bytes without an asterisk was expected")?;
         let key = self.optional("ppk", secret, "the post-quantum pre-shared key was expected")?;
         let required = self.flag("ppk-required")?;
         match (id, key) {

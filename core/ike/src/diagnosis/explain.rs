@@ -214,6 +214,11 @@ fn proof(content: &Content<'_>, id: Option<ReceivedId<'_>>) -> PeerProof {
         id: id.and_then(shown_identity),
         method: content.auth.map(|auth| auth.method),
         certificates: content.certs.len(),
+        #[cfg(feature = "ppk")]
+        ppk_id: content.notify(casemate_wire::ike::NotifyType::PPK_IDENTITY).map(|notify| {
+            let id = notify.data.get(1..).unwrap_or_default();
+            id.get(..MAX_IDENTITY).unwrap_or(id).into()
+        }),
     }
 }
 

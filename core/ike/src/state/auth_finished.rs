@@ -4,6 +4,8 @@
 use super::config_payload;
 use super::init_exchange::PeerFeatures;
 use crate::auth::PeerAuthenticated;
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::UsedPpk;
 use crate::child_sa::{
     ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
 };
@@ -53,9 +55,9 @@ impl AuthSent {
         #[cfg(feature = "ppk")]
         let peer = {
             let mut peer = peer;
-            if let Some(sk_d) = init.ppk.into_sk_d(content) {
+            if let Some(UsedPpk { id, sk_d }) = init.ppk.into_used(content) {
                 channel.sk_d = sk_d;
-                peer.set_ppk();
+                peer.set_ppk(id);
             }
             peer
         };

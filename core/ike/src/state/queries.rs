@@ -200,7 +200,7 @@ impl IkeSa {
             #[cfg(feature = "resumption")]
             is_resumed: common.resumes.is_some(),
             #[cfg(feature = "ppk")]
-            uses_ppk: false,
+            ppk_id: None,
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -325,7 +325,7 @@ impl Established {
         }
         #[cfg(feature = "ppk")]
         {
-            status.uses_ppk = peer.uses_ppk();
+            status.ppk_id = peer.ppk_id().map(Vec::from);
         }
         status.suite = Some(self.channel.suite);
         status.nat = *nat;

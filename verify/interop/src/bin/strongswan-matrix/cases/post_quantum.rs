@@ -6,7 +6,7 @@ use super::addresses::hide_initiator;
 use super::rekey::{
     rekey_at_once, rekey_under_traffic, replace, retransmit_after_a_second, retransmit_quickly,
 };
-use super::{Case, ensure, establish_and_talk};
+use super::{Case, RunsOn, ensure, establish_and_talk};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
@@ -31,10 +31,14 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     add_rekeyings(&mut all, initiator);
     add_paths(&mut all, initiator);
     add_one_sided(&mut all, initiator);
+    add_defaults(&mut all, initiator);
     // Every strongSwan has classical key exchanges.
-    let needs_ml_kem = |case: &Case| !["classical-peer", "required-not-peer"].contains(&name_of(case));
+    let classical = ["classical-peer", "required-not-peer", "default-with-default"];
+    let needs_ml_kem = |case: &Case| !classical.contains(&name_of(case));
     cases.extend(all.into_iter().map(|case| Case {
         name: format!("post-quantum/{}", case.name),
+        // The defaults are those of Casemate.
+        runs_on: if case.name.starts_with("default-") { RunsOn::Casemate } else { RunsOn::All },
         needs_ml_kem: needs_ml_kem(&case),
         ..case
     }));
@@ -126,5 +130,19 @@ fn add_one_sided(cases: &mut Vec<Case>, initiator: Side) {
             testbed.expect_no_sas()?;
             Ok("refused".into())
         }));
+    }
+}
+
+/// Casemate has its default proposals. strongSwan has its own defaults, or requires ML-KEM.
+fn add_defaults(cases: &mut Vec<Case>, initiator: Side) {
+    for (name, theirs, logged) in [
+        ("default-with-default", "default", ""),
+        ("default-with-mlkem768", "aes128gcm16-prfsha256-x25519-ke1_mlkem768", "KE1_ML_KEM_768"),
+        ("default-with-mlkem1024", "aes256-sha384-ecp384-ke1_mlkem1024", "KE1_ML_KEM_1024"),
+    ] {
+        let mut plan = Plan::new(initiator);
+        plan.connection_of(Side::Left, "proposals", "default");
+        plan.connection_of(Side::Right, "proposals", theirs);
+        cases.push(Case::new(name, plan, move |testbed| exchange_keys(testbed, logged)));
     }
 }
