@@ -26,7 +26,11 @@ impl ConnectionInput<'_> {
             return if required || !self.ppk.is_empty() { Err(Status::Ppk) } else { Ok(()) };
         };
         let id = parse_ppk_id(id).map_err(|_| Status::Ppk)?;
-        if !(1..=MAX_ID_LEN).contains(&id.len()) || !(1..=MAX_KEY_LEN).contains(&self.ppk.len()) {
+        // An asterisk would stand for all PPK_IDs with an ending (`PpkId`), but there is one key.
+        let is_valid = (1..=MAX_ID_LEN).contains(&id.len())
+            && !id.starts_with(b"*")
+            && (1..=MAX_KEY_LEN).contains(&self.ppk.len());
+        if !is_valid {
             return Err(Status::Ppk);
         }
         self.insert_ppk(&id, required, connection, keys)
@@ -45,7 +49,13 @@ impl ConnectionInput<'_> {
     }
 
     #[cfg(not(feature = "ppk"))]
-    fn insert_ppk(&self, _: &str, _: bool, _: &mut Connection, _: &mut ConnectionKeys) -> Result<(), Status> {
+    fn insert_ppk(
+        &self,
+        _: &[u8],
+        _: bool,
+        _: &mut Connection,
+        _: &mut ConnectionKeys,
+    ) -> Result<(), Status> {
         Err(Status::Ppk)
     }
 }

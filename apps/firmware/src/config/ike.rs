@@ -90,7 +90,9 @@ impl Words<'_> {
     fn ppk(&mut self) -> Result<Option<Ppk>, ConfigError> {
         let id = |text: &str| {
             let id = strongswan::parse_ppk_id(text).ok()?;
-            (1..=MAX_PPK_ID).contains(&id.len()).then_some(id)
+            // An asterisk would stand for all PPK_IDs with an ending, but there is one key.
+            let is_valid = (1..=MAX_PPK_ID).contains(&id.len()) && !id.starts_with(b"*");
+            is_valid.then_some(id)
         };
         let secret = |text: &str| (!text.is_empty()).then(|| SecretBytes::new(text.as_bytes()));
         let id = self.optional("ppk-id", id, "a name of up to 64 bytes without an asterisk was expected")?;
