@@ -88,7 +88,7 @@ fn check(pair: &IkePair, is_rekeyed: bool, what: &str) {
     for host in [&pair.a, &pair.b] {
         let ike = status(host);
         let agreed: Vec<_> = ike.suite.unwrap().additional.iter().map(|(_, method)| method).collect();
-        assert_eq!((agreed, ike.uses_ppk), (vec![KexMethod::MlKem768], true), "{what}");
+        assert_eq!((agreed, ike.ppk_id.as_deref()), (vec![KexMethod::MlKem768], Some(PPK_ID)), "{what}");
         let [child] = &ike.children[..] else { panic!("{what}: {:?}", ike.children) };
         let agreed: Vec<_> = child.suite.additional.iter().map(|(_, method)| method).collect();
         let expected = if is_rekeyed { vec![KexMethod::MlKem768] } else { vec![] };

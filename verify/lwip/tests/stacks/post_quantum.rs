@@ -2,7 +2,7 @@
 
 use crate::ike_pair::{IkeCase, IkePair, PostQuantum, with_ike_pairs};
 use casemate_crypto::KexMethod;
-use casemate_ike::{Event, IkeStatus};
+use casemate_ike::{Event, IkeState, IkeStatus};
 
 const PPK: PostQuantum = PostQuantum::Ppk { id: "carol@ppk", key: "a-post-quantum-key-of-both-hosts" };
 const ML_KEM: &str =
@@ -21,14 +21,17 @@ fn establish_and_rekey(pair: &mut IkePair) {
             true => drop(pair.lwip.command("initiate peer/all").unwrap()),
             false => pair.initiate(),
         }
-        pair.run("up", |pair| pair.children() == 1);
+        pair.run("up", |pair| {
+            let ikes = pair.peer.device.endpoint().ike().status();
+            ikes.filter(|ike| ike.state == IkeState::Established).count() == 1 && pair.children() == 1
+        });
         for command in ["rekey peer/all", "rekey peer", ""] {
             let count = pair.notices.len();
             match command {
                 "" => pair.rekey(),
                 command => drop(pair.lwip.command(command).unwrap()),
             }
-            pair.run("the rekeying", |pair| {
+            pair.run(&format!("lwIP initiated: {is_lwip}, `{command}`"), |pair| {
                 let is_end = |event: &Event| matches!(event, Event::ChildDown { .. } | Event::IkeDown { .. });
                 pair.notices[count..].iter().any(is_end) && pair.children() == 1
             });
@@ -62,7 +65,7 @@ fn a_ppk_strengthens_the_keys() {
     let words = "ppk-id carol@ppk ppk a-post-quantum-key-of-both-hosts ppk-required";
     with_ike_pairs(&[IkeCase { post_quantum: Some(PPK), words, ..IkeCase::PLAIN }], |_, pair| {
         establish_and_rekey(pair);
-        assert!(status(pair).uses_ppk);
+        assert_eq!(status(pair).ppk_id.as_deref(), Some(&b"carol@ppk"[..]));
     });
 }
 
