@@ -116,14 +116,14 @@ const GOALS: [Goal; 7] = [
         program: "ike_ml_kem",
         what: "code with IKEv2 and ML-KEM-768",
         goal: None,
-        bound: 330 << 10,
+        bound: 300 << 10,
         number: Footprint::code,
     },
     Goal {
         program: "ike_ml_kem",
         what: "stack with IKEv2 and ML-KEM-768",
         goal: None,
-        bound: 64 << 10,
+        bound: 52 << 10,
         number: Footprint::stack,
     },
     Goal {

@@ -80,13 +80,15 @@ struct casemate_child {
  *
  * ML-KEM, in a library that was built with the feature `multiple-kex` (otherwise CASEMATE_ERR_SUITE):
  * "aes128gcm16-prfsha256-x25519-ke1_mlkem768" requires ML-KEM-768 after X25519 (RFC 9370). A second proposal
- * without it, after a comma, is the fallback for peers without ML-KEM. A child has its own proposals. The
- * functions of IKE then need more stack: @STACK@
+ * without it, after a comma, is the fallback for peers without ML-KEM. A child has its own proposals. On a
+ * Cortex-M4, the functions of IKE then need a stack of 52 KB with ML-KEM-768, 40 KB with ML-KEM-512 and 66 KB
+ * with ML-KEM-1024, instead of 21 KB. Smaller stacks overflow: casemate_ike_receive, casemate_ike_serve,
+ * casemate_initiate and casemate_rekey must be called with as much.
  *
  * A post-quantum pre-shared key (PPK, RFC 8784), in a library that was built with the feature `ppk`: ppk_id is
  * the name of the key as in swanctl.conf(5), such as "carol@example.org", without an asterisk and of up to 64
- * bytes, which both sides have, in any case of letters; ppk is the key, 1 to 256 bytes. 32 random bytes protect the traffic from quantum computers. Without a PPK, ppk_id is null, and
- * ppk has 0 bytes. Connections with the same ppk_id must have the same key. If the peer does not have the
+ * bytes, the same on both sides; ppk is the key, 1 to 256 bytes, of which 32 random ones protect the traffic
+ * from quantum computers. Without a PPK, ppk_id is null, and ppk has 0 bytes. Connections with the same ppk_id must have the same key. If the peer does not have the
  * key, ppk_required decides: 0 goes on without it, 1 refuses the peer. The library copies the key, and wipes
  * its copy when the connection is removed or the host is destroyed; the caller wipes its own. Everything else
  * is CASEMATE_ERR_PPK, and so is a ppk_id in a library without the feature.

@@ -127,9 +127,9 @@ impl ConnectionKeys {
         self.keys.insert(connection.into(), keys);
     }
 
-    /// Sets the post-quantum pre-shared key of a connection. `id` is a PPK_ID of the type PPK_ID_FIXED, without
-    /// the octet of the type (RFC 8784 section 5.1). Peers name a key by its PPK_ID alone, so two connections
-    /// with the same PPK_ID must have the same key; otherwise nothing changes.
+    /// Sets the post-quantum pre-shared key of a connection. `id` is a PPK_ID of the type PPK_ID_FIXED,
+    /// without the octet of the type (RFC 8784 section 5.1). Peers name a key by its PPK_ID alone, so two
+    /// connections with the same PPK_ID must have the same key; otherwise nothing changes.
     #[cfg(feature = "ppk")]
     pub fn insert_ppk(&mut self, connection: &str, id: &[u8], key: SecretBytes) -> Result<(), AmbiguousPpk> {
         let mut others = self.ppks.iter().filter(|ppk| ppk.connection != connection);

@@ -1,5 +1,5 @@
-//! Post-quantum pre-shared keys (PPK, RFC 8784) for C. The fields exist without the feature `ppk` too, so that a
-//! connection with a PPK is refused and not established without it.
+//! Post-quantum pre-shared keys (PPK, RFC 8784) for C. The fields exist without the feature `ppk` too: then a
+//! connection with a PPK is refused, and not established without it.
 
 use super::convert::ConnectionInput;
 use crate::Status;
