@@ -85,13 +85,14 @@ struct casemate_child {
  * with ML-KEM-1024, instead of 21 KB. Smaller stacks overflow: casemate_ike_receive, casemate_ike_serve,
  * casemate_initiate and casemate_rekey must be called with as much.
  *
- * A post-quantum pre-shared key (PPK, RFC 8784), in a library that was built with the feature `ppk`: ppk_id is
- * the name of the key as in swanctl.conf(5), such as "carol@example.org", without an asterisk and of up to 64
- * bytes, the same on both sides; ppk is the key, 1 to 256 bytes, of which 32 random ones protect the traffic
- * from quantum computers. Without a PPK, ppk_id is null, and ppk has 0 bytes. Connections with the same ppk_id must have the same key. If the peer does not have the
- * key, ppk_required decides: 0 goes on without it, 1 refuses the peer. The library copies the key, and wipes
- * its copy when the connection is removed or the host is destroyed; the caller wipes its own. Everything else
- * is CASEMATE_ERR_PPK, and so is a ppk_id in a library without the feature.
+ * A post-quantum pre-shared key (PPK, RFC 8784), in a library that was built with the feature `ppk`: ppk_id
+ * is the name of the key as in swanctl.conf(5), such as "carol@example.org", without an asterisk and of up
+ * to 64 bytes, the same on both sides; ppk is the key, 1 to 256 bytes, of which 32 random ones protect the
+ * traffic from quantum computers. Without a PPK, ppk_id is null, and ppk has 0 bytes. Connections with the
+ * same ppk_id must have the same key. If the peer does not have the key, ppk_required decides: 0 goes on
+ * without it, 1 refuses the peer. The library copies the key, and wipes its copy when the connection is
+ * removed or the host is destroyed; the caller wipes its own. Everything else is CASEMATE_ERR_PPK, and so is
+ * a ppk_id in a library without the feature.
  */
 struct casemate_connection {
     const char *name;                   /* 1 to 31 bytes without '/', unique */
