@@ -20,7 +20,7 @@ const char ike_config_help[] =
     "[psk|raw|cert] ...\n"
     "                                   an IKEv2 connection; see casemate_ike.h; IDs must not contain "
     "blanks\n"
-    "     ... [secret TEXT] [key FILE] [peer-key FILE] [certs FILE] [cas FILE] [dpd N] [rekey N] [tries N] "
+    "     ... [secret TEXT] [ppk-id ID] [ppk TEXT] [ppk-required] [key FILE] [peer-key FILE] [certs FILE] [cas FILE] [dpd N] [rekey N] [tries N] "
     "[encap] ...\n"
     "     ... [tunnel|transport] [esp LIST | ah LIST] [local-ts LIST] [remote-ts LIST] [now] [traffic] "
     "[restart]\n"
@@ -85,11 +85,11 @@ static uint32_t number(struct words *words, const char *expected)
     return (uint32_t)words_number(words, 0, UINT32_MAX, expected);
 }
 
-static void read_secret(struct words *words, struct casemate_connection *connection)
+static void read_secret(struct words *words, struct casemate_bytes *key)
 {
     const char *secret = text(words);
-    connection->shared_key.data = (const uint8_t *)secret;
-    connection->shared_key.bytes = secret != NULL ? strlen(secret) : 0;
+    key->data = (const uint8_t *)secret;
+    key->bytes = secret != NULL ? strlen(secret) : 0;
 }
 
 /* Parses an authentication method or key. Returns 0 if the next word is something else. */
@@ -104,7 +104,10 @@ static int read_auth(struct words *words, struct connection_config *connection_c
     } else if (words_accept(words, "cert")) {
         auth = CASEMATE_CERTIFICATE;
     } else if (words_accept(words, "secret")) {
-        read_secret(words, connection);
+        read_secret(words, &connection->shared_key);
+        return 1;
+    } else if (words_accept(words, "ppk")) {
+        read_secret(words, &connection->ppk);
         return 1;
     } else if (words_accept(words, "key")) {
         connection->private_key = read_file(words, connection_config);
@@ -146,6 +149,10 @@ static int read_connection(struct words *words, struct casemate_connection *conn
         connection->tries = number(words, "a number of tries, 0 for no end");
     } else if (words_accept(words, "encap")) {
         connection->force_encap = 1;
+    } else if (words_accept(words, "ppk-id")) {
+        connection->ppk_id = text(words);
+    } else if (words_accept(words, "ppk-required")) {
+        connection->ppk_required = 1;
     } else {
         return 0;
     }

@@ -44,6 +44,7 @@ extern "C" {
 #define CASEMATE_ERR_TRAFFIC (-15)
 #define CASEMATE_ERR_CERTIFICATE (-16)
 #define CASEMATE_ERR_ROUTE (-17)
+#define CASEMATE_ERR_PPK (-18)
 
 /* IPsec protocols. */
 #define CASEMATE_ESP 50

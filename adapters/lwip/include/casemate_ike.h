@@ -77,6 +77,22 @@ struct casemate_child {
  *
  * The default proposals are AES-GCM, ChaCha20-Poly1305 and AES-CBC, with HMAC-SHA-2 and the key exchanges
  * X25519, P-256 and P-384.
+ *
+ * ML-KEM, in a library that was built with the feature `multiple-kex` (otherwise CASEMATE_ERR_SUITE):
+ * "aes128gcm16-prfsha256-x25519-ke1_mlkem768" requires ML-KEM-768 after X25519 (RFC 9370). A second proposal
+ * without it, after a comma, is the fallback for peers without ML-KEM. A child has its own proposals. On a
+ * Cortex-M4, the functions of IKE then need a stack of 52 KB with ML-KEM-768, 40 KB with ML-KEM-512 and 66 KB
+ * with ML-KEM-1024, instead of 21 KB. Smaller stacks overflow: casemate_ike_receive, casemate_ike_serve,
+ * casemate_initiate and casemate_rekey must be called with as much.
+ *
+ * A post-quantum pre-shared key (PPK, RFC 8784), in a library that was built with the feature `ppk`: ppk_id
+ * is the name of the key as in swanctl.conf(5), such as "carol@example.org", without an asterisk and of up
+ * to 64 bytes, the same on both sides; ppk is the key, 1 to 256 bytes, of which 32 random ones protect the
+ * traffic from quantum computers. Without a PPK, ppk_id is null, and ppk has 0 bytes. Connections with the
+ * same ppk_id must have the same key. If the peer does not have the key, ppk_required decides: 0 goes on
+ * without it, 1 refuses the peer. The library copies the key, and wipes its copy when the connection is
+ * removed or the host is destroyed; the caller wipes its own. Everything else is CASEMATE_ERR_PPK, and so is
+ * a ppk_id in a library without the feature.
  */
 struct casemate_connection {
     const char *name;                   /* 1 to 31 bytes without '/', unique */
@@ -92,10 +108,13 @@ struct casemate_connection {
     struct casemate_bytes certificates; /* for CASEMATE_CERTIFICATE: own certificate, then CAs to send */
     struct casemate_bytes peer_key;     /* for CASEMATE_RAW_KEY: SubjectPublicKeyInfo of the peer */
     struct casemate_bytes authorities;  /* trusted CAs for the peer's certificate; for CASEMATE_CERTIFICATE */
+    const char *ppk_id;                 /* null: no post-quantum pre-shared key */
+    struct casemate_bytes ppk;          /* the post-quantum pre-shared key of ppk_id */
     uint32_t dpd_seconds;               /* idle time before dead peer detection; 0 for never */
     uint32_t rekey_seconds;             /* as for a child */
     uint32_t tries;                     /* retransmission sequences (7 requests in 2 minutes); 0: no limit */
     uint32_t force_encap;               /* 1: use UDP encapsulation even without a NAT; or 0 */
+    uint32_t ppk_required;              /* 1: refuse an IKE SA without the PPK; or 0 */
     const struct casemate_child *children;
     size_t child_count;                 /* at most 16 */
 };

@@ -46,11 +46,13 @@ pub enum Status {
     Certificate = -16,
     /// There is no route to the peer.
     Route = -17,
+    /// The post-quantum pre-shared key is not valid, or the library was built without them.
+    Ppk = -18,
 }
 
 impl Status {
     /// All status codes.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Ok,
         Self::Null,
         Self::Value,
@@ -69,6 +71,7 @@ impl Status {
         Self::Traffic,
         Self::Certificate,
         Self::Route,
+        Self::Ppk,
     ];
 
     /// Returns the text of the status.
@@ -94,6 +97,9 @@ impl Status {
             Self::Traffic => c"invalid traffic selector; expected e.g. dynamic or 10.1.0.0/16[tcp/443]",
             Self::Certificate => c"the certificate is invalid, too long, or does not match the private key",
             Self::Route => c"there is no route to the peer",
+            Self::Ppk => {
+                c"the PPK has no ID or no key, is ambiguous, or the library has no PPKs (feature `ppk`)"
+            }
         }
     }
 }
@@ -125,7 +131,7 @@ impl From<InitiateError> for Status {
             InitiateError::Pending | InitiateError::UnknownHost => Self::Address,
             InitiateError::NoRoute => Self::Route,
             InitiateError::Full => Self::Full,
-            InitiateError::NoPpk => Self::Key,
+            InitiateError::NoPpk => Self::Ppk,
             InitiateError::Provider => Self::Suite,
         }
     }

@@ -4,16 +4,17 @@
 //! word. Errors never contain values, because keys are among them. The words are listed in
 //! docs/manual/firmware.md.
 
+mod ike;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
-use casemate_ike::config::{ChildProposal, Identity, IkeProposal, child_proposals, ike_proposals};
 use casemate_sa::{Mode, Spi};
-use casemate_strongswan::{self as strongswan, proposal, value};
 use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
+pub use ike::{IkeKeys, Ppk};
 use zeroize::Zeroizing;
 
 /// The configuration of the machine.
@@ -111,29 +112,6 @@ pub struct AhSa {
     pub integ: SecretBytes,
 }
 
-/// An IKEv2 connection with a pre-shared key.
-#[derive(Debug, PartialEq, Eq)]
-pub struct IkeKeys {
-    /// Address of the peer.
-    pub peer: IpAddr,
-    /// Tunnel or transport mode.
-    pub mode: Mode,
-    /// Local identity.
-    pub id: Identity,
-    /// Identity of the peer.
-    pub peer_id: Identity,
-    /// The pre-shared key.
-    pub secret: SecretBytes,
-    /// Whether this machine initiates the connection.
-    pub initiates: bool,
-    /// Proposals for the IKE SA, preferred ones first.
-    pub ike: Vec<IkeProposal>,
-    /// ESP proposals for the Child SAs, preferred ones first.
-    pub esp: Vec<ChildProposal>,
-    /// Whether to negotiate header compression (RFC 5857); tunnel mode only.
-    pub rohc: bool,
-}
-
 /// An invalid word of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -176,18 +154,6 @@ impl Config {
 }
 
 const SAME_VERSION: &str = "an address of the same IP version as the local address was expected";
-
-const IKE_SUITES: &str = "proposals in strongSwan's format were expected, such as aes128-sha256-x25519";
-const ESP_SUITES: &str =
-    "proposals in strongSwan's format were expected, such as aes128gcm16,chacha20poly1305";
-
-/// Parses a non-empty list of proposals, separated by commas.
-fn proposals<T: Clone>(one: fn(&str) -> strongswan::Parsed<Vec<T>>) -> impl Fn(&str) -> Option<Vec<T>> {
-    move |text| {
-        let all: strongswan::Parsed<Vec<Vec<T>>> = value::list_items(text).map(one).collect();
-        all.ok().map(|all| all.concat()).filter(|all| !all.is_empty())
-    }
-}
 
 fn address_of_version(own: IpAddr) -> impl Fn(&str) -> Option<IpAddr> {
     move |text| text.parse().ok().filter(|addr: &IpAddr| addr.is_ipv4() == own.is_ipv4())
@@ -327,44 +293,6 @@ impl<'t> Words<'t> {
         let read = |text: &str| hexadecimal(text).filter(|bytes| bytes.len() == INTEG);
         let integ = self.needed(key, read, "32 bytes in hexadecimal were expected")?;
         Ok(AhSa { spi, integ })
-    }
-
-    fn ike(&mut self, own: IpAddr) -> Result<IkeKeys, ConfigError> {
-        let name = |text: &str| (!text.is_empty()).then(|| Identity::Fqdn(text.into()));
-        let role = |text: &str| match text {
-            "initiate" => Some(true),
-            "respond" => Some(false),
-            _ => None,
-        };
-        let secret = |text: &str| (!text.is_empty()).then(|| SecretBytes::new(text.as_bytes()));
-        let mode = self.mode()?;
-        Ok(IkeKeys {
-            peer: self.peer(own)?,
-            mode,
-            id: self.needed("id", name, "a name was expected")?,
-            peer_id: self.needed("peer-id", name, "a name was expected")?,
-            secret: self.needed("psk", secret, "the shared key was expected")?,
-            initiates: self.needed("role", role, "initiate or respond was expected")?,
-            ike: self
-                .optional("ike", proposals(proposal::parse_ike), IKE_SUITES)?
-                .unwrap_or_else(ike_proposals),
-            esp: self
-                .optional("esp", proposals(proposal::parse_esp), ESP_SUITES)?
-                .unwrap_or_else(child_proposals),
-            rohc: self.rohc(mode)?,
-        })
-    }
-
-    fn rohc(&mut self, mode: Mode) -> Result<bool, ConfigError> {
-        let read = |text: &str| match text {
-            "yes" => Some(true),
-            "no" => Some(false),
-            _ => None,
-        };
-        match self.optional("rohc", read, "yes or no was expected")?.unwrap_or(false) {
-            true if mode != Mode::Tunnel => Err(wrong("rohc", "mode=tunnel was expected with yes")),
-            is_wanted => Ok(is_wanted),
-        }
     }
 
     fn must_be_empty(&self) -> Result<(), ConfigError> {

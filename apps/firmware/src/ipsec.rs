@@ -1,6 +1,6 @@
 //! Creates SAs, policies and connections from the configuration.
 
-use crate::config::{AhSa, EspSa, IkeKeys, ManualKeys, Protocols};
+use crate::config::{AhSa, EspSa, IkeKeys, ManualKeys, Ppk, Protocols};
 use crate::runtime::SetupError;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -11,7 +11,8 @@ use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_ike::SharedKeys;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, RohcConfig, StartAction,
+    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, PpkId, PpkPolicy, RohcConfig,
+    StartAction,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, SpdId, Spi, Transform};
@@ -109,6 +110,9 @@ pub(crate) fn connection(own: IpAddr, keys: &IkeKeys) -> Connection {
     (connection.local_addrs, connection.remote_addrs) = (only(own), only(keys.peer));
     connection.dpd_delay = Some(DPD_DELAY);
     connection.proposals.clone_from(&keys.ike);
+    if let Some(Ppk { id, required, .. }) = &keys.ppk {
+        connection.ppk = PpkPolicy { id: Some(PpkId::new(id)), required: *required };
+    }
     let mut child = ChildConfig::new("all");
     child.proposals.clone_from(&keys.esp);
     child.mode = match keys.mode {
@@ -124,7 +128,11 @@ pub(crate) fn connection(own: IpAddr, keys: &IkeKeys) -> Connection {
     connection
 }
 
-/// Creates the credentials with the pre-shared key.
+/// Creates the credentials with the pre-shared keys.
 pub(crate) fn credentials(keys: &IkeKeys) -> SharedKeys {
-    SharedKeys::new().with(IdPattern::Exact(keys.peer_id.clone()), keys.secret.clone())
+    let shared = SharedKeys::new().with(IdPattern::Exact(keys.peer_id.clone()), keys.secret.clone());
+    match &keys.ppk {
+        Some(ppk) => shared.with_ppk(&ppk.id, ppk.key.clone()),
+        None => shared,
+    }
 }

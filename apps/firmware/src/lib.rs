@@ -25,7 +25,9 @@ mod log;
 mod memory_budget;
 mod runtime;
 
-pub use config::{AhSa, Config, ConfigError, EspSa, Fault, IkeKeys, ManualKeys, Pair, Protection, Protocols};
+pub use config::{
+    AhSa, Config, ConfigError, EspSa, Fault, IkeKeys, ManualKeys, Pair, Ppk, Protection, Protocols,
+};
 pub use echo_discard::EchoDiscard;
 pub use http::{Http, PAGE};
 pub use log::RateLimitedLog;

@@ -81,17 +81,45 @@ impl fmt::Display for PeerRejection {
     }
 }
 
+/// Post-quantum pre-shared key (RFC 8784) of a connection.
+#[cfg(feature = "ppk")]
+struct ConnectionPpk {
+    connection: String,
+    id: Vec<u8>,
+    key: SecretBytes,
+}
+
+#[cfg(feature = "ppk")]
+impl ConnectionPpk {
+    /// Case does not matter, as in strongSwan and in [`PpkId`](casemate_ike::config::PpkId).
+    fn is_named(&self, id: &[u8]) -> bool {
+        self.id.eq_ignore_ascii_case(id)
+    }
+}
+
+/// Another connection has another post-quantum pre-shared key with the same PPK_ID.
+#[cfg(feature = "ppk")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AmbiguousPpk;
+
 /// The keys of each connection, by its name.
 #[derive(Default)]
 pub struct ConnectionKeys {
     keys: BTreeMap<String, AuthKeys>,
+    #[cfg(feature = "ppk")]
+    ppks: Vec<ConnectionPpk>,
     rejection: Cell<Option<PeerRejection>>,
 }
 
 impl ConnectionKeys {
     /// Without keys.
     pub const fn new() -> Self {
-        Self { keys: BTreeMap::new(), rejection: Cell::new(None) }
+        Self {
+            keys: BTreeMap::new(),
+            #[cfg(feature = "ppk")]
+            ppks: Vec::new(),
+            rejection: Cell::new(None),
+        }
     }
 
     /// Sets the keys of a connection.
@@ -99,9 +127,25 @@ impl ConnectionKeys {
         self.keys.insert(connection.into(), keys);
     }
 
+    /// Sets the post-quantum pre-shared key of a connection. `id` is a PPK_ID of the type PPK_ID_FIXED,
+    /// without the octet of the type (RFC 8784 section 5.1). Peers name a key by its PPK_ID alone, so two
+    /// connections with the same PPK_ID must have the same key; otherwise nothing changes.
+    #[cfg(feature = "ppk")]
+    pub fn insert_ppk(&mut self, connection: &str, id: &[u8], key: SecretBytes) -> Result<(), AmbiguousPpk> {
+        let mut others = self.ppks.iter().filter(|ppk| ppk.connection != connection);
+        if others.any(|ppk| ppk.is_named(id) && ppk.key != key) {
+            return Err(AmbiguousPpk);
+        }
+        self.ppks.retain(|ppk| ppk.connection != connection);
+        self.ppks.push(ConnectionPpk { connection: connection.into(), id: id.into(), key });
+        Ok(())
+    }
+
     /// Removes the keys of a connection.
     pub fn remove(&mut self, connection: &str) {
         self.keys.remove(connection);
+        #[cfg(feature = "ppk")]
+        self.ppks.retain(|ppk| ppk.connection != connection);
     }
 
     /// Why the last peer was not trusted. Resets the reason.
@@ -139,6 +183,16 @@ impl ConnectionKeys {
 impl Credentials for ConnectionKeys {
     fn shared_key(&self, connection: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
         self.of(connection)?.shared.as_ref()
+    }
+
+    #[cfg(feature = "ppk")]
+    fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
+        self.ppks.iter().find(|ppk| ppk.is_named(id)).map(|ppk| &ppk.key)
+    }
+
+    #[cfg(feature = "ppk")]
+    fn has_ppks(&self) -> bool {
+        !self.ppks.is_empty()
     }
 
     fn own_key(&self, connection: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {

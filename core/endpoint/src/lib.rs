@@ -33,6 +33,8 @@ pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
 #[cfg(feature = "child-counters")]
 pub use children::ChildCounters;
 pub use children::ChildSas;
+#[cfg(feature = "ppk")]
+pub use connection_keys::AmbiguousPpk;
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };

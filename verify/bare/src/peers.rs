@@ -128,15 +128,25 @@ impl<'p> PeerPair<'p> {
         Self { left, right, providers }
     }
 
-    /// Configures `count` connections on each side. They are between the same addresses and differ in
-    /// their names.
-    pub(crate) fn configure(&mut self, count: u8, auth: AuthMethod) -> Option<()> {
+    /// Configures `count` connections on each side, each of which `change` changes. They are between the same
+    /// addresses and differ in their names.
+    pub(crate) fn configure(
+        &mut self,
+        count: u8,
+        auth: AuthMethod,
+        change: impl Fn(&mut Connection),
+    ) -> Option<()> {
         let providers = self.providers;
         for (peer, own, other) in [(&mut self.left, "moon", "sun"), (&mut self.right, "sun", "moon")] {
             let far = if peer.addr == LEFT { RIGHT } else { LEFT };
             let (own, other) =
                 (NamedAddr { name: own, addr: peer.addr }, NamedAddr { name: other, addr: far });
-            let connections: Vec<_> = (0..count).map(|n| Arc::new(connection(n, own, other, auth))).collect();
+            let connection = |number| {
+                let mut connection = connection(number, own, other, auth);
+                change(&mut connection);
+                Arc::new(connection)
+            };
+            let connections: Vec<_> = (0..count).map(connection).collect();
             let configured = with_endpoint(peer, providers, |endpoint, context| {
                 endpoint.configure(connections, &[], context)
             });

@@ -158,7 +158,7 @@ fn ike(_: &Board) -> Option<usize> {
 
 fn session(left: &dyn Credentials, right: &dyn Credentials, auth: AuthMethod) -> Option<usize> {
     let mut pair = PeerPair::new(left, right, &PROVIDERS);
-    pair.configure(1, auth)?;
+    pair.configure(1, auth, |_| {})?;
     pair.initiate(0, true)?;
     pair.exchange_packets()?;
     let before = pair.established()[0].first()?.clone();
@@ -175,7 +175,7 @@ fn session(left: &dyn Credentials, right: &dyn Credentials, auth: AuthMethod) ->
 
 fn is_refused(left: &dyn Credentials, right: &dyn Credentials, auth: AuthMethod) -> Option<()> {
     let mut pair = PeerPair::new(left, right, &PROVIDERS);
-    pair.configure(1, auth)?;
+    pair.configure(1, auth, |_| {})?;
     pair.initiate(0, true)?;
     pair.established().iter().all(|sas| sas.is_empty()).then_some(())
 }

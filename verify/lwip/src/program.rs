@@ -138,7 +138,15 @@ fn build_library() {
     let mut command = Command::new(cargo);
     command.current_dir(root()).args(["rustc", "--quiet", "--locked", "--package", "casemate-lwip", "--lib"]);
     command
-        .args(["--features", "legacy", "--crate-type", "staticlib", "--profile", "device", "--target-dir"])
+        .args([
+            "--features",
+            "legacy,multiple-kex,ppk",
+            "--crate-type",
+            "staticlib",
+            "--profile",
+            "device",
+            "--target-dir",
+        ])
         .arg(target());
     run(&mut command);
 }

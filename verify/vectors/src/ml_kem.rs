@@ -5,7 +5,9 @@
 
 use crate::cavp::{Record, records};
 use crate::check::{expect_eq, key};
-use crate::kex::{ScriptedRng, exposed};
+use crate::kex::ScriptedRng;
+#[cfg(feature = "std")]
+use crate::kex::exposed;
 use crate::report::{Family, Report};
 use alloc::format;
 use alloc::string::String;

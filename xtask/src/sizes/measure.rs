@@ -43,8 +43,13 @@ impl Footprint {
         self.report("heap-second-ike-sa")
     }
 
+    /// Maximum depth of the stack.
+    pub(crate) fn stack(&self) -> usize {
+        self.report("stack")
+    }
+
     /// Reported number. A missing report returns the largest number, so that the check fails.
-    pub(crate) fn report(&self, name: &str) -> usize {
+    fn report(&self, name: &str) -> usize {
         self.reports.get(name).copied().unwrap_or(usize::MAX)
     }
 }
@@ -53,14 +58,7 @@ impl Footprint {
 pub(crate) fn all(targets: &[Target], profiles: &[&Profile]) -> Result<Vec<Footprint>> {
     let mut measured = Vec::new();
     for target in targets {
-        let programs = profiles.iter().filter(|profile| matches!(profile.image, Image::Program));
-        let mut arguments =
-            vec!["--package", "casemate-bare", "--no-default-features", "--features", "image"];
-        arguments.extend(programs.flat_map(|profile| ["--bin", profile.program]));
-        bare::build(*target, PROFILE, &arguments)?;
-        if profiles.iter().any(|profile| matches!(profile.image, Image::Library(_))) {
-            build_library(*target, PROFILE)?;
-        }
+        build_programs(*target, profiles)?;
         for profile in profiles {
             measured.push(one(*target, profile)?);
         }
@@ -68,11 +66,29 @@ pub(crate) fn all(targets: &[Target], profiles: &[&Profile]) -> Result<Vec<Footp
     Ok(measured)
 }
 
+/// Builds the programs of verify/bare, those with the same features at once.
+fn build_programs(target: Target, profiles: &[&Profile]) -> Result {
+    let mut by_features = BTreeMap::<_, Vec<_>>::new();
+    for profile in profiles {
+        if let Image::Program(features) = profile.image {
+            by_features.entry(features).or_default().extend(["--bin", profile.program]);
+        }
+    }
+    for (features, programs) in by_features {
+        let package = ["--package", "casemate-bare", "--no-default-features", "--features", features];
+        bare::build(target, PROFILE, &[&package[..], &programs].concat())?;
+    }
+    Ok(())
+}
+
 fn one(target: Target, profile: &Profile) -> Result<Footprint> {
     let program = profile.program;
     let (image, runs) = match profile.image {
-        Image::Program => (bare::directory(target, PROFILE)?.join(program), target.runs()),
-        Image::Library(headers) => (link_library(target, PROFILE, program, headers)?, false),
+        Image::Program(_) => (bare::directory(target, PROFILE)?.join(program), target.runs()),
+        Image::Library { headers, features } => {
+            build_library(target, PROFILE, features)?;
+            (link_library(target, PROFILE, program, headers)?, false)
+        }
     };
     let sections = sections(&image)?;
     let sum = |names: &[&str]| names.iter().filter_map(|name| sections.get(*name)).sum();
@@ -106,14 +122,15 @@ fn reports(printed: &str) -> Result<BTreeMap<String, usize>> {
 }
 
 /// Build arguments of the C library.
-const LIBRARY_BUILD: [&str; 5] = ["--package", "casemate-lwip", "--lib", "--crate-type", "staticlib"];
+const LIBRARY_BUILD: [&str; 6] =
+    ["--package", "casemate-lwip", "--lib", "--crate-type", "staticlib", "--features"];
 const HEADERS: &str = "adapters/lwip/include";
 /// Function that the application provides and the library calls.
 const OF_THE_APPLICATION: &str = "casemate_panic";
 
-/// Builds the library for a target.
-fn build_library(target: Target, profile: &str) -> Result {
-    bare::run_cargo("rustc", target, profile, &LIBRARY_BUILD)
+/// Builds the library for a target with these features.
+fn build_library(target: Target, profile: &str, features: &str) -> Result {
+    bare::run_cargo("rustc", target, profile, &[&LIBRARY_BUILD[..], &[features]].concat())
 }
 
 /// Links the library into an image of this name, with every function of these headers.

@@ -78,6 +78,8 @@ unsafe fn connection_input(spec: &ConnectionSpec) -> Result<ConnectionInput<'_>,
             certificates: key(&spec.certificates)?,
             peer_key: key(&spec.peer_key)?,
             authorities: key(&spec.authorities)?,
+            ppk_id: optional_string(spec.ppk_id)?,
+            ppk: key(&spec.ppk)?,
             children: Vec::new(),
         }
     };

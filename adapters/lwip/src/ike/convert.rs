@@ -54,6 +54,8 @@ pub(crate) struct ConnectionInput<'a> {
     pub(crate) certificates: &'a [u8],
     pub(crate) peer_key: &'a [u8],
     pub(crate) authorities: &'a [u8],
+    pub(crate) ppk_id: Option<&'a str>,
+    pub(crate) ppk: &'a [u8],
     pub(crate) children: Vec<ChildInput<'a>>,
 }
 
@@ -69,8 +71,9 @@ pub(crate) struct ChildInput<'a> {
 impl ConnectionInput<'_> {
     /// Returns the total length of all strings and keys.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = [Some(self.name), self.proposals, self.local_id, self.remote_id];
-        let keys = [self.shared_key, self.private_key, self.certificates, self.peer_key, self.authorities];
+        let texts = [Some(self.name), self.proposals, self.local_id, self.remote_id, self.ppk_id];
+        let keys =
+            [self.shared_key, self.private_key, self.certificates, self.peer_key, self.authorities, self.ppk];
         let of_children = self
             .children
             .iter()

@@ -5,6 +5,7 @@
 
 pub(crate) mod api;
 mod convert;
+mod ppk;
 pub(crate) mod types;
 
 use crate::convert::{address, optional};
@@ -127,15 +128,17 @@ impl Host {
         if !self.ike_state.has_room {
             return Err(Status::Full);
         }
-        let (connection, keys) = input.make()?;
+        let (mut connection, keys) = input.make()?;
         let mut all = self.endpoint.ike().connections().to_vec();
         if all.iter().any(|known| known.name == connection.name) {
             return Err(Status::Name);
         }
         let name = connection.name.clone();
-        all.push(Arc::new(connection));
         self.ike_state.keys.insert(&name, keys);
-        let configured = self.configure(all, now);
+        let configured = input.add_ppk(&mut connection, &mut self.ike_state.keys).and_then(|()| {
+            all.push(Arc::new(connection));
+            self.configure(all, now)
+        });
         if configured.is_err() {
             self.ike_state.keys.remove(&name);
         }

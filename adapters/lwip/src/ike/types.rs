@@ -82,6 +82,10 @@ pub struct ConnectionSpec {
     pub peer_key: Bytes,
     /// CA certificates that are trusted for the peer.
     pub authorities: Bytes,
+    /// PPK_ID of the post-quantum pre-shared key; null for none.
+    pub ppk_id: *const c_char,
+    /// The post-quantum pre-shared key.
+    pub ppk: Bytes,
     /// Idle time in seconds after which dead peer detection starts; 0 for never.
     pub dpd_seconds: u32,
     /// Seconds until rekeying of the IKE SA; 0 for never.
@@ -90,6 +94,8 @@ pub struct ConnectionSpec {
     pub tries: u32,
     /// 1: use UDP encapsulation of ESP even without a NAT.
     pub force_encap: u32,
+    /// 1: refuse an IKE SA without the post-quantum pre-shared key.
+    pub ppk_required: u32,
     /// Child SA configurations.
     pub children: *const ChildSpec,
     /// Number of children.

@@ -40,7 +40,8 @@ fn text(text: &str) -> Option<CString> {
 fn exchanges_stay_within_the_reported_memory() {
     let most = costs().ike_exchange;
     let mut connection = vec![TestConnection::shared()];
-    for kex in ["ecp521", "modp4096", "modp8192"] {
+    for kex in ["ecp521", "modp4096", "modp8192", "x25519-ke1_mlkem1024", "ecp521-ke1_mlkem768-ke2_mlkem1024"]
+    {
         let suite = text(&format!("aes256-sha512-{kex}"));
         connection.push(TestConnection {
             proposals: suite.clone(),

@@ -6,6 +6,7 @@ use casemate_test_support::allocator::TestAllocator;
 mod auth;
 mod cost;
 mod host;
+mod post_quantum;
 
 /// Counts what a block takes in the library's own allocator.
 #[global_allocator]

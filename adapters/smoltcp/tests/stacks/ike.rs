@@ -67,8 +67,18 @@ fn connection(number: u8, addrs: HostAddrs, params: TestParams) -> Connection {
     connection
 }
 
+/// What a test changes about the connection and the keys of a host with this number.
+type Change<'c> = &'c dyn Fn(u8, Connection, SharedKeys) -> (Connection, SharedKeys);
+
 impl IkeHost {
-    fn new(end: LinkEnd, number: u8, addrs: HostAddrs, params: TestParams, now: Instant) -> Self {
+    fn new(
+        end: LinkEnd,
+        number: u8,
+        addrs: HostAddrs,
+        params: TestParams,
+        now: Instant,
+        change: Change<'_>,
+    ) -> Self {
         let limits = if number == 1 { LIMITS } else { params.limits };
         let mut datapath = Datapath::new(Config { limits, ..Config::server(9) });
         bypass_control_plane(&mut datapath).unwrap();
@@ -77,13 +87,12 @@ impl IkeHost {
         let len = if addrs.own.is_ipv4() { 24 } else { 64 };
         let mut host = Host::new(end, endpoint, number, &[(addrs.own, len)], addrs.peer);
         let secret = SecretBytes::new(b"known to both");
-        let config = IkeConfig {
-            providers: vec![&RUSTCRYPTO],
-            credentials: Box::new(SharedKeys::new().with(IdPattern::Exact(id(3 - number)), secret)),
-            unix_time_at_origin: 0,
-        };
+        let keys = SharedKeys::new().with(IdPattern::Exact(id(3 - number)), secret);
+        let (connection, keys) = change(number, connection(number, addrs, params), keys);
+        let config =
+            IkeConfig { providers: vec![&RUSTCRYPTO], credentials: Box::new(keys), unix_time_at_origin: 0 };
         let ike = IkeSockets::new(&mut host.device, &mut host.sockets, config);
-        let connections = vec![Arc::new(connection(number, addrs, params))];
+        let connections = vec![Arc::new(connection)];
         let configured = ike.with_endpoint(now, &host.interface, &mut host.device, |endpoint, context| {
             endpoint.configure(connections, &[], context)
         });
@@ -114,13 +123,18 @@ pub(crate) struct IkePair {
 
 impl IkePair {
     pub(crate) fn new(version: u8, medium: Medium, params: TestParams) -> Self {
+        Self::changed(version, medium, params, &|_, connection, keys| (connection, keys))
+    }
+
+    /// Creates two hosts whose connections and keys were changed.
+    pub(crate) fn changed(version: u8, medium: Medium, params: TestParams, change: Change<'_>) -> Self {
         let prefix = if version == 4 { "192.0.2." } else { "2001:db8::" };
         let [own, peer] = [1, 2].map(|number| format!("{prefix}{number}").parse::<IpAddr>().unwrap());
         let addrs = HostAddrs { own, peer };
         let VirtualLink { a: end_a, b: end_b, seen } = VirtualLink::new(medium, 100);
         let now = Instant::from_millis(5_000);
-        let a = IkeHost::new(end_a, 1, addrs, params, now);
-        let b = IkeHost::new(end_b, 2, addrs.reversed(), params, now);
+        let a = IkeHost::new(end_a, 1, addrs, params, now, change);
+        let b = IkeHost::new(end_b, 2, addrs.reversed(), params, now, change);
         Self { a, b, seen, now, addrs }
     }
 

@@ -5,6 +5,7 @@ mod exhaustion;
 mod fragments;
 mod host;
 mod ike;
+mod post_quantum;
 mod rohc;
 mod static_sas;
 mod virtual_link;

@@ -3,7 +3,7 @@
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -18,6 +18,7 @@ pub(crate) struct LinkEnd {
     to_peer: Frames,
     from_peer: Frames,
     seen: Rc<RefCell<Vec<Vec<u8>>>>,
+    lost: Rc<Cell<Option<usize>>>,
     /// Number of frames that the end accepts before the other end reads.
     room: usize,
 }
@@ -25,6 +26,8 @@ pub(crate) struct LinkEnd {
 /// The recorded frames of both directions.
 pub(crate) struct FrameLog {
     frames: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// Number of the frame that the link loses, among those that are recorded.
+    lost: Rc<Cell<Option<usize>>>,
     medium: Medium,
 }
 
@@ -39,15 +42,17 @@ impl VirtualLink {
     /// Creates a link. Each end accepts `room` unread frames.
     pub(crate) fn new(medium: Medium, room: usize) -> Self {
         let (a_to_b, b_to_a, frames) = (Frames::default(), Frames::default(), Rc::default());
+        let lost = Rc::new(Cell::new(None));
         let end = |to_peer: &Frames, from_peer: &Frames| LinkEnd {
             medium,
             to_peer: to_peer.clone(),
             from_peer: from_peer.clone(),
             seen: Rc::clone(&frames),
+            lost: Rc::clone(&lost),
             room,
         };
         let (a, b) = (end(&a_to_b, &b_to_a), end(&b_to_a, &a_to_b));
-        Self { a, b, seen: FrameLog { frames, medium } }
+        Self { a, b, seen: FrameLog { frames, lost, medium } }
     }
 }
 
@@ -69,6 +74,18 @@ impl LinkEnd {
 }
 
 impl FrameLog {
+    /// Loses the frame with this number, among those sent from now on in both directions, and removes all
+    /// recorded frames.
+    pub(crate) fn lose(&self, number: usize) {
+        self.take();
+        self.lost.set(Some(number));
+    }
+
+    /// Returns the number of recorded frames.
+    pub(crate) fn count(&self) -> usize {
+        self.frames.borrow().len()
+    }
+
     /// Returns and removes all recorded frames.
     pub(crate) fn take(&self) -> Vec<Vec<u8>> {
         self.frames.borrow_mut().drain(..).collect()
@@ -112,8 +129,11 @@ impl TxToken for Tx<'_> {
         assert!(len <= MTU + header, "a frame of {len} bytes is too long for the wire");
         let mut frame = vec![0; len];
         let written = f(&mut frame);
+        let number = self.0.seen.borrow().len();
         self.0.seen.borrow_mut().push(frame.clone());
-        self.0.to_peer.borrow_mut().push_back(frame);
+        if self.0.lost.get() != Some(number) {
+            self.0.to_peer.borrow_mut().push_back(frame);
+        }
         written
     }
 }

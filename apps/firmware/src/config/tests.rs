@@ -2,7 +2,10 @@
 
 use super::*;
 use casemate_crypto::{AeadAlg, KexMethod, PrfAlg};
-use casemate_ike::config::{ChildAlgorithms, EspCombined};
+use casemate_ike::config::{
+    ChildAlgorithms, ChildProposal, EspCombined, Identity, IkeProposal, KexRound, child_proposals,
+    ike_proposals,
+};
 use std::string::ToString;
 use std::{format, vec};
 
@@ -47,6 +50,39 @@ fn proposals_are_optional() {
     let (_, esp) = suites("esp=chacha20poly1305,aes256-sha512,");
     assert_eq!(esp.len(), 2);
     assert_eq!(esp[0].algorithms, ChildAlgorithms::EspCombined(vec![chacha]));
+}
+
+#[test]
+fn ml_kem_may_follow_another_key_exchange() {
+    let words =
+        "ike=aes128-sha256-x25519-ke1_mlkem768,aes128-sha256-x25519 esp=aes128gcm16-x25519-ke1_mlkem768";
+    let text = format!("{IKE} {words}");
+    let Protection::Ike(keys) = Config::parse(&text).unwrap().protection else { panic!("IKE") };
+    let [hybrid, classical] = &keys.ike[..] else { panic!("{:?}", keys.ike) };
+    let first = &hybrid.additional[&KexRound::new(1).unwrap()];
+    assert_eq!((&first.methods[..], first.optional), (&[KexMethod::MlKem768][..], false));
+    assert!(classical.additional.is_empty());
+    assert_eq!(keys.esp[0].additional, hybrid.additional);
+    assert_eq!(keys.ppk, None);
+}
+
+#[test]
+fn a_ppk_needs_an_id_and_a_key() {
+    let text = format!("{IKE} ppk-id=carol@ppk ppk=hushed ppk-required=yes");
+    let Protection::Ike(keys) = Config::parse(&text).unwrap().protection else { panic!("IKE") };
+    let ppk = Ppk { id: b"carol@ppk".to_vec(), key: SecretBytes::new(b"hushed"), required: true };
+    assert_eq!(keys.ppk, Some(ppk));
+    for (words, named) in [
+        ("ppk-id=carol", "ppk"),
+        ("ppk=hushed", "ppk-id"),
+        ("ppk-required=yes", "ppk-id"),
+        ("ppk-id=*@ppk ppk=hushed", "ppk-id"),
+        ("ppk-id=carol ppk=", "ppk"),
+        ("ppk-id=carol ppk=hushed ppk-required=1", "ppk-required"),
+    ] {
+        let error = error(&format!("{IKE} {words}"));
+        assert!(error.contains(&format!("`{named}`")) && !error.contains("hushed"), "{words}: {error}");
+    }
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl Credentials for SharedKeys {
 
     #[cfg(feature = "ppk")]
     fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
-        self.ppks.iter().find(|(own, _)| own == id).map(|(_, key)| key)
+        self.ppks.iter().find(|(own, _)| own.eq_ignore_ascii_case(id)).map(|(_, key)| key)
     }
 
     #[cfg(feature = "ppk")]

@@ -8,12 +8,17 @@ use casemate_crypto::{Providers, SecretBytes};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Datapath, Direction};
-use casemate_ike::config::IdPattern;
+use casemate_ike::config::{Connection, IdPattern};
 use casemate_ike::{Credentials, SharedKeys};
 use casemate_rohc::{ChannelParams, ProfileSet};
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256, RUSTCRYPTO, SHA1, X25519};
 use casemate_sa::{Instant, Limits, Mode, RohcParams, SaParams, Transform};
 use core::hint::black_box;
+#[cfg(feature = "multiple-kex")]
+use {
+    alloc::vec::Vec, casemate_crypto::KexMethod, casemate_ike::config::AdditionalKex,
+    casemate_ike::config::KexRound, casemate_rustcrypto::ML_KEM_768,
+};
 
 /// Room for one pair of SAs of each kind, and three more.
 const LIMITS: Limits = Limits { sas: 12, ..Limits::DEVICE };
@@ -155,7 +160,21 @@ fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
 pub fn ike_psk(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519]);
     let keys = SharedKeys::new().with(IdPattern::Any, SecretBytes::new(&black_box([7; 32])));
-    sessions(board, [&keys, &keys], &providers, AuthMethod::SharedKey).is_some() && end(board)
+    sessions(board, [&keys, &keys], &providers, AuthMethod::SharedKey, |_| {}).is_some() && end(board)
+}
+
+/// [`ike_psk`] with ML-KEM-768 after X25519, which both peers require.
+#[cfg(feature = "multiple-kex")]
+pub fn ike_ml_kem(board: &Board) -> bool {
+    let providers = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519, ML_KEM_768]);
+    let keys = SharedKeys::new().with(IdPattern::Any, SecretBytes::new(&black_box([7; 32])));
+    let require = |connection: &mut Connection| {
+        for proposal in &mut connection.proposals {
+            let kex = AdditionalKex { methods: Vec::from([KexMethod::MlKem768]), optional: false };
+            proposal.additional.extend(KexRound::new(1).map(|round| (round, kex)));
+        }
+    };
+    sessions(board, [&keys, &keys], &providers, AuthMethod::SharedKey, require).is_some() && end(board)
 }
 
 /// Certificates, and all algorithms.
@@ -164,17 +183,18 @@ pub fn ike_certificates(board: &Board) -> bool {
     let load = |files| Certificates::load(black_box(files), &providers);
     let done = load(MOON)
         .zip(load(SUN))
-        .and_then(|(moon, sun)| sessions(board, [&moon, &sun], &providers, AuthMethod::Certificate));
+        .and_then(|(moon, sun)| sessions(board, [&moon, &sun], &providers, AuthMethod::Certificate, |_| {}));
     done.is_some() && end(board)
 }
 
 /// Establishes IKE SAs with and without a Child SA between two endpoints. Both have the same cost, so
-/// half of the memory belongs to one side.
+/// half of the memory belongs to one side. `change` changes each connection.
 fn sessions(
     board: &Board,
     [left, right]: [&dyn Credentials; 2],
     providers: &Providers<'_>,
     auth: AuthMethod,
+    change: impl Fn(&mut Connection),
 ) -> Option<()> {
     let mut used = (board.heap)();
     let mut half = |name: &str| {
@@ -184,7 +204,7 @@ fn sessions(
     };
     let mut pair = PeerPair::new(left, right, providers);
     half("heap-endpoint");
-    pair.configure(3, auth)?;
+    pair.configure(3, auth, change)?;
     half("heap-configuration");
     pair.initiate(0, false)?;
     half("heap-first-ike-sa");

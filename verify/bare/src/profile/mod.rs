@@ -5,6 +5,8 @@ mod ipsec;
 mod smoltcp;
 
 use crate::Board;
+#[cfg(feature = "multiple-kex")]
+pub use ipsec::ike_ml_kem;
 pub use ipsec::{esp_ah_cbc, esp_fragments, esp_gcm, esp_rohc, ike_certificates, ike_psk};
 pub use smoltcp::{smoltcp_alone, smoltcp_esp, smoltcp_ike};
 

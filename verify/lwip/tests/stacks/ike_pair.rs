@@ -3,12 +3,12 @@
 use crate::pair::{LIMITS, PairAddrs, with_builds};
 use crate::peer::{ETHERNET, Seen, SmoltcpPeer};
 use casemate::{Authorities, ConnectionKeys, LocalKey, Notice, PeerTrust, bypass_control_plane};
-use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, SigningKey};
+use casemate_crypto::{KexMethod, KeyLimits, PrivateKey, Provider, Providers, SecretBytes, SigningKey};
 use casemate_datapath::{Config, Datapath};
 use casemate_ike::Event;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, LocalAuth,
-    LocalMethod, RemoteAuth, RemoteMethod,
+    AdditionalKex, AdditionalKexes, AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation,
+    IdPattern, Identity, KexRound, LocalAuth, LocalMethod, PpkId, PpkPolicy, RemoteAuth, RemoteMethod,
 };
 use casemate_lwip_tests::program::{Build, VERSIONS};
 use casemate_lwip_tests::{LwipHost, Placement, Setup};
@@ -45,6 +45,15 @@ pub(crate) enum Auth {
     Certificates,
 }
 
+/// What the peer requires of post-quantum cryptography.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PostQuantum {
+    /// ML-KEM-768 after X25519, for the IKE SA and for Child SAs.
+    MlKem,
+    /// A post-quantum pre-shared key with this PPK_ID.
+    Ppk { id: &'static str, key: &'static str },
+}
+
 /// Parameters of a test case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IkeCase {
@@ -52,13 +61,21 @@ pub(crate) struct IkeCase {
     pub(crate) mode: ChildMode,
     pub(crate) auth: Auth,
     pub(crate) encap: bool,
+    /// What the peer requires of post-quantum cryptography.
+    pub(crate) post_quantum: Option<PostQuantum>,
     /// Additional words for lwIP's connection.
     pub(crate) words: &'static str,
 }
 
 impl IkeCase {
-    pub(crate) const PLAIN: Self =
-        Self { version: 4, mode: ChildMode::Tunnel, auth: Auth::Shared, encap: false, words: "" };
+    pub(crate) const PLAIN: Self = Self {
+        version: 4,
+        mode: ChildMode::Tunnel,
+        auth: Auth::Shared,
+        encap: false,
+        post_quantum: None,
+        words: "",
+    };
 
     const fn lwip_name(&self) -> &'static str {
         match self.auth {
@@ -123,6 +140,13 @@ impl IkeCase {
         (connection.local_addrs, connection.remote_addrs) = (only(peer), only(lwip));
         connection.encapsulation = if self.encap { Encapsulation::Always } else { Encapsulation::IfNat };
         connection.children = vec![Arc::new(ChildConfig { mode: self.mode, ..ChildConfig::new("all") })];
+        match self.post_quantum {
+            Some(PostQuantum::MlKem) => require_ml_kem(&mut connection),
+            Some(PostQuantum::Ppk { id, .. }) => {
+                connection.ppk = PpkPolicy { id: Some(PpkId::new(id.as_bytes())), required: true };
+            }
+            None => {}
+        }
         connection
     }
 
@@ -148,6 +172,18 @@ impl IkeCase {
             }
         };
         casemate::AuthKeys { shared: Some(secret), own, peer }
+    }
+}
+
+/// Requires ML-KEM-768 after X25519.
+fn require_ml_kem(connection: &mut Connection) {
+    let kex = AdditionalKex { methods: vec![KexMethod::MlKem768], optional: false };
+    let additional: AdditionalKexes = KexRound::new(1).map(|round| (round, kex)).into_iter().collect();
+    for proposal in &mut connection.proposals {
+        (proposal.kex, proposal.additional) = (vec![KexMethod::X25519], additional.clone());
+    }
+    for proposal in &mut Arc::make_mut(&mut connection.children[0]).proposals {
+        (proposal.kex, proposal.additional) = (vec![KexMethod::X25519], additional.clone());
     }
 }
 
@@ -202,6 +238,9 @@ impl IkePair {
         let (mut peer, seen) = SmoltcpPeer::new(wire, datapath, &[(addrs.peer, len)], addrs.lwip);
         let mut keys = ConnectionKeys::new();
         keys.insert("lwip", case.keys());
+        if let Some(PostQuantum::Ppk { id, key }) = case.post_quantum {
+            keys.insert_ppk("lwip", id.as_bytes(), SecretBytes::new(key.as_bytes())).unwrap();
+        }
         let keys = IkeConfig {
             providers: vec![&RUSTCRYPTO],
             credentials: Box::new(keys),

@@ -6,6 +6,7 @@ mod ike;
 mod ike_pair;
 mod pair;
 mod peer;
+mod post_quantum;
 mod services;
 mod tables;
 mod web;

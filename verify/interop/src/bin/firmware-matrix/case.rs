@@ -1,5 +1,10 @@
 //! Cases, and the configuration of both sides.
 
+mod post_quantum;
+
+use post_quantum::{CLASSICAL, HYBRID, PostQuantumSections};
+pub(crate) use post_quantum::{Loss, PostQuantum};
+
 /// QEMU machines that the image supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machine {
@@ -58,6 +63,8 @@ pub(crate) struct Case {
     pub(crate) suite: Suite,
     /// Whether both sides negotiate header compression.
     pub(crate) rohc: bool,
+    pub(crate) post_quantum: Option<PostQuantum>,
+    pub(crate) loss: Option<Loss>,
     /// Whether to measure requests per second.
     pub(crate) measures: bool,
 }
@@ -78,7 +85,8 @@ const TO_US: ManualSa = ManualSa { spi: "0x00001002", key_byte: 0xC3 };
 pub(crate) fn all() -> Vec<Case> {
     let case = |machine, keys, measures| {
         let (peer, family) = (With::Casemate, Family::V4);
-        Case { peer, machine, family, keys, suite: Suite::AesGcm, rohc: false, measures }
+        let (suite, rohc, post_quantum, loss) = (Suite::AesGcm, false, None, None);
+        Case { peer, machine, family, keys, suite, rohc, post_quantum, loss, measures }
     };
     let mut cases = vec![case(Machine::Pc, Keys::None, true)];
     for mode in [Mode::Tunnel, Mode::Transport] {
@@ -93,6 +101,7 @@ pub(crate) fn all() -> Vec<Case> {
     for family in [Family::V4, Family::V6] {
         cases.push(Case { family, rohc: true, ..case(Machine::Pc, keys, false) });
     }
+    post_quantum::add(&mut cases, case);
     for machine in [Machine::Q35, Machine::Microvm] {
         for (mode, firmware_begins) in [(Mode::Tunnel, true), (Mode::Transport, false)] {
             cases.push(case(machine, Keys::Ike { mode, firmware_begins }, false));
@@ -190,7 +199,13 @@ impl Case {
                 let role = if firmware_begins { "initiate" } else { "respond" };
                 let suite = if self.suite == Suite::AesGcm { "" } else { "/chacha20poly1305" };
                 let rohc = if self.rohc { "/rohc" } else { "" };
-                format!("{machine}/{family}/ike/{}/{role}{suite}{rohc}", mode.name())
+                let post_quantum = match self.post_quantum {
+                    None => "",
+                    Some(PostQuantum::Required) => "/post-quantum",
+                    Some(PostQuantum::ClassicalGateway) => "/post-quantum-or-not",
+                };
+                let loss = self.loss.map(Loss::name).unwrap_or_default();
+                format!("{machine}/{family}/ike/{}/{role}{suite}{rohc}{post_quantum}{loss}", mode.name())
             }
         }
     }
@@ -239,13 +254,37 @@ impl Case {
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
                 let rohc = if self.rohc { " rohc=yes" } else { "" };
+                let post_quantum = self.post_quantum.map(PostQuantum::words).unwrap_or_default();
                 format!(
-                    "{address} keys=ike peer={ours} mode={} role={role}{}{rohc}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
+                    "{address} keys=ike peer={ours} mode={} role={role}{}{rohc}\nid=firmware peer-id=gateway \
+                     psk=a-secret-of-the-two\n{post_quantum}",
                     mode.name(),
                     self.suite.word()
                 )
             }
         }
+    }
+
+    /// Proposal of the IKE SA in the status of the gateway; none without requirement.
+    pub(crate) fn proposal(&self) -> Option<&'static str> {
+        self.post_quantum.map(|post_quantum| match post_quantum {
+            PostQuantum::Required => HYBRID,
+            PostQuantum::ClassicalGateway => CLASSICAL,
+        })
+    }
+
+    fn swanctl(&self, mode: Mode) -> String {
+        let (ours, firmware) = (self.family.ours(), self.family.firmware());
+        let rohc = if self.rohc { "rohc = yes" } else { "" };
+        let PostQuantumSections { connection, child, secrets } =
+            self.post_quantum.map(PostQuantum::sections).unwrap_or_default();
+        format!(
+            "connections {{\n  firmware {{\n    local_addrs = {ours}\n    remote_addrs = {firmware}\n{connection}    \
+             local {{\n      auth = psk\n      id = gateway\n    }}\n    remote {{\n      auth = psk\n      \
+             id = firmware\n    }}\n    children {{\n      all {{\n        mode = {}\n        {rohc}\n{child}      \
+             }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n{secrets}}}\n",
+            mode.name()
+        )
     }
 
     /// Manual keys as `ip xfrm` commands; empty without manual keys.
@@ -261,7 +300,7 @@ impl Case {
         let (option, text) = match self.keys {
             Keys::None => return None,
             Keys::Manual(mode) => ("--xfrm", xfrm(self.family, mode)),
-            Keys::Ike { mode, .. } => ("--config", swanctl(self.family, mode, self.rohc)),
+            Keys::Ike { mode, .. } => ("--config", self.swanctl(mode)),
         };
         Some(GatewayFile { option, text })
     }
@@ -299,17 +338,6 @@ fn xfrm(family: Family, mode: Mode) -> String {
     text
 }
 
-fn swanctl(family: Family, mode: Mode, rohc: bool) -> String {
-    let (ours, firmware) = (family.ours(), family.firmware());
-    let rohc = if rohc { "rohc = yes" } else { "" };
-    format!(
-        "connections {{\n  firmware {{\n    local_addrs = {ours}\n    remote_addrs = {firmware}\n    local {{\n      auth = psk\n      \
-         id = gateway\n    }}\n    remote {{\n      auth = psk\n      id = firmware\n    }}\n    children {{\n      all {{\n        \
-         mode = {}\n        {rohc}\n      }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n}}\n",
-        mode.name()
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,7 +359,8 @@ mod tests {
     fn both_sides_have_the_same_manual_keys() {
         let keys = Keys::Manual(Mode::Tunnel);
         let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
-        let case = Case { peer, machine, family, keys, suite, rohc: false, measures: false };
+        let (rohc, post_quantum, loss, measures) = (false, None, None, false);
+        let case = Case { peer, machine, family, keys, suite, rohc, post_quantum, loss, measures };
         let ours = case.gateway_file().unwrap().text;
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));

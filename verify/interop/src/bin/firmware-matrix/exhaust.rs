@@ -86,7 +86,8 @@ impl StressCase {
     /// Boots the firmware, lets it serve its page, and exhausts the resource.
     pub(crate) fn run(&self, files: &Files) -> Result<String> {
         let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
-        let case = Case { peer, machine, family, keys: self.keys, suite, rohc: false, measures: false };
+        let (keys, rohc, post_quantum, loss, measures) = (self.keys, false, None, None, false);
+        let case = Case { peer, machine, family, keys, suite, rohc, post_quantum, loss, measures };
         let directory = files.directory.join(format!("exhaust-{}", self.name.replace('/', "-")));
         fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         let mut peer = Casemate::new(family, files)?;

@@ -60,13 +60,18 @@ impl Peer for Casemate<'_> {
     }
 
     fn start(&mut self, case: &Case, directory: &Path) -> Result<()> {
+        if let Some(loss) = case.loss {
+            let rules = loss.rules(case.gateway_begins());
+            nft(&self.netns, &format!("nft -f - <<'END'\n{rules}END\n"))?;
+        }
         self.running = Gateway::start(&self.netns, case, &self.files.casemate, directory)?;
         Ok(())
     }
 
     fn establish(&mut self, case: &Case) -> Result<()> {
         let Self { netns, files, running } = self;
-        running.as_mut().map_or(Ok(()), |gateway| gateway.establish(netns, case, &files.casemate))
+        running.as_mut().map_or(Ok(()), |gateway| gateway.establish(netns, case, &files.casemate))?;
+        if case.loss.is_some() { expect_losses(netns) } else { Ok(()) }
     }
 
     fn probe(&mut self, arguments: &[&str]) -> Result<Output> {
@@ -151,6 +156,21 @@ impl Peer for Kernel {
     }
 }
 
+/// Checks that messages were lost.
+fn expect_losses(netns: &Netns) -> Result<()> {
+    let rules = nft(netns, "nft list chain inet loss lose")?;
+    if rules.contains("packets 0 ") {
+        return Err(Error::new(format!("no message was lost: {rules}")));
+    }
+    Ok(())
+}
+
+/// Runs `nft` commands in a namespace.
+fn nft(netns: &Netns, script: &str) -> Result<String> {
+    let output = run(netns, LIMIT, "sh", &["-c", script])?;
+    if output.status == 0 { Ok(output.stdout) } else { Err(Error::new(format!("nft: {}", output.stdout))) }
+}
+
 /// Neighbour discovery in clear, as in the firmware (RFC 4861 sections 4.3 and 4.4).
 const NEIGHBOURS: &str = "\
 xfrm policy add src ::/0 dst ::/0 proto 58 type 135 dir out priority 1
@@ -166,6 +186,9 @@ fn address(family: Family, interface: &str) -> String {
 }
 
 const GATEWAY_LIMIT: Duration = Duration::from_secs(5);
+/// Time until the SAs are established if messages are lost: up to three transmissions of each request, after
+/// one and two seconds.
+const LOSS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Running gateway.
 pub(crate) struct Gateway(Background);
@@ -190,16 +213,24 @@ impl Gateway {
 
     /// Waits for the Child SA. Initiates it if the gateway has to.
     pub(crate) fn establish(&mut self, netns: &Netns, case: &Case, casemate: &Path) -> Result<()> {
+        let limit = if case.loss.is_some() { LOSS_LIMIT } else { GATEWAY_LIMIT };
         if case.gateway_begins() {
-            let done = run(netns, GATEWAY_LIMIT, casemate, &["initiate", "all"])?;
+            let done = run(netns, limit, casemate, &["initiate", "all"])?;
             if done.status != 0 {
                 return Err(Error::new(format!("casemate initiate: {}", done.stdout.trim_end())));
             }
         }
         if case.uses_ike() {
-            self.0.wait_until(GATEWAY_LIMIT, |said| said.contains("established with firmware"))?;
+            self.0.wait_until(limit, |said| said.contains("established with firmware"))?;
         }
-        Ok(())
+        let Some(proposal) = case.proposal() else { return Ok(()) };
+        let status = run(netns, GATEWAY_LIMIT, casemate, &["status", "--json"])?.stdout;
+        // The whole proposal, not the start of a longer one.
+        if status.contains(&format!("\"{proposal}\"")) {
+            Ok(())
+        } else {
+            Err(Error::new(format!("the proposal of the IKE SA is not {proposal}: {status}")))
+        }
     }
 
     /// Stops the gateway with a signal.

@@ -153,8 +153,16 @@ fn connection(conf: &Conf, directory: &Path, initiates: bool) -> String {
         }
     };
     let start = if initiates { "now traffic" } else { "" };
+    let ppk = match of("ppk_id") {
+        "" => String::new(),
+        id => {
+            let required = if of("ppk_required") == "yes" { " ppk-required" } else { "" };
+            format!("ppk-id {id} ppk {}{required}", conf.get("secrets.ppk-t.secret").trim_matches('"'))
+        }
+    };
     format!(
-        "ike {CONNECTION} local {} remote {} local-id {} remote-id {} proposals {} {proof} {} esp {} {start}",
+        "ike {CONNECTION} local {} remote {} local-id {} remote-id {} proposals {} {proof} {ppk} {} esp {} \
+         {start}",
         of("local_addrs"),
         of("remote_addrs"),
         of("local.id"),

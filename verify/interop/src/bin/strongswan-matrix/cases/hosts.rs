@@ -1,7 +1,7 @@
 //! Cases for the firmware without an operating system and for lwIP, which accept every peer and do not
 //! report their SAs. The cases check what strongSwan reports about the SAs and the traffic through them.
 
-use super::{Case, RunsOn, addresses, auth, ensure, kernel, rekey};
+use super::{Case, RunsOn, addresses, auth, ensure, kernel, ppk, rekey};
 use crate::peer::Target;
 use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan};
@@ -14,6 +14,9 @@ const ESTABLISHED: Duration = Duration::from_secs(20);
 const SIZES: &[&str] = &["1-40", "1400", "1472", "3000", "8000"];
 const PAGES: &str = "50";
 const BYTES: &str = "200000";
+const PPK_ID: &str = "ppk-of-both@t.test";
+/// Text without blanks, as the configuration of these hosts requires.
+const PPK: &str = "\"a-post-quantum-key-of-both-hosts\"";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     add_for(LeftHost { name: "firmware", runs_on: RunsOn::Firmware }, cases, initiator);
@@ -66,9 +69,68 @@ fn add_for(host: LeftHost, cases: &mut Vec<Case>, initiator: Side) {
         addresses::hide_initiator(&mut hidden);
         push(Case::new(&name("behind-nat"), hidden, move |testbed| host.serve(testbed)));
     }
+    post_quantum(host, &mut push, initiator);
     let mut wrong = plan(initiator, "tunnel", Family::V4);
     wrong.on(Side::Left, "secrets.ike-t.secret", "another-secret");
     push(Case::new(&name("wrong-secret"), wrong, expect_refusal));
+}
+
+/// Post-quantum pre-shared keys, with every strongSwan, and ML-KEM, which needs strongSwan 6.
+fn post_quantum(host: LeftHost, push: &mut dyn FnMut(Case), initiator: Side) {
+    let name = |what: &str| format!("{}/{what}", host.name);
+    let plan = || plan(initiator, "tunnel", Family::V4);
+    let with_ppk = |required: bool| {
+        let mut plan = plan();
+        plan.both("secrets.ppk-t.id", PPK_ID);
+        plan.both("secrets.ppk-t.secret", PPK);
+        plan.connection("ppk_id", PPK_ID);
+        plan.connection("ppk_required", if required { "yes" } else { "no" });
+        plan
+    };
+    push(Case::new(&name("ppk/required"), with_ppk(true), move |testbed| {
+        host.rekey_and_restart_logged(testbed, ppk::USED)
+    }));
+    let mut other = with_ppk(false);
+    other.on(Side::Right, "secrets.ppk-t.id", "ppk-of-another@t.test");
+    other.without(Side::Right, "connections.t.ppk_id");
+    push(Case::new(&name("ppk/unknown"), other, move |testbed| {
+        let summary = host.serve(testbed)?;
+        ensure(!testbed.strongswan_logged(ppk::USED), "strongSwan has logged that it uses a PPK")?;
+        Ok(summary)
+    }));
+    let mut wrong = with_ppk(true);
+    wrong.on(Side::Right, "secrets.ppk-t.secret", "\"a-wrong-post-quantum-key\"");
+    push(Case::new(&name("ppk/wrong"), wrong, expect_refusal));
+
+    let with_kex = |left: &str, right: &str| {
+        let mut plan = plan();
+        for (side, kex) in [(Side::Left, left), (Side::Right, right)] {
+            plan.connection_of(side, "proposals", &format!("aes128-sha256-{kex}"));
+            plan.child_of(side, "esp_proposals", &format!("aes128gcm16-{kex}"));
+        }
+        plan
+    };
+    for (what, kex, logged) in [
+        ("x25519-mlkem768", "x25519-ke1_mlkem768", "/CURVE_25519/KE1_ML_KEM_768"),
+        ("ecp384-mlkem1024", "ecp384-ke1_mlkem1024", "/ECP_384/KE1_ML_KEM_1024"),
+    ] {
+        let script = move |testbed: &mut Testbed| host.rekey_and_restart_logged(testbed, logged);
+        let case = Case::new(&name(&format!("post-quantum/{what}")), with_kex(kex, kex), script);
+        push(Case { needs_ml_kem: true, ..case });
+    }
+    // Each tenth message is lost, the third or the eighth of ten.
+    for index in [2, 7] {
+        let mut lossy = with_kex("x25519-ke1_mlkem768", "x25519-ke1_mlkem768");
+        Side::BOTH.into_iter().for_each(|side| rekey::retransmit_quickly(&mut lossy, side));
+        let case = Case::new(&name(&format!("post-quantum/loss-{index}")), lossy, move |testbed| {
+            testbed.path.drop_ike(index, 10)?;
+            host.rekey_and_restart_logged(testbed, "KE1_ML_KEM_768")
+        });
+        push(Case { needs_ml_kem: true, ..case });
+    }
+    let mut fallback = with_kex("x25519", "x25519");
+    fallback.connection_of(Side::Left, "proposals", "aes128-sha256-x25519-ke1_mlkem768,aes128-sha256-x25519");
+    push(Case::new(&name("post-quantum/classical-peer"), fallback, move |testbed| host.serve(testbed)));
 }
 
 impl LeftHost {
@@ -106,6 +168,13 @@ impl LeftHost {
             &format!("{protected} protected packets on the wire, expected more than 400"),
         )?;
         Ok(format!("{ping}; page: {page}"))
+    }
+
+    /// [`rekey_and_restart`](Self::rekey_and_restart); strongSwan must log this.
+    fn rekey_and_restart_logged(self, testbed: &mut Testbed, logged: &str) -> Result<String> {
+        let summary = self.rekey_and_restart(testbed)?;
+        ensure(testbed.strongswan_logged(logged), &format!("strongSwan's log does not name {logged}"))?;
+        Ok(summary)
     }
 
     /// Replaces the keys of the SAs, then deletes the SAs and sets them up again.

@@ -37,7 +37,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let needs_ml_kem = |case: &Case| !classical.contains(&name_of(case));
     cases.extend(all.into_iter().map(|case| Case {
         name: format!("post-quantum/{}", case.name),
-        runs_on: RunsOn::Casemate,
+        // The defaults are those of Casemate.
+        runs_on: if case.name.starts_with("default-") { RunsOn::Casemate } else { RunsOn::All },
         needs_ml_kem: needs_ml_kem(&case),
         ..case
     }));

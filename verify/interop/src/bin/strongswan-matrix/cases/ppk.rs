@@ -14,12 +14,14 @@ const ID: &str = "ppk-of-both@t.test";
 const SECRET: &str = "0x98c61dd0f8c7daf07759617546f7b3ae156f19a7bc935c61523c7ca998e5eedb";
 const OTHER: &str = "0x06918e49398db61094438a5be8b743894f155f4e8521e6bcd1d47690557e4b13";
 /// How strongSwan's log says that the keys depend on a PPK.
-const USED: &str = "using PPK for PPK_ID";
+pub(super) const USED: &str = "using PPK for PPK_ID";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let responder = initiator.other();
     let mut push = |name: &str, plan, script: fn(&mut Testbed) -> Result<String>| {
-        cases.push(Case { runs_on: RunsOn::Casemate, ..Case::new(&format!("ppk/{name}"), plan, script) });
+        // Devices have no EAP.
+        let runs_on = if name.contains("eap") { RunsOn::Casemate } else { RunsOn::All };
+        cases.push(Case { runs_on, ..Case::new(&format!("ppk/{name}"), plan, script) });
     };
     push("shared-key", with_ppk(Plan::new(initiator)), use_ppk);
     push("certificates", with_certificates(initiator), use_ppk);

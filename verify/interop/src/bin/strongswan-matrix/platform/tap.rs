@@ -211,10 +211,20 @@ fn configuration(side: Side, plan: &Plan) -> String {
     let family = plan.family();
     let bits = FAMILIES.iter().find(|(known, _)| *known == family).map_or(0, |(_, bits)| *bits);
     let role = if plan.initiator == side { "initiate" } else { "respond" };
-    let secret = plan.side(side).conf.get("secrets.ike-t.secret").trim_matches('"');
-    let mode = plan.side(side).conf.get("connections.t.children.c.mode");
+    let conf = &plan.side(side).conf;
+    let of = |path: &str| conf.get(path).trim_matches('"');
+    let (secret, mode) = (of("secrets.ike-t.secret"), of("connections.t.children.c.mode"));
+    let (ike, esp) = (of("connections.t.proposals"), of("connections.t.children.c.esp_proposals"));
+    let ppk = match of("connections.t.ppk_id") {
+        "" => String::new(),
+        id => {
+            let required = if of("connections.t.ppk_required") == "yes" { "yes" } else { "no" };
+            format!("ppk-id={id} ppk={} ppk-required={required}\n", of("secrets.ppk-t.secret"))
+        }
+    };
     format!(
-        "address={}/{bits} gateway={}\nkeys=ike peer={} mode={mode} role={role}\nid={} peer-id={} psk={secret}\n",
+        "address={}/{bits} gateway={}\nkeys=ike peer={} mode={mode} role={role} ike={ike} esp={esp}\n\
+         id={} peer-id={} psk={secret}\n{ppk}",
         side.wire(family),
         side.router(family),
         side.other().wire(family),
