@@ -4,6 +4,7 @@ use crate::as_if::AsIf;
 use crate::encapsulation::EncapsulationSamples;
 use crate::end_to_end::{Contender, EndToEnd, Sample};
 use crate::goal::{Goal, UseCase};
+use crate::handshake::AdditionalExchange;
 use crate::measure::{Costs, KexCost, Measurements};
 use crate::probe::Device;
 use crate::rank::RankedSuite;
@@ -137,6 +138,7 @@ impl Advice {
         for profile in self.filter.profiles() {
             let history = if profile.is_history { "; historic, not for use" } else { "" };
             writeln!(out, "Rules: {} (read {}{history})", profile.title, profile.read)?;
+            profile.unmet.iter().try_for_each(|unmet| writeln!(out, "  not satisfied: {unmet}"))?;
         }
         self.write_ranking(out)?;
         write_encapsulation(out, &self.encapsulation)?;
@@ -144,7 +146,10 @@ impl Advice {
             write_thorough(out, thorough)?;
         }
         self.write_refusals(out)?;
-        writeln!(out, "\nKey exchanges, one side")?;
+        writeln!(
+            out,
+            "\nKey exchanges: us of the initiator (generate + agree) and of the responder, bytes of both values"
+        )?;
         self.kex.iter().try_for_each(|cost| self.write_kex(out, cost))?;
         writeln!(out, "\nswanctl.conf\n{}", indented(&self.settings.swanctl()))?;
         writeln!(out, "Reasons\n{}", listed(&self.settings.reasons))?;
@@ -198,7 +203,17 @@ impl Advice {
             Ok(admitted) => format!("{} ({})", admitted.status, admitted.source),
             Err(refusal) => format!("refused: {} ({})", refusal.why, refusal.source),
         };
-        writeln!(out, "  {:<26} {:>9.0} us  {level}", cost.method.to_string(), cost.micros.median)
+        let KexCost { method, generate, agree, .. } = cost;
+        let bytes = method.public_len().saturating_add(method.response_len());
+        writeln!(
+            out,
+            "  {:<26} {:>9.0} ({:.0} + {:.0}) {:>9.0} us {bytes:>6} bytes  {level}",
+            method.to_string(),
+            cost.initiator_micros(),
+            generate.median,
+            agree.median,
+            cost.responder_micros(),
+        )
     }
 
     fn write_samples(&self, out: &mut String) -> fmt::Result {
@@ -299,6 +314,7 @@ impl Advice {
             "profiles": self.filter.profiles().iter().map(profile).collect::<Vec<_>>(),
             "ranking": self.ranking.iter().map(place).collect::<Vec<_>>(),
             "key_exchanges": self.kex.iter().map(|cost| self.kex(cost)).collect::<Vec<_>>(),
+            "additional_key_exchange": settings.additional_exchange.as_ref().map(additional_exchange),
             "settings": {
                 "proposals": settings.ike,
                 "esp_proposals": settings.esp,
@@ -332,7 +348,11 @@ impl Advice {
         let ruling = self.filter.kex(cost.method);
         json!({
             "method": cost.method.to_string(),
-            "us": cost.micros.json(),
+            "generate_us": cost.generate.json(),
+            "respond_us": cost.respond.json(),
+            "agree_us": cost.agree.json(),
+            "initiator_bytes": cost.method.public_len(),
+            "responder_bytes": cost.method.response_len(),
             "level": ruling.as_ref().ok().map(|admitted| admitted.status.words()),
             "refused": ruling.err().map(|refusal| refusal.to_string()),
         })
@@ -347,8 +367,22 @@ fn thorough(thorough: &Result<EndToEnd, String>) -> Value {
 }
 
 fn profile(profile: &Profile) -> Value {
-    let Profile { name, title, read, is_history, .. } = profile;
-    json!({ "name": name, "title": title, "read": read, "history": is_history })
+    let Profile { name, title, read, is_history, unmet, .. } = profile;
+    json!({ "name": name, "title": title, "read": read, "history": is_history, "unmet": unmet })
+}
+
+fn additional_exchange(exchange: &AdditionalExchange) -> Value {
+    json!({
+        "method": exchange.cost.method.to_string(),
+        "after": exchange.first.method.to_string(),
+        "required": exchange.is_required(),
+        "recommended": exchange.is_recommended(),
+        "initiator_us": exchange.cost.initiator_micros(),
+        "responder_us": exchange.cost.responder_micros(),
+        "packets": exchange.wire.packets,
+        "bytes": exchange.wire.bytes,
+        "bytes_a_day": exchange.bytes_a_day(),
+    })
 }
 
 fn place(place: &RankedSuite) -> Value {
