@@ -210,8 +210,8 @@ impl Advice {
             "  {:<26} {:>9.0} ({:.0} + {:.0}) {:>9.0} us {bytes:>6} bytes  {level}",
             method.to_string(),
             cost.initiator_micros(),
-            generate.median,
-            agree.median,
+            generate.min,
+            agree.min,
             cost.responder_micros(),
         )
     }

@@ -114,10 +114,9 @@ impl AdditionalExchange {
             )];
         }
         let mut reasons = vec![format!(
-            "{} after {} (RFC 9370): recorded traffic stays secret if a quantum computer breaks {} later. It \
-             takes {:.0} us of the initiator and {:.0} us of the responder besides {:.0} us and {:.0} us{}",
+            "{} after {} (RFC 9370): recorded traffic stays secret if a quantum computer breaks the first key \
+             exchange later. It takes {:.0} us of the initiator and {:.0} us of the responder besides {:.0} us and {:.0} us{}",
             self.keyword(),
-            first.method,
             first.method,
             cost.initiator_micros(),
             cost.responder_micros(),

@@ -218,7 +218,7 @@ mod tests {
     use crate::rank::{ScoredSuite, rank};
     use crate::rules::{Keying, Profile};
     use crate::suites;
-    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, MacKind};
+    use casemate_crypto::{AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, MacKind};
     use casemate_ike::config::{EsnPolicy, IkeEncryption};
     use casemate_strongswan::proposal;
     use casemate_wire::ip::IpVersion;
