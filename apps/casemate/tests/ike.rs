@@ -140,7 +140,7 @@ fn additional_key_exchanges_have_keys_of_their_own() {
         assert_eq!((&ke["type"], &ke["method"]), (&"KE".into(), &method.into()), "{n}");
         assert_eq!(ke["data"].as_str().unwrap().len(), 2 * len, "{n}");
     }
-    // Without the keys after the first additional key exchange, only the messages of the second one stay closed.
+    // Without the keys after the first additional key exchange, the messages of the second one stay closed.
     let scratch = TempDir::new("rows").unwrap();
     let keys = fs::read_to_string(data("mlkem.keys")).unwrap();
     let rows: Vec<&str> = keys.lines().collect();

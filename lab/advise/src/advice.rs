@@ -148,7 +148,7 @@ impl Advice {
         self.write_refusals(out)?;
         writeln!(
             out,
-            "\nKey exchanges: us of the initiator (generate + agree) and of the responder, bytes of both values"
+            "\nKey exchanges: us of the initiator (generate + agree) and the responder, bytes of both values"
         )?;
         self.kex.iter().try_for_each(|cost| self.write_kex(out, cost))?;
         writeln!(out, "\nswanctl.conf\n{}", indented(&self.settings.swanctl()))?;

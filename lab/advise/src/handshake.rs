@@ -1,5 +1,5 @@
-//! The additional key exchange with ML-KEM (RFC 9370): which method, whether it is recommended on this device,
-//! and its cost in time and on the wire.
+//! The additional key exchange with ML-KEM (RFC 9370): which method, whether it is recommended on this
+//! device, and its cost in time and on the wire.
 
 use crate::goal::{Goal, UseCase};
 use crate::measure::{Costs, KexCost};
@@ -106,16 +106,17 @@ impl AdditionalExchange {
         let Self { cost, first, .. } = self;
         if !self.is_recommended() {
             return vec![format!(
-                "no ML-KEM: {} would take {:.0} ms of one side on this device, more than {:.0} ms. A post-quantum \
-                 pre-shared key (ppk_id, RFC 8784) protects against the same attacker without that time",
+                "no ML-KEM: {} would take {:.0} ms of one side on this device, more than {:.0} ms. A \
+                 post-quantum pre-shared key (ppk_id, RFC 8784) protects against the same attacker without that time",
                 cost.method,
                 cost.side_micros() / 1e3,
                 self.most_micros / 1e3
             )];
         }
         let mut reasons = vec![format!(
-            "{} after {} (RFC 9370): recorded traffic stays secret if a quantum computer breaks the first key \
-             exchange later. It takes {:.0} us of the initiator and {:.0} us of the responder besides {:.0} us and {:.0} us{}",
+            "{} after {} (RFC 9370): recorded traffic stays secret if a quantum computer breaks the first \
+             key exchange later. It takes {:.0} us of the initiator and {:.0} us of the responder besides \
+             {:.0} us and {:.0} us{}",
             self.keyword(),
             first.method,
             cost.initiator_micros(),
@@ -130,8 +131,8 @@ impl AdditionalExchange {
             "second proposal: for peers without ML-KEM. Remove it to require ML-KEM".into()
         });
         reasons.push(
-            "ML-KEM needs 25 to 51 KB of stack: where a device has less, give it a proposal without ke1_ and a \
-             post-quantum pre-shared key (ppk_id, RFC 8784)"
+            "ML-KEM needs 25 to 51 KB of stack: where a device has less, give it a proposal without ke1_ and \
+             a post-quantum pre-shared key (ppk_id, RFC 8784)"
                 .into(),
         );
         reasons

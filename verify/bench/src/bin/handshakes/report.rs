@@ -46,9 +46,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn print(&self) {
-        println!(
-            "Both sides in memory, without sockets: CPU time of a handshake, IPv4 packets, heap of the responder"
-        );
+        println!("Both sides in memory, without sockets: CPU time, IPv4 packets, and heap of the responder");
         println!(
             "  {:<27} {:<10} {:>13} {:>8} {:>13} {:>7} {:>7} {:>12} {:>14}",
             "handshake",
