@@ -72,7 +72,8 @@ impl KeyTable {
     fn add(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(Row { spis, keys }) = row(line)? else { return Ok(()) };
         let of_sa = self.rows.entry(spis).or_default();
-        if !of_sa.is_empty() && !(keys.are_checked() && of_sa.iter().all(SaKeys::are_checked)) {
+        let are_distinguished = keys.are_checked() && of_sa.iter().all(SaKeys::are_checked);
+        if !of_sa.is_empty() && !are_distinguished {
             return Err("duplicate SPIs: the keys of an earlier line are used, because an ICV that is not \
                         checked does not show which of the keys are right"
                 .into());
