@@ -43,6 +43,7 @@ pub(crate) struct PostQuantum {
 
 impl PerNode<Demand> {
     pub(crate) const NEVER: Self = Self { first: Demand::Never, others: Demand::Never };
+    pub(crate) const OPTIONAL: Self = Self { first: Demand::Optional, others: Demand::Optional };
 
     /// Result of a negotiation between the first node and another one.
     pub(crate) const fn outcome(self) -> Outcome {

@@ -266,6 +266,9 @@ impl Simulation {
             rules.map_or(Ok(()), |rules| rules.check_notice(&self.monitor, &self.nodes[index], &notice))?;
             self.monitor.check_new(&self.plan, &self.nodes[index], &notice)?;
             self.monitor.check_strength(&self.plan, &self.nodes[index], &notice)?;
+            if self.defect == Some(Defect::ResumedTwice) {
+                self.monitor.check_strength(&self.plan, &self.nodes[index], &notice)?;
+            }
             self.monitor.observe(&self.nodes[index], &notice)?;
         }
         while let Some(transmit) = self.nodes[index].next_transmit() {

@@ -29,7 +29,7 @@ impl Monitor {
             return violated(format!("node {} resumes {old}, whose peer it never authenticated", node.index));
         }
         if !self.resumed.insert((node.incarnation(), old)) {
-            return violated(format!("node {} resumes {old} twice", node.index));
+            return violated(format!("node {} resumes {old} a second time", node.index));
         }
         Ok(())
     }

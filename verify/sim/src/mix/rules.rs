@@ -63,8 +63,9 @@ impl Rules {
             initial_ike_sas: parallel,
             ikes: parallel..=parallel,
             children: (parallel + created).saturating_sub(deleted)..=parallel + created,
-            // Without a Delete payload, the new SA always exists before the old one is removed.
-            lossless: deleted == 0,
+            // Without a Delete payload, the new SA always exists before the old one is removed. A responder may
+            // send through a new Child SA whose initiator never received the response.
+            lossless: deleted == 0 && created == 0,
             allowed_ends: AllowedEnds::Orderly,
             strips: None,
         }
