@@ -191,10 +191,27 @@ impl HalfOpen {
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
                 step.sa_fault(fault, meta.path, common);
-                self.channel.send_error(common, meta.exchange, fault, step);
+                self.refuse(common, meta.exchange, fault, step);
                 State::Closed(DownReason::Fault(fault))
             }
         }
+    }
+
+    /// Tells the peer of a fault.
+    fn refuse(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        fault: PeerFault,
+        step: &mut Step<'_, '_>,
+    ) {
+        #[cfg(feature = "multiple-kex")]
+        if fault == StateFault::KeMethod.into()
+            && let Some(agreed) = self.channel.suite.additional.after(self.kexes_done)
+        {
+            return self.channel.send_invalid_ke(common, exchange, agreed, step);
+        }
+        self.channel.send_error(common, exchange, fault, step);
     }
 
     /// Authenticates the peer by its AUTH payload.
