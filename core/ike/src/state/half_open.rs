@@ -103,6 +103,17 @@ impl HalfOpen {
         self.expires_at
     }
 
+    /// Bytes of the messages that this state holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let InitExchange { request, response, .. } = &self.init;
+        let held = self.channel.window.held_bytes();
+        #[cfg(feature = "revocation")]
+        let held = held.saturating_add(self.awaited_message.as_ref().map_or(0, |awaited| awaited.len()));
+        #[cfg(feature = "eap")]
+        let held = held.saturating_add(self.rounds.as_ref().map_or(0, |rounds| rounds.held_bytes()));
+        held.saturating_add(request.len()).saturating_add(response.len())
+    }
+
     pub(crate) fn on_timeout(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         #[cfg(feature = "revocation")]
         if self.awaited_message.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
