@@ -1,6 +1,6 @@
-//! Memory of half-open IKE SAs under floods of hosts that return their cookies and have the keys of IKE_SA_INIT,
-//! but are not authenticated: first requests, keys of ML-KEM and fragments are counted, and the limit holds on
-//! the heap.
+//! Memory of half-open IKE SAs under floods of hosts that return their cookies and have the keys of
+//! IKE_SA_INIT, but are not authenticated: first requests, keys of ML-KEM and fragments are counted, and the
+//! limit holds on the heap.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[path = "hostile/forge.rs"]
@@ -63,8 +63,8 @@ impl Flood {
         Path { local: (self.pair.right.addr, 500).into(), remote: remote.parse().unwrap() }
     }
 
-    /// Begins an IKE SA from `remote` with a request that is longer by `filling` bytes. Returns a forger who has
-    /// its keys, unless the request was dropped, and whether a cookie was required.
+    /// Begins an IKE SA from `remote` with a request that is longer by `filling` bytes. Returns a forger who
+    /// has its keys, unless the request was dropped, and whether a cookie was required.
     fn begin(&mut self, remote: &str, filling: usize) -> (Option<MessageForger>, bool) {
         self.last += 1;
         let header = Header { spi_i: IkeSpi(self.last), ..self.header };

@@ -3,7 +3,7 @@
 
 use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
 use crate::plan::{Layout, PerNode, Protection, Setup, VirtualAddrs};
-use crate::post_quantum::Demand;
+use crate::post_quantum::Requirement;
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexError, KexMethod,
@@ -157,7 +157,7 @@ impl Defect {
             }
             Self::NoPpk => setup.post_quantum.ppk = PerNode::OPTIONAL,
             Self::NothingRequired => {
-                setup.post_quantum.ike = PerNode { first: Demand::Never, others: Demand::Required };
+                setup.post_quantum.ike = PerNode { first: Requirement::Never, others: Requirement::Required };
             }
             Self::ResumedTwice => {
                 (setup.tickets, setup.certificates, setup.untrusted) = (true, false, false);

@@ -17,8 +17,8 @@
 //! otherwise. A lossless network delivers every packet, even under attack. No key seals twice with one IV,
 //! and no message ID identifies two messages. No node authenticates an untrusted peer. Every SA has the
 //! additional key exchanges and the post-quantum pre-shared key that both sides want, and no SA lacks what
-//! one side requires. A session is resumed once at most. When all nodes are idle, both sides have the same SAs with the same keys and no others; after the configuration is removed,
-//! no state is left.
+//! one side requires. A session is resumed once at most. When all nodes are idle, both sides have the same
+//! SAs with the same keys and no others; after the configuration is removed, no state is left.
 // Test support: a broken expectation stops the test with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

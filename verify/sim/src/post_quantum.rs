@@ -1,5 +1,5 @@
-//! Policies for additional key exchanges (RFC 9370) and post-quantum pre-shared keys (PPKs, RFC 8784): what the
-//! two sides of a connection demand, and what they have to agree on.
+//! Policies for additional key exchanges (RFC 9370) and post-quantum pre-shared keys (PPKs, RFC 8784): what
+//! the two sides of a connection demand, and what they have to agree on.
 
 use crate::plan::{PerNode, Plan, Setup};
 use casemate_crypto::{KexMethod, SecretBytes};
@@ -13,7 +13,7 @@ const MAX_ROUNDS: usize = 2;
 
 /// Whether a node uses a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum Requirement {
     Never,
     Optional,
     Required,
@@ -34,29 +34,31 @@ pub(crate) struct PostQuantum {
     /// Number of additional key exchanges of a node that uses them.
     pub(crate) rounds: usize,
     /// Additional key exchanges of IKE SAs.
-    pub(crate) ike: PerNode<Demand>,
+    pub(crate) ike: PerNode<Requirement>,
     /// Additional key exchanges of Child SAs that have a key exchange of their own.
-    pub(crate) child: PerNode<Demand>,
+    pub(crate) child: PerNode<Requirement>,
     /// PPKs of IKE SAs.
-    pub(crate) ppk: PerNode<Demand>,
+    pub(crate) ppk: PerNode<Requirement>,
 }
 
-impl PerNode<Demand> {
-    pub(crate) const NEVER: Self = Self { first: Demand::Never, others: Demand::Never };
-    pub(crate) const OPTIONAL: Self = Self { first: Demand::Optional, others: Demand::Optional };
+impl PerNode<Requirement> {
+    pub(crate) const NEVER: Self = Self { first: Requirement::Never, others: Requirement::Never };
+    pub(crate) const OPTIONAL: Self = Self { first: Requirement::Optional, others: Requirement::Optional };
 
     /// Result of a negotiation between the first node and another one.
     pub(crate) const fn outcome(self) -> Outcome {
         match (self.first, self.others) {
-            (Demand::Never, Demand::Required) | (Demand::Required, Demand::Never) => Outcome::Refused,
-            (Demand::Never, _) | (_, Demand::Never) => Outcome::NotUsed,
+            (Requirement::Never, Requirement::Required) | (Requirement::Required, Requirement::Never) => {
+                Outcome::Refused
+            }
+            (Requirement::Never, _) | (_, Requirement::Never) => Outcome::NotUsed,
             _ => Outcome::Used,
         }
     }
 
     /// Draws demands that result in this outcome.
     pub(crate) fn draw(outcome: Outcome, rng: &mut TestRng) -> Self {
-        let all = [Demand::Never, Demand::Optional, Demand::Required];
+        let all = [Requirement::Never, Requirement::Optional, Requirement::Required];
         let pairs = all.into_iter().flat_map(|first| all.map(|others| Self { first, others }));
         let fitting: Vec<_> = pairs.filter(|pair| pair.outcome() == outcome).collect();
         rng.pick(&fitting)
@@ -98,7 +100,7 @@ impl PostQuantum {
     }
 
     /// Number of additional key exchanges that two sides with these demands have to agree on.
-    pub(crate) const fn agreed_rounds(&self, demand: PerNode<Demand>) -> usize {
+    pub(crate) const fn agreed_rounds(&self, demand: PerNode<Requirement>) -> usize {
         match demand.outcome() {
             Outcome::Used => self.rounds,
             Outcome::NotUsed | Outcome::Refused => 0,
@@ -106,9 +108,9 @@ impl PostQuantum {
     }
 
     /// Additional key exchanges in the proposals of a node.
-    pub(crate) fn kexes(&self, demand: PerNode<Demand>, node: usize) -> AdditionalKexes {
+    pub(crate) fn kexes(&self, demand: PerNode<Requirement>, node: usize) -> AdditionalKexes {
         let demand = demand.of(node);
-        if demand == Demand::Never {
+        if demand == Requirement::Never {
             return AdditionalKexes::new();
         }
         // The second side has a choice of methods.
@@ -120,7 +122,7 @@ impl PostQuantum {
         let numbers = [KexRound::ALL[0], KexRound::ALL[3]];
         let kex = |methods: &[KexMethod]| AdditionalKex {
             methods: methods.to_vec(),
-            optional: demand == Demand::Optional,
+            optional: demand == Requirement::Optional,
         };
         numbers
             .into_iter()
@@ -133,8 +135,8 @@ impl PostQuantum {
     /// PPK policy of the connections of a node.
     pub(crate) fn ppk_policy(&self, node: usize) -> PpkPolicy {
         match self.ppk.of(node) {
-            Demand::Never => PpkPolicy::default(),
-            demand => PpkPolicy { id: Some(PpkId::new(PPK_ID)), required: demand == Demand::Required },
+            Requirement::Never => PpkPolicy::default(),
+            demand => PpkPolicy { id: Some(PpkId::new(PPK_ID)), required: demand == Requirement::Required },
         }
     }
 }
@@ -142,7 +144,7 @@ impl PostQuantum {
 /// The PPK of a node, unless it uses none.
 pub(crate) fn own_ppk(plan: &Plan, node: usize) -> Option<SecretBytes> {
     let Setup { post_quantum, .. } = &plan.setup;
-    (post_quantum.ppk.of(node) != Demand::Never).then(|| SecretBytes::new(b"a PPK that some nodes have"))
+    (post_quantum.ppk.of(node) != Requirement::Never).then(|| SecretBytes::new(b"a PPK that some nodes have"))
 }
 
 /// Whether this is the PPK_ID of [`own_ppk`].

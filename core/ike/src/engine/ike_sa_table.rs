@@ -210,8 +210,8 @@ impl IkeSaTable {
         self.half_open_bytes
     }
 
-    /// Number of bytes that half-open IKE SAs of a source may hold in addition, if all may hold `most`: half of
-    /// what other sources leave of three quarters. The last quarter is for sources that hold little.
+    /// Number of bytes that half-open IKE SAs of a source may hold in addition, if all may hold `most`: half
+    /// of what other sources leave of three quarters. The last quarter is for sources that hold little.
     pub(crate) fn half_open_room(&self, source: u128, most: usize) -> usize {
         let own = self.half_open_use(source).bytes;
         let others = self.half_open_bytes.saturating_sub(own);
@@ -232,7 +232,8 @@ impl IkeSaTable {
         self.sources.get(source).copied().unwrap_or_default()
     }
 
-    /// Sets the number of half-open IKE SAs of a source, one of which now holds `after` bytes and not `before`.
+    /// Sets the number of half-open IKE SAs of a source, one of which now holds `after` bytes and not
+    /// `before`.
     fn set_half_open_use(&mut self, source: u128, count: usize, before: usize, after: usize) {
         let changed = |bytes: usize| bytes.saturating_sub(before).saturating_add(after);
         self.half_open_bytes = changed(self.half_open_bytes);

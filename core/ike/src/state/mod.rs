@@ -142,8 +142,8 @@ pub(crate) struct MessageMeta {
 }
 
 impl IkeSa {
-    /// Decrypts a datagram and reassembles fragments. `half_open_room` is the number of bytes that a half-open
-    /// IKE SA of this source may hold in addition.
+    /// Decrypts a datagram and reassembles fragments. `half_open_room` is the number of bytes that a
+    /// half-open IKE SA of this source may hold in addition.
     pub(crate) fn receive(
         &mut self,
         header: &Header,

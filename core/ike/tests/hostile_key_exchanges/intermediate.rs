@@ -77,8 +77,8 @@ fn a_value_of_the_other_round_is_refused() {
     check_ended(attack, &with_value_of(&payloads, &second), &change);
 }
 
-/// A changed ciphertext, or a changed key, gives the two sides different keys (FIPS 203 section 6.3): nobody is
-/// authenticated, and nothing is left.
+/// A changed ciphertext, or a changed key, gives the two sides different keys (FIPS 203 section 6.3): nobody
+/// is authenticated, and nothing is left.
 #[test]
 fn another_value_of_the_right_form_authenticates_nobody() {
     let (mut attack, payloads) = half_open();
@@ -106,8 +106,8 @@ fn a_repeated_key_makes_new_keys() {
     check_honest(&mut attack.pair, "an old key");
 }
 
-/// The request of the first round, sent again: first as a retransmission, then with the next message ID under the
-/// old keys, and with an old message ID under the new keys.
+/// The request of the first round, sent again: first as a retransmission, then with the next message ID under
+/// the old keys, and with an old message ID under the new keys.
 #[test]
 fn replayed_requests_change_nothing() {
     let (mut attack, first, second) = after_first_round();

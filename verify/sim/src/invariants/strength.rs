@@ -1,5 +1,5 @@
-//! Strength of the keys: additional key exchanges, post-quantum pre-shared keys and resumed sessions are as both
-//! sides demand, and both sides of an IKE SA have the same keys.
+//! Strength of the keys: additional key exchanges, post-quantum pre-shared keys and resumed sessions are as
+//! both sides demand, and both sides of an IKE SA have the same keys.
 
 use super::{Checked, Monitor, violated};
 use crate::node::{Incarnation, Node};
@@ -50,8 +50,8 @@ impl Monitor {
         self.ike_keys.get(&(incarnation, [spis.initiator, spis.responder]))?.last()
     }
 
-    /// Keys of an IKE message. Each IKE_INTERMEDIATE exchange has the keys of the one before, and its response
-    /// leaves after its keys were replaced.
+    /// Keys of an IKE message. Each IKE_INTERMEDIATE exchange has the keys of the one before, and its
+    /// response leaves after its keys were replaced.
     pub(super) fn keys_of_message(&self, incarnation: Incarnation, header: &Header) -> Option<&IkeKeys> {
         let all = self.ike_keys.get(&(incarnation, [header.spi_i, header.spi_r]))?;
         if header.exchange != ExchangeType::IKE_INTERMEDIATE {

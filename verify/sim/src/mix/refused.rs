@@ -1,5 +1,6 @@
-//! Mix in which no IKE SA may be established: one side requires what the other one does not have, or an attacker
-//! removes an announcement from the unprotected messages, so that the two sides would use less than both want.
+//! Mix in which no IKE SA may be established: one side requires what the other one does not have, or an
+//! attacker removes an announcement from the unprotected messages, so that the two sides would use less than
+//! both want.
 
 use crate::invariants::{self, Checked, violated};
 use crate::net::{Datagram, Payload};

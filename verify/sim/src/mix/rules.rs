@@ -63,8 +63,8 @@ impl Rules {
             initial_ike_sas: parallel,
             ikes: parallel..=parallel,
             children: (parallel + created).saturating_sub(deleted)..=parallel + created,
-            // Without a Delete payload, the new SA always exists before the old one is removed. A responder may
-            // send through a new Child SA whose initiator never received the response.
+            // Without a Delete payload, the new SA always exists before the old one is removed. A responder
+            // may send through a new Child SA whose initiator never received the response.
             lossless: deleted == 0 && created == 0,
             allowed_ends: AllowedEnds::Orderly,
             strips: None,
