@@ -22,6 +22,8 @@ use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
 use crate::status::ProvenRound;
 use crate::{Context, Credentials, OwnKey, StateFault};
+#[cfg(feature = "ppk")]
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
@@ -47,7 +49,7 @@ pub(crate) struct PeerAuthenticated {
     #[cfg(feature = "resumption")]
     proof: Proof,
     #[cfg(feature = "ppk")]
-    uses_ppk: bool,
+    ppk_id: Option<Box<[u8]>>,
     #[cfg(feature = "eap")]
     eap_identity: Option<Vec<u8>>,
     #[cfg(feature = "eap")]
@@ -62,16 +64,16 @@ impl PeerAuthenticated {
         &self.id
     }
 
-    /// Notes that SK_d depends on a post-quantum pre-shared key.
+    /// Notes that SK_d depends on the post-quantum pre-shared key with this PPK_ID.
     #[cfg(feature = "ppk")]
-    pub(crate) const fn set_ppk(&mut self) {
-        self.uses_ppk = true;
+    pub(crate) fn set_ppk(&mut self, id: Box<[u8]>) {
+        self.ppk_id = Some(id);
     }
 
-    /// Whether a post-quantum pre-shared key was used when the peer was authenticated.
+    /// PPK_ID of the post-quantum pre-shared key that was used when the peer was authenticated.
     #[cfg(feature = "ppk")]
-    pub(crate) const fn uses_ppk(&self) -> bool {
-        self.uses_ppk
+    pub(crate) fn ppk_id(&self) -> Option<&[u8]> {
+        self.ppk_id.as_deref()
     }
 
     /// Pair of both identities, for the index of peers.
@@ -246,7 +248,7 @@ pub(crate) fn verify(
         #[cfg(feature = "resumption")]
         proof,
         #[cfg(feature = "ppk")]
-        uses_ppk: false,
+        ppk_id: None,
         #[cfg(feature = "eap")]
         eap_identity: None,
         #[cfg(feature = "eap")]

@@ -166,6 +166,10 @@ pub enum Event {
         /// anew.
         #[cfg(feature = "resumption")]
         resumes: Option<IkeSaId>,
+        /// PPK_ID of the post-quantum pre-shared key that the keys depend on (RFC 8784), without the octet of
+        /// its type.
+        #[cfg(feature = "ppk")]
+        ppk_id: Option<Vec<u8>>,
         /// Addresses and ports.
         path: Path,
     },

@@ -248,10 +248,10 @@ pub struct IkeStatus {
     /// 5723). The peer was then authenticated by the keys of that session.
     #[cfg(feature = "resumption")]
     pub is_resumed: bool,
-    /// Whether the keys depend on a post-quantum pre-shared key (RFC 8784). `false` if the session of an
-    /// earlier IKE SA was resumed.
+    /// PPK_ID of the post-quantum pre-shared key that the keys depend on (RFC 8784), without the octet of its
+    /// type. A resumed session has that of the earlier IKE SA.
     #[cfg(feature = "ppk")]
-    pub uses_ppk: bool,
+    pub ppk_id: Option<Vec<u8>>,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

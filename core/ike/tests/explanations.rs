@@ -98,7 +98,14 @@ fn identities_of_both_sides() {
     let Explanation::Initiator { proof, asked, considered } = explanation else { panic!("{explanation:?}") };
     assert_eq!((fault, name.as_deref()), (StateFault::NoPeer, Some("right")));
     let method = Some(AuthMethod::SHARED_KEY);
-    assert_eq!(proof, PeerProof { id: Some(named("stranger")), method, certificates: 0 });
+    let expected = PeerProof {
+        id: Some(named("stranger")),
+        method,
+        certificates: 0,
+        #[cfg(feature = "ppk")]
+        ppk_id: None,
+    };
+    assert_eq!(proof, expected);
     assert_eq!((asked, considered[0].mismatch), (Some(named("right")), Mismatch::RemoteIdentity));
 
     let (mut left, _) = with_defaults();

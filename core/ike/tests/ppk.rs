@@ -68,7 +68,7 @@ fn run(mut pair: Pair) -> Pair {
 
 /// Whether the keys of the IKE SA depend on a PPK, if both sides have established it. Both must agree.
 fn uses_ppk(pair: &Pair) -> Option<bool> {
-    let used = |side: &pair::IkePeer| side.ike.status().next().map(|status| status.uses_ppk);
+    let used = |side: &pair::IkePeer| side.ike.status().next().map(|status| status.ppk_id.is_some());
     let (left, right) = (used(&pair.left), used(&pair.right));
     assert_eq!(left, right);
     if left.is_some() {

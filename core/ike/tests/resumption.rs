@@ -267,6 +267,40 @@ fn a_changed_shared_key_voids_tickets() {
     assert_eq!(faults(&pair.right), [StateFault::NotResumable.into()]);
 }
 
+/// A removed or replaced post-quantum pre-shared key voids the tickets of IKE SAs that depend on it.
+#[cfg(feature = "ppk")]
+#[test]
+fn a_changed_ppk_voids_tickets() {
+    use casemate_ike::config::{PpkId, PpkPolicy};
+    const ID: &[u8] = b"carol@ppk";
+    let keys = |ppk: Option<&[u8]>| {
+        let keys = key(b"shared key of both hosts");
+        Box::new(ppk.into_iter().fold(keys, |keys, ppk| keys.with_ppk(ID, SecretBytes::new(ppk))))
+    };
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    for connection in [&mut left, &mut right] {
+        connection.ppk = PpkPolicy { id: Some(PpkId::new(ID)), required: false };
+    }
+    let (first, second) = (Some(&b"the first"[..]), Some(&b"the second"[..]));
+    for new in [first, second, None] {
+        let mut pair = pair_of(left.clone(), right.clone());
+        (pair.left.keys, pair.right.keys) = (keys(first), keys(first));
+        establish(&mut pair);
+        (pair.left.keys, pair.right.keys) = (keys(new), keys(new));
+        lose_and_return(&mut pair);
+        if new == first {
+            check_resumed(&pair);
+        } else {
+            check_authenticated(&pair);
+            assert_eq!(faults(&pair.right), [StateFault::NotResumable.into()]);
+        }
+        for host in [&pair.left, &pair.right] {
+            let ids: Vec<_> = host.ike.status().map(|sa| sa.ppk_id).collect();
+            assert_eq!(ids, [new.map(|_| ID.to_vec())]);
+        }
+    }
+}
+
 #[test]
 fn a_server_is_not_asked_again_and_its_addresses_stay() {
     let (mut left, mut right, _) = with_pool("10.9.0.9", &["0.0.0.0"]);

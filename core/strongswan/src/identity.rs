@@ -18,6 +18,21 @@ pub fn parse_identity(text: &str) -> Parsed<Option<Identity>> {
     }
 }
 
+/// Parses the name of a post-quantum pre-shared key. Returns the octets that a PPK_ID contains: those of the
+/// identity, or the text if it is none, such as Base64.
+pub fn parse_ppk_id(text: &str) -> Parsed<Vec<u8>> {
+    if text.contains('*') {
+        return Err(
+            "a name without a `*` was expected; in a connection, a `*` was expected only in front".into()
+        );
+    }
+    match parse_identity(text) {
+        Ok(Some(identity)) => Ok(identity.to_payload().1),
+        Ok(None) => Err("the name of a key was expected".into()),
+        Err(_) => Ok(text.into()),
+    }
+}
+
 /// Parses an identity that may contain the wildcard `*`.
 pub fn parse_id_pattern(text: &str) -> Parsed<IdPattern> {
     // The forms that strongSwan reads as any identity.

@@ -14,7 +14,7 @@ pub mod notation;
 pub mod proposal;
 mod traffic;
 
-pub use identity::{parse_id_pattern, parse_identity};
+pub use identity::{parse_id_pattern, parse_identity, parse_ppk_id};
 pub use traffic::{parse_addr_range, parse_traffic_selector};
 
 use alloc::string::String;

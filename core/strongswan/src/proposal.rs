@@ -10,13 +10,33 @@ use alloc::vec::Vec;
 use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
     self, AdditionalKex, AdditionalKexes, ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined,
-    IkeEncryption, IkeProposal,
+    IkeEncryption, IkeProposal, KexRound,
 };
+
+/// Default proposals for an IKE SA. With the feature `multiple-kex`, those with ML-KEM come first; the classical
+/// ones follow for peers that do not know additional key exchanges.
+pub fn default_ike() -> Vec<IkeProposal> {
+    let classical = config::ike_proposals();
+    if !cfg!(feature = "multiple-kex") {
+        return classical;
+    }
+    classical.iter().filter_map(with_ml_kem).chain(classical.iter().cloned()).collect()
+}
+
+/// The proposal with ML-KEM-768 or 1024 after X25519 or P-384, or `None` if it has neither of these curves.
+fn with_ml_kem(classical: &IkeProposal) -> Option<IkeProposal> {
+    let curves = [KexMethod::X25519, KexMethod::EcpP384];
+    let kex: Vec<_> = classical.kex.iter().copied().filter(|method| curves.contains(method)).collect();
+    let methods = vec![KexMethod::MlKem768, KexMethod::MlKem1024];
+    let second = AdditionalKex { methods, optional: false };
+    let additional = AdditionalKexes::from([(KexRound::new(1)?, second)]);
+    (!kex.is_empty()).then(|| IkeProposal { kex, additional, ..classical.clone() })
+}
 
 /// Parses a proposal for an IKE SA; `default` gives several.
 pub fn parse_ike(text: &str) -> Parsed<Vec<IkeProposal>> {
     if text.eq_ignore_ascii_case("default") {
-        return Ok(config::ike_proposals());
+        return Ok(default_ike());
     }
     let words = Keywords::read(text)?;
     if words.has(|word| matches!(word, Keyword::Gmac(_) | Keyword::Cipher(CipherAlg::Null))) {
@@ -353,6 +373,22 @@ mod tests {
         );
         let gmac = MacAlg::standard(MacKind::AesGmac(AesBits::B128));
         assert_eq!(parse_ah("aes128gmac").unwrap().remove(0).algorithms, ChildAlgorithms::Ah(vec![gmac]));
+    }
+
+    #[test]
+    fn default_proposals_have_ml_kem_first_and_then_classical_ones() {
+        let (all, classical) = (parse_ike("default").unwrap(), config::ike_proposals());
+        let (first, rest) = all.split_at(all.len() - classical.len());
+        assert_eq!(rest, classical);
+        assert_eq!(first.len(), if cfg!(feature = "multiple-kex") { classical.len() } else { 0 });
+        for (hybrid, classical) in first.iter().zip(&classical) {
+            let parts = |proposal: &IkeProposal| (proposal.encryption.clone(), proposal.prfs.clone());
+            assert_eq!(parts(hybrid), parts(classical));
+            assert_eq!(hybrid.kex, [KexMethod::X25519, KexMethod::EcpP384]);
+            let second =
+                AdditionalKex { methods: vec![KexMethod::MlKem768, KexMethod::MlKem1024], optional: false };
+            assert_eq!(hybrid.additional, [(KexRound::new(1).unwrap(), second)].into());
+        }
     }
 
     /// Only builds with the legacy provider have `modp1024`, and only if a proposal names it.

@@ -282,7 +282,7 @@ impl CoverageCounter {
         let situations = [
             (Situation::IkeKexes, has_kexes),
             (Situation::IkeKexesLeftOut, !has_kexes && demand != PerNode::NEVER),
-            (Situation::Ppk, ike.uses_ppk),
+            (Situation::Ppk, ike.ppk_id.is_some()),
             (Situation::PpkLeftOut, !has_ppk && ppk != PerNode::NEVER),
             (Situation::Resumed, ike.is_resumed),
             (Situation::ResumedKexes, ike.is_resumed && has_kexes),

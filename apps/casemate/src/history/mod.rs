@@ -318,6 +318,7 @@ mod tests {
             eap_identity: None,
             earlier_rounds: Vec::new(),
             resumes: None,
+            ppk_id: None,
             path: path(),
         };
         note(&mut history, up);
@@ -370,6 +371,7 @@ mod tests {
                 eap_identity: None,
                 earlier_rounds: Vec::new(),
                 resumes: None,
+                ppk_id: None,
                 path: path(),
             },
         );

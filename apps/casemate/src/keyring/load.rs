@@ -6,11 +6,10 @@ use super::verifier::PeerVerifier;
 use super::{EapSecrets, Keyring, ListedFile, ListedKind, SharedKeys};
 use crate::revocation::{Authorities, AuthorityUris, CrlFile, CrlFiles};
 use crate::swanctl::{
-    Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions, SharedKey,
+    Config, Environment, KeyPurpose, Location, NamedFiles, Passphrase, PeerConditions, SharedKey, ppk_ids,
 };
 use crate::tokens::TokenEnvironment;
 use casemate_crypto::{KeyLimits, KeyParseError, PrivateKey, Provider, Providers, PublicKey, SecretBytes};
-use casemate_ike::config::{IdPattern, Identity};
 use casemate_pki::{StoreLimits, TrustStore, is_self_issued, pem};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -146,12 +145,12 @@ pub(super) fn load(
     })
 }
 
-/// Post-quantum pre-shared keys by PPK_ID. The first one with a PPK_ID is used.
-fn ppks(keys: impl Iterator<Item = SharedKey>) -> HashMap<Identity, SecretBytes> {
+/// Post-quantum pre-shared keys by PPK_ID in lower case. The first one with a PPK_ID is used.
+fn ppks(keys: impl Iterator<Item = SharedKey>) -> HashMap<Vec<u8>, SecretBytes> {
     let mut all = HashMap::new();
     for key in keys {
-        for id in key.ids.iter().filter_map(IdPattern::exact) {
-            all.entry(id.canonical()).or_insert_with(|| key.secret.clone());
+        for octets in ppk_ids(&key) {
+            all.entry(octets.to_ascii_lowercase()).or_insert_with(|| key.secret.clone());
         }
     }
     all

@@ -46,7 +46,8 @@ use verifier::{PeerVerifier, Refusals, StatusCheck};
 pub struct Keyring {
     shared: SharedKeys,
     /// Post-quantum pre-shared keys by PPK_ID in its canonical form.
-    ppks: HashMap<Identity, SecretBytes>,
+    /// By PPK_ID in lower case.
+    ppks: HashMap<Vec<u8>, SecretBytes>,
     eap: EapSecrets,
     own: OwnKeys,
     /// Whether a connection sends OCSP responses for our certificates.
@@ -209,7 +210,7 @@ impl Credentials for Keyring {
     }
 
     fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
-        self.ppks.get(&ppk_identity(id)?.canonical())
+        self.ppks.get(&id.to_ascii_lowercase())
     }
 
     fn has_ppks(&self) -> bool {
@@ -343,11 +344,6 @@ impl Keyring {
         let connection = connection.name.clone();
         self.refusals.add(RefusedPeer { peer: peer.clone(), connection, reason });
     }
-}
-
-/// A PPK_ID as an identity of `secrets`.
-fn ppk_identity(id: &[u8]) -> Option<Identity> {
-    casemate_strongswan::parse_identity(core::str::from_utf8(id).ok()?).ok()?
 }
 
 fn dn_matches(pattern: &str, name: &[u8]) -> bool {

@@ -231,15 +231,19 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
     let uses_key = proof.method == Some(AuthMethod::SHARED_KEY);
     match fault {
         StateFault::AuthMismatch if uses_key => format!(
-            "the pre-shared key of the peer differs from the `secret` of this host for `{own}` and {id}"
+            "the pre-shared key of the peer differs from the `secret` of this host for `{own}` and {id}{}",
+            or_ppk(connection, proof)
         ),
-        StateFault::AuthMismatch => {
-            format!("the signature of {id} does not fit its certificate or public key")
-        }
+        StateFault::AuthMismatch => format!(
+            "the signature of {id} does not fit its certificate or public key{}",
+            or_ppk(connection, proof)
+        ),
         StateFault::PpkMissing => format!(
             "the post-quantum pre-shared key that {id} names is not in `secrets`, or ppk_id does not allow it"
         ),
-        StateFault::PpkUnused => format!("{id} uses no post-quantum pre-shared key"),
+        StateFault::PpkUnused => format!(
+            "{id} uses no post-quantum pre-shared key; hosts use them if each has a section `ppk` in `secrets`"
+        ),
         StateFault::NoSharedKey => match &connection.local.method {
             LocalMethod::Certificate(names) if names.is_empty() => {
                 "this host has no certificate with a private key for local.id".into()
@@ -271,6 +275,16 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
         StateFault::NoPeer => "it fits, but another connection was tried first".into(),
         fault => fault.description().trim().trim_end_matches('.').to_owned(),
     }
+}
+
+/// The other reason of a wrong proof: a post-quantum pre-shared key that differs.
+fn or_ppk(connection: &Connection, proof: &PeerProof) -> String {
+    let id = match proof.ppk_id.as_deref() {
+        None => return String::new(),
+        Some([]) => wording::ppk_id(connection),
+        Some(id) => format!("`{}`", wording::octets(id)),
+    };
+    format!(", or the `secret` of the post-quantum pre-shared key {id} differs")
 }
 
 fn child_request(

@@ -60,7 +60,7 @@ fn authentication_refused(connection: &Connection) -> Vec<String> {
             "trust in the certificate of this host, which must contain this identity and be valid now"
         }
     };
-    vec![
+    let mut lines = vec![
         format!(
             "sent by this host: local.id = {local}, local.auth = {}, and remote.id = {} for the peer",
             wording::local_auth(connection),
@@ -69,7 +69,14 @@ fn authentication_refused(connection: &Connection) -> Vec<String> {
         format!(
             "the peer needs a connection for these two identities, and {secret}: its log says what differs"
         ),
-    ]
+    ];
+    if connection.ppk.id.is_some() {
+        lines.push(format!(
+            "ppk_id = {}: the peer needs the same `secret` in a section `ppk`, or none of this `id`",
+            wording::ppk_id(connection)
+        ));
+    }
+    lines
 }
 
 /// What this host requested when the peer refused a Child SA, the first one or one that replaces another.
@@ -101,6 +108,17 @@ pub(super) fn child_refused(
             wording::list(&connection.vips)
         )],
         _ => Vec::new(),
+    }
+}
+
+/// What to check if the IKE SA has no post-quantum pre-shared key, although its connection names one.
+pub(super) fn up_without_ppk(connection: &Connection, used: Option<&[u8]>) -> Vec<String> {
+    match (&connection.ppk.id, used) {
+        (Some(_), None) => vec![format!(
+            "without a post-quantum pre-shared key: one host has no key for ppk_id = {}, and neither requires one",
+            wording::ppk_id(connection)
+        )],
+        (Some(_) | None, _) => Vec::new(),
     }
 }
 

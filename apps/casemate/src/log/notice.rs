@@ -114,11 +114,16 @@ fn earlier_round(round: &ProvenRound) -> String {
     }
 }
 
+/// The post-quantum pre-shared key of an IKE SA.
+fn with_ppk(id: &[u8]) -> String {
+    format!(", with the post-quantum pre-shared key `{}`", wording::octets(id))
+}
+
 fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
-        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds, resumes } => (
+        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds, resumes, ppk_id } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
             match eap_identity {
@@ -129,8 +134,9 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
                     path.remote,
                 ),
             } + &resumes.map(|old| format!(", resumes the session of [{old}]")).unwrap_or_default()
-                + &earlier_rounds.iter().map(earlier_round).collect::<String>(),
-            Vec::new(),
+                + &earlier_rounds.iter().map(earlier_round).collect::<String>()
+                + &ppk_id.iter().map(|id| with_ppk(id)).collect::<String>(),
+            hints::up_without_ppk(connection, ppk_id.as_deref()),
         ),
         Event::Redirected { ike, connection, from, to } => (
             Level::Info,

@@ -14,9 +14,14 @@ use std::fmt::Display;
 /// `ppk_id` of a connection.
 pub(super) fn ppk_id(connection: &Connection) -> String {
     match &connection.ppk.id {
-        Some(id) => format!("`{}`", printable::line(&String::from_utf8_lossy(id.octets()))),
+        Some(id) => format!("`{}`", octets(id.octets())),
         None => "(none)".into(),
     }
+}
+
+/// Octets that are text as a rule, such as a PPK_ID.
+pub fn octets(octets: &[u8]) -> String {
+    printable::line(&String::from_utf8_lossy(octets)).to_string()
 }
 
 /// Joins the items of a list with commas.

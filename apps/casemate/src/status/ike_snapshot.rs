@@ -148,7 +148,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "eap_identity": sa.eap_identity.as_deref().map(wording::eap_identity_text),
         "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
         "resumed": sa.is_resumed,
-        "ppk": sa.uses_ppk,
+        "ppk": sa.ppk_id.as_deref().map(wording::octets),
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
             "local": sa.nat.local && !sa.nat.forced,

@@ -210,7 +210,7 @@ fn ike_row(sa: &Value) -> [String; 7] {
     let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
     let at = show(sa, "remote");
     let is_resumed = sa.get("resumed").and_then(Value::as_bool) == Some(true);
-    let uses_ppk = sa.get("ppk").and_then(Value::as_bool) == Some(true);
+    let uses_ppk = sa.get("ppk").is_some_and(Value::is_string);
     let state =
         show(sa, "state") + if is_resumed { ", resumed" } else { "" } + if uses_ppk { ", ppk" } else { "" };
     // The last round of authentication comes first, as the peer is known by it.

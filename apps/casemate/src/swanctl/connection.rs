@@ -5,22 +5,25 @@ use super::child::{self, ChildEntry};
 use super::credential_rules::{OwnSignature, PeerConditions};
 use super::lifetime;
 use super::pool;
+use super::ppk;
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::rounds::{self, Rounds};
 use super::schema::{Keys, Rule, Schema};
+use super::secret::SharedKey;
 use super::tunnel::{self, InterfaceRequest};
 use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation,
-    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, PpkId, PpkPolicy, RemoteAuth,
-    RemoteEap, RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation, Fragmentation,
+    IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
+    SendCert, Shunt, StartAction, Unique,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, SpdRules};
+use casemate_strongswan::proposal;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -103,6 +106,8 @@ pub(super) struct Context<'c> {
     pub(super) has_scheduler: bool,
     /// Whether AAA servers name groups of peers.
     pub(super) has_groups: bool,
+    /// The secrets of the whole configuration; `None` if others may be loaded later.
+    pub(super) secrets: Option<&'c [SharedKey]>,
     pub(super) problems: &'c Problems,
 }
 
@@ -117,8 +122,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifetime::of_ike_sa(&keys);
-    let proposals: Vec<_> =
-        keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
+    let proposals: Vec<_> = keys.list("proposals", proposal::parse_ike).into_iter().flatten().collect();
     if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
         keys.warn("proposals", WEAK_GROUP);
     }
@@ -134,7 +138,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         remote_addrs,
         local_port: keys.get("local_port", positive).unwrap_or(500),
         remote_port: keys.get("remote_port", positive).unwrap_or(500),
-        proposals: if proposals.is_empty() { config::ike_proposals() } else { proposals },
+        proposals: if proposals.is_empty() { proposal::default_ike() } else { proposals },
         local,
         remote,
         further_rounds: further,
@@ -146,7 +150,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         mobike: keys.get("mobike", truth).unwrap_or(true),
         redirect_to: keys.get("redirect_to", address::gateway),
         resumption: keys.get("resumption", truth).unwrap_or(false),
-        ppk: ppk(&keys),
+        ppk: ppk::policy(&keys, context.secrets),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
@@ -183,15 +187,6 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         );
     }
     ParsedConnection { connection, own, conditions, scripts, interfaces }
-}
-
-/// Reads the policy for post-quantum pre-shared keys.
-fn ppk(keys: &Keys<'_>) -> PpkPolicy {
-    let id = keys.get("ppk_id", |id| match id.is_empty() {
-        true => Err("the identity of a section `ppk` in `secrets` was expected".into()),
-        false => Ok(PpkId::new(id.as_bytes())),
-    });
-    PpkPolicy { id, required: keys.get("ppk_required", truth).unwrap_or(false) }
 }
 
 /// Warns of identities that a peer only claims, and of responders that any certificate of the CA satisfies.

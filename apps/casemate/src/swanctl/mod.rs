@@ -18,6 +18,7 @@ mod credential_rules;
 mod files;
 mod lifetime;
 mod pool;
+mod ppk;
 mod problem;
 mod radius;
 mod resolved;
@@ -56,6 +57,7 @@ use casemate_linux::dns::DnsMode;
 use casemate_linux::{Performance, Scheduling, TunnelSpec};
 use connection::Context;
 use files::TreeLoader;
+pub(crate) use ppk::ppk_ids;
 use resolved::{Resolved, Resolver};
 use schema::{Keys, Rule, Schema};
 use std::collections::BTreeSet;
@@ -78,6 +80,8 @@ pub struct Known<'k> {
     pub has_scheduler: bool,
     /// Whether AAA servers name groups of peers.
     pub has_groups: bool,
+    /// Whether the part contains all secrets.
+    pub has_all_secrets: bool,
 }
 
 /// A whole configuration.
@@ -183,7 +187,7 @@ impl Config {
         problems: &Problems,
     ) -> Self {
         let directory = path.parent().unwrap_or(Path::new(""));
-        let known = Known { pools: &[], has_scheduler: false, has_groups: false };
+        let known = Known { pools: &[], has_scheduler: false, has_groups: false, has_all_secrets: true };
         let mut config = Self::read_sections(directory, tree, root, &known, problems);
         if let Some(start) = root.location() {
             config.folders = Folders::list(directory, environment, start, problems);
@@ -218,13 +222,21 @@ impl Config {
         for section in subsections(root, "pools") {
             config.pools.extend(pool::read(&section, problems));
         }
+        for section in root.sections().iter().filter(|section| section.name() == "secrets") {
+            let secrets = secret::read(section, directory, problems);
+            (config.shared_keys, config.passphrases) = (secrets.shared_keys, secrets.passphrases);
+            config.tokens = secrets.tokens;
+            config.secret_files.extend(secret::files(section));
+        }
         // Includes pools with errors, so that a reference to one is not reported as a second error.
         let own = subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect::<Vec<_>>();
         let pools: Vec<String> = own.into_iter().chain(known.pools.iter().cloned()).collect();
         let has_scheduler = config.scheduling.is_some() || known.has_scheduler;
         let has_groups = config.names_groups() || known.has_groups;
         let own_pools = &config.pools;
-        let context = Context { directory, pools: &pools, own_pools, has_scheduler, has_groups, problems };
+        let secrets = known.has_all_secrets.then_some(&*config.shared_keys);
+        let context =
+            Context { directory, pools: &pools, own_pools, has_scheduler, has_groups, secrets, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(Arc::new(read.connection));
@@ -235,12 +247,6 @@ impl Config {
         }
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));
-        }
-        for section in root.sections().iter().filter(|section| section.name() == "secrets") {
-            let secrets = secret::read(section, directory, problems);
-            (config.shared_keys, config.passphrases) = (secrets.shared_keys, secrets.passphrases);
-            config.tokens = secrets.tokens;
-            config.secret_files.extend(secret::files(section));
         }
         config
     }

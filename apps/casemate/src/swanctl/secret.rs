@@ -1,6 +1,7 @@
 //! The section `secrets`: pre-shared keys, passwords for EAP, passphrases of encrypted private keys and PKCS
 //! #12 containers, and private keys on tokens.
 
+use super::ppk;
 use super::problem::{Location, Problems};
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
@@ -126,7 +127,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
         } else if name.starts_with("eap") {
             secrets.shared_keys.extend(eap(&section, problems));
         } else if name.starts_with("ppk") {
-            secrets.shared_keys.extend(post_quantum_key(&section, problems));
+            secrets.shared_keys.extend(ppk::secret(&section, problems));
         } else if name.starts_with("token") {
             secrets.tokens.extend(token::secret(&section, problems));
         } else {
@@ -171,11 +172,15 @@ fn are_same(a: &SharedKey, b: &SharedKey) -> bool {
         }
 }
 
-/// Passwords are found byte for byte, pre-shared keys by the canonical form of identities.
+/// Passwords are found byte for byte, pre-shared keys by the canonical form of identities, post-quantum
+/// pre-shared keys without regard to case.
 fn is_same_id(a: &IdPattern, b: &IdPattern, purpose: KeyPurpose) -> bool {
-    let canonical =
-        |id: &IdPattern| id.exact().filter(|_| purpose == KeyPurpose::Ike).map(Identity::canonical);
-    a == b || canonical(a).is_some_and(|id| canonical(b) == Some(id))
+    let found_by = |id: &IdPattern| match (purpose, id.exact()?) {
+        (KeyPurpose::Eap, _) => None,
+        (KeyPurpose::Ppk, Identity::KeyId(octets)) => Some(Identity::KeyId(octets.to_ascii_lowercase())),
+        (KeyPurpose::Ike | KeyPurpose::Ppk, id) => Some(id.canonical()),
+    };
+    a == b || found_by(a).is_some_and(|id| found_by(b) == Some(id))
 }
 
 /// The configuration files that contain secrets.
@@ -242,24 +247,6 @@ fn pre_shared_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<Sha
              longer one"
         );
         Keys::new(section, &SHARED, problems).warn("secret", &why);
-    }
-    Some(key)
-}
-
-/// Minimum length, in bytes, of a post-quantum pre-shared key: 256 bits, which a quantum computer searches as
-/// slowly as others search 128 bits (RFC 8784 section 6).
-const MIN_PPK_LEN: usize = 32;
-
-fn post_quantum_key(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
-    let key = shared(section, KeyPurpose::Ppk, problems)?;
-    let keys = Keys::new(section, &SHARED, problems);
-    if key.ids.is_empty() || key.ids.iter().any(|id| id.exact().is_none()) {
-        keys.section_error("`id` was expected, the `ppk_id` of connections, without `*`");
-        return None;
-    }
-    if key.secret.expose().len() < MIN_PPK_LEN {
-        let why = format!("it has less than {MIN_PPK_LEN} bytes: a quantum computer could find it");
-        keys.warn("secret", &why);
     }
     Some(key)
 }
@@ -341,5 +328,6 @@ mod tests {
             assert_eq!(pair("ike", a, b), Vec::<String>::new());
         }
         assert_eq!(pair("eap", "id = u", "id = v"), Vec::<String>::new());
+        assert_eq!(pair("ppk", "id = u\n id2 = v", "id = V").len(), 1);
     }
 }

@@ -103,7 +103,7 @@ mod tests {
         let of_file = Config::parse(Path::new("/nowhere/x.conf"), text, &SystemEnvironment).unwrap_err();
         let mut of_file: Vec<String> = of_file.into_iter().map(|problem| problem.text).collect();
         of_file.sort();
-        let known = Known { pools: &[], has_scheduler: false, has_groups: false };
+        let known = Known { pools: &[], has_scheduler: false, has_groups: false, has_all_secrets: false };
         let mut of_program = sections.read(&known).unwrap_err();
         of_program.sort();
         assert_eq!(of_program, of_file);

@@ -115,7 +115,7 @@ impl SaView {
         if let Some(suite) = &status.suite {
             algorithms::write_ike(suite, message);
         }
-        message.flag("ppk", status.uses_ppk);
+        message.flag("ppk", status.ppk_id.is_some());
         if let (IkeState::Established, Some(at)) = (status.state, status.established) {
             message.display("established", self.at.since(at).as_secs());
             message.optional("rekey-time", status.rekey_at.map(|at| self.until(at)));

@@ -126,7 +126,7 @@ impl PeerAuthenticated {
             #[cfg(feature = "resumption")]
             proof: Proof::Eap,
             #[cfg(feature = "ppk")]
-            uses_ppk: false,
+            ppk_id: None,
             eap_identity: Some(done.identity.clone()),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),

@@ -10,7 +10,6 @@ use crate::transport::Content;
 use crate::{Context, Credentials, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use casemate_crypto::{PrfAlg, Providers, SecretBytes, prf_plus};
 use casemate_wire::ike::{Auth, Notify, NotifyType, WriteError, Writer};
 
@@ -22,6 +21,12 @@ pub(crate) struct PpkKeys {
     pub(crate) d: SecretBytes,
     pi: SecretBytes,
     pr: SecretBytes,
+}
+
+/// The PPK that an IKE SA depends on.
+pub(crate) struct UsedPpk {
+    pub(crate) id: Box<[u8]>,
+    pub(crate) sk_d: SecretBytes,
 }
 
 /// SK_d, SK_pi and SK_pr without a PPK.
@@ -64,7 +69,7 @@ pub(crate) enum PpkUse {
 
 /// The PPK of an initiator.
 pub(crate) struct PpkOffer {
-    id: Vec<u8>,
+    id: Box<[u8]>,
     keys: PpkKeys,
     /// Our proof without the PPK; `None` if the connection requires one.
     fallback: Option<OwnProof>,
@@ -136,10 +141,12 @@ impl PpkUse {
         }
     }
 
-    /// SK_d of the IKE SA that the last response establishes, if it depends on our PPK.
-    pub(crate) fn into_sk_d(self, content: &Content<'_>) -> Option<SecretBytes> {
+    /// Our PPK, if the IKE SA that the last response establishes depends on it.
+    pub(crate) fn into_used(self, content: &Content<'_>) -> Option<UsedPpk> {
         match self {
-            Self::Offered(offer) if content.has_notify(NotifyType::PPK_IDENTITY) => Some(offer.keys.d),
+            Self::Offered(offer) if content.has_notify(NotifyType::PPK_IDENTITY) => {
+                Some(UsedPpk { id: offer.id, sk_d: offer.keys.d })
+            }
             Self::No | Self::Agreed | Self::Offered(_) | Self::Accepted => None,
         }
     }
@@ -165,14 +172,14 @@ pub(crate) fn is_announced(
     own_ppk(connection, credentials).map(|found| found.is_some())
 }
 
-/// The PPK that a peer names, if the connection accepts it.
-fn accepted_ppk<'a>(
+/// The PPK that a peer names with its PPK_ID, if the connection accepts it.
+fn accepted_ppk<'a, 'n>(
     connection: &Connection,
-    named: &Notify<'_>,
+    named: &Notify<'n>,
     credentials: &'a dyn Credentials,
-) -> Option<&'a SecretBytes> {
+) -> Option<(&'n [u8], &'a SecretBytes)> {
     let id = named.data.strip_prefix(&[PPK_ID_FIXED]).filter(|id| connection.accepts_ppk(id))?;
-    credentials.ppk(id)
+    Some((id, credentials.ppk(id)?))
 }
 
 /// Puts the connections that accept the PPK of a request before those that would go on without it.
@@ -190,7 +197,7 @@ pub(crate) enum PeerPpk<'m> {
     /// No PPK.
     No,
     /// The PPK that the initiator has named.
-    Keys(Box<PpkKeys>),
+    Named { id: &'m [u8], keys: Box<PpkKeys> },
     /// No PPK, and this data instead of that in the AUTH payload.
     Fallback(&'m [u8]),
 }
@@ -210,9 +217,9 @@ impl<'m> PeerPpk<'m> {
         }
         let named = content.notify(NotifyType::PPK_IDENTITY).ok_or(StateFault::PpkUnused)?;
         let (plain, prf) = keys;
-        if let Some(ppk) = accepted_ppk(connection, named, context.credentials) {
+        if let Some((id, ppk)) = accepted_ppk(connection, named, context.credentials) {
             let keys = PpkKeys::new(prf, ppk, plain, context.providers)?;
-            return Ok(Self::Keys(Box::new(keys)));
+            return Ok(Self::Named { id, keys: Box::new(keys) });
         }
         let fallback = content.notify(NotifyType::NO_PPK_AUTH).filter(|_| !required);
         fallback.map(|proof| Self::Fallback(proof.data)).ok_or(StateFault::PpkMissing)
@@ -222,14 +229,14 @@ impl<'m> PeerPpk<'m> {
     pub(crate) fn proof(&self, auth: Auth<'m>) -> Auth<'m> {
         match self {
             Self::Fallback(data) => Auth { data, ..auth },
-            Self::No | Self::Keys(_) => auth,
+            Self::No | Self::Named { .. } => auth,
         }
     }
 
     /// Octets that the AUTH payload of the initiator covers; `plain` are those without a PPK.
     pub(crate) fn initiator_octets<'a>(&'a self, plain: SignedOctets<'a>) -> SignedOctets<'a> {
         match self {
-            Self::Keys(keys) => SignedOctets { sk_p: &keys.pi, ..plain },
+            Self::Named { keys, .. } => SignedOctets { sk_p: &keys.pi, ..plain },
             Self::No | Self::Fallback(_) => plain,
         }
     }
@@ -237,15 +244,15 @@ impl<'m> PeerPpk<'m> {
     /// Octets that our AUTH payload covers; `plain` are those without a PPK.
     pub(crate) fn responder_octets<'a>(&'a self, plain: SignedOctets<'a>) -> SignedOctets<'a> {
         match self {
-            Self::Keys(keys) => SignedOctets { sk_p: &keys.pr, ..plain },
+            Self::Named { keys, .. } => SignedOctets { sk_p: &keys.pr, ..plain },
             Self::No | Self::Fallback(_) => plain,
         }
     }
 
-    /// SK_d, if it depends on a PPK.
-    pub(crate) fn into_sk_d(self) -> Option<SecretBytes> {
+    /// The PPK, if there is one.
+    pub(crate) fn into_used(self) -> Option<UsedPpk> {
         match self {
-            Self::Keys(keys) => Some(keys.d),
+            Self::Named { id, keys } => Some(UsedPpk { id: id.into(), sk_d: keys.d }),
             Self::No | Self::Fallback(_) => None,
         }
     }
@@ -292,7 +299,7 @@ mod tests {
         let plain = PlainKeys { d: &sk_d, pi: &sk_pi, pr: &sk_pr };
         let keys = PpkKeys::new(PrfAlg::HmacSha256, &secret(9), plain, &PROVIDERS).unwrap();
         let with_ppk = keys.pr.clone();
-        let usage = PpkUse::Offered(Box::new(PpkOffer { id: Vec::new(), keys, fallback: None }));
+        let usage = PpkUse::Offered(Box::new(PpkOffer { id: [].into(), keys, fallback: None }));
         let suite = IkeSuite {
             sk: SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap()),
             prf: PrfAlg::HmacSha256,

@@ -5,6 +5,8 @@ use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::StateFault;
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
+#[cfg(feature = "ppk")]
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers};
 use casemate_wire::ike::{Auth, AuthMethod};
@@ -23,6 +25,9 @@ pub(crate) struct PeerRecord {
     /// Our identity.
     pub(crate) own_id: Identity,
     pub(crate) proof: Proof,
+    /// PPK_ID of the post-quantum pre-shared key that SK_d depends on.
+    #[cfg(feature = "ppk")]
+    pub(crate) ppk_id: Option<Box<[u8]>>,
     /// EAP identity that the peer has proved, if it used EAP.
     #[cfg(feature = "eap")]
     pub(crate) eap_identity: Option<Vec<u8>>,
@@ -64,6 +69,8 @@ impl PeerAuthenticated {
             id: self.id.clone(),
             own_id: self.own_id.clone(),
             proof: self.proof,
+            #[cfg(feature = "ppk")]
+            ppk_id: self.ppk_id.clone(),
             #[cfg(feature = "eap")]
             eap_identity: self.eap_identity.clone(),
             #[cfg(feature = "eap")]
@@ -110,7 +117,7 @@ impl PeerRecord {
             own_id: own.clone(),
             proof: self.proof,
             #[cfg(feature = "ppk")]
-            uses_ppk: false,
+            ppk_id: self.ppk_id.clone(),
             #[cfg(feature = "eap")]
             eap_identity: self.eap_identity.clone(),
             #[cfg(feature = "eap")]

@@ -61,10 +61,13 @@ impl PpkId {
         if self.0.starts_with(b"*") { None } else { Some(&self.0) }
     }
 
-    fn allows(&self, id: &[u8]) -> bool {
+    /// Whether this stands for a PPK_ID. Case does not matter, as in strongSwan.
+    pub fn allows(&self, id: &[u8]) -> bool {
         match self.0.strip_prefix(b"*") {
-            Some(end) => id.ends_with(end),
-            None => id == self.0,
+            Some(end) => id
+                .split_at_checked(id.len().saturating_sub(end.len()))
+                .is_some_and(|(_, last)| last.eq_ignore_ascii_case(end)),
+            None => id.eq_ignore_ascii_case(&self.0),
         }
     }
 }
@@ -82,6 +85,9 @@ mod tests {
             ("*", "", true),
             ("carol", "carol", true),
             ("carol", "xcarol", false),
+            ("Carol", "cAROL", true),
+            ("*@Example.org", "carol@example.ORG", true),
+            ("*longer", "er", false),
             ("carol", "*", false),
         ] {
             assert_eq!(policy(id.as_bytes()).accepts(received.as_bytes()), accepted, "{id} {received}");

@@ -146,9 +146,8 @@ impl Step<'_, '_> {
     }
 }
 
-/// MAC of the secret with which a peer was authenticated, under SK_d: a ticket is void once the secret is
-/// removed or changed. Empty if an AAA server has the secret. `None` for peers that get no ticket: their
-/// certificates may be revoked or expire, or they have several proofs.
+/// MAC of the secrets with which an IKE SA was set up, under SK_d: a ticket is void once one of them is removed
+/// or changed. `None` for peers that get no ticket.
 fn secret_mac(
     connection: &Connection,
     peer: &PeerRecord,
@@ -161,6 +160,23 @@ fn secret_mac(
         let key = providers.prf(prf, sk_d.expose()).ok()?;
         Some(key.prf(&[label, secret]).ok()?.expose().to_vec())
     };
+    let proof = proof_mac(connection, peer, credentials, mac)?;
+    #[cfg(feature = "ppk")]
+    let proof = match &peer.ppk_id {
+        None => proof,
+        Some(id) => [proof, mac(b"post-quantum pre-shared key", credentials.ppk(id)?.expose())?].concat(),
+    };
+    Some(proof)
+}
+
+/// MAC of the secret that has authenticated a peer. Empty if an AAA server has the secret. `None` for peers
+/// whose certificates may be revoked or expire, or that have several proofs.
+fn proof_mac(
+    connection: &Connection,
+    peer: &PeerRecord,
+    credentials: &dyn Credentials,
+    mac: impl Fn(&[u8], &[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
     match peer.proof {
         Proof::SharedKey => {
             let own_id: &Identity = &peer.own_id;

@@ -23,6 +23,9 @@ pub(super) const MAX_SESSION: usize = 1_024;
 const NO_KEY_LEN: u16 = 0;
 /// Transform ID in place of the MAC of a combined-mode cipher.
 const NO_INTEG: u16 = 0;
+/// Before the PPK_ID of a post-quantum pre-shared key, which may be empty.
+#[cfg(feature = "ppk")]
+const HAS_PPK: &[u8] = &[1];
 
 /// A session that can be resumed, as the responder knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +40,8 @@ pub(crate) struct Session {
     pub(crate) suite: IkeSuite,
     pub(crate) sk_d: SecretBytes,
     pub(crate) peer: PeerRecord,
-    /// MAC of the secret that has authenticated the peer; empty if an AAA server has.
+    /// MAC of the secret that has authenticated the peer, unless an AAA server has it, and of its
+    /// post-quantum pre-shared key, if it uses one.
     pub(crate) secret_mac: Vec<u8>,
 }
 
@@ -65,6 +69,8 @@ impl Session {
         for field in [sk_d.expose(), &id, &own_id, secret_mac] {
             put(&mut out, field)?;
         }
+        #[cfg(feature = "ppk")]
+        put(&mut out, &peer.ppk_id.as_deref().map_or_else(Vec::new, |id| [HAS_PPK, id].concat()))?;
         #[cfg(feature = "eap")]
         {
             put(&mut out, peer.eap_identity.as_deref().unwrap_or_default())?;
@@ -96,6 +102,11 @@ impl Session {
         let sk_d = SecretBytes::new(fields.bytes()?);
         let (id, own_id) = (identity(fields.bytes()?)?, identity(fields.bytes()?)?);
         let secret_mac = fields.bytes()?.into();
+        #[cfg(feature = "ppk")]
+        let ppk_id = match fields.bytes()? {
+            [] => None,
+            ppk => Some(ppk.strip_prefix(HAS_PPK)?.into()),
+        };
         #[cfg(feature = "eap")]
         let eap_identity = Some(fields.bytes()?).filter(|id| !id.is_empty()).map(Vec::from);
         #[cfg(feature = "eap")]
@@ -104,6 +115,8 @@ impl Session {
             id,
             own_id,
             proof,
+            #[cfg(feature = "ppk")]
+            ppk_id,
             #[cfg(feature = "eap")]
             eap_identity,
             #[cfg(feature = "eap")]
@@ -209,6 +222,8 @@ mod tests {
                 id: Identity::Email("carol@example.org".into()),
                 own_id: Identity::Fqdn("gateway.example.org".into()),
                 proof,
+                #[cfg(feature = "ppk")]
+                ppk_id: Some(b"carol@example.org".as_slice().into()),
                 #[cfg(feature = "eap")]
                 eap_identity: Some(b"carol".into()),
                 #[cfg(feature = "eap")]
@@ -222,8 +237,12 @@ mod tests {
         let combined = SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B256, 16).unwrap());
         let separate =
             SkSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::HmacSha256));
-        let second =
+        let mut second =
             Session { reauth_at: None, secret_mac: Vec::new(), ..session(separate, Proof::SharedKey) };
+        #[cfg(feature = "ppk")]
+        {
+            second.peer.ppk_id = None;
+        }
         [session(combined, Proof::SharedKey), second]
     }
 

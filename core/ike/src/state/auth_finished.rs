@@ -4,6 +4,8 @@
 use super::config_payload;
 use super::init_exchange::PeerFeatures;
 use crate::auth::PeerAuthenticated;
+#[cfg(feature = "ppk")]
+use crate::auth::ppk::UsedPpk;
 use crate::child_sa::{
     ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
 };
@@ -53,9 +55,9 @@ impl AuthSent {
         #[cfg(feature = "ppk")]
         let peer = {
             let mut peer = peer;
-            if let Some(sk_d) = init.ppk.into_sk_d(content) {
+            if let Some(UsedPpk { id, sk_d }) = init.ppk.into_used(content) {
                 channel.sk_d = sk_d;
-                peer.set_ppk();
+                peer.set_ppk(id);
             }
             peer
         };
@@ -154,11 +156,11 @@ impl AuthSent {
 /// versions.
 fn dynamic_addrs_of_request(common: &SaCommon, vips: &[IpAddr]) -> DynamicAddrs {
     let own = if vips.is_empty() { [common.path.local.ip()].into() } else { vips.to_vec() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
 
 fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
     let own =
         if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }

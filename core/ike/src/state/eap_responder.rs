@@ -269,7 +269,7 @@ impl HalfOpen {
         let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
         let proof = eap::prove(&done, &ours, providers)?;
         #[cfg(feature = "ppk")]
-        let peer = self.with_accepted_ppk(ppk.into_sk_d(), peer);
+        let peer = self.with_accepted_ppk(ppk.into_used(), peer);
         rounds.add(peer);
         self.finish_round(common, rounds, Some(proof), request.path, leased, step)
     }

@@ -107,6 +107,8 @@ impl Established {
             earlier_rounds: contents.peer.earlier_rounds().to_vec(),
             #[cfg(feature = "resumption")]
             resumes: common.resumes.map(|resumes| resumes.ike),
+            #[cfg(feature = "ppk")]
+            ppk_id: contents.peer.ppk_id().map(Vec::from),
             path,
         });
         let reauth_at = reauth_at(common, step);

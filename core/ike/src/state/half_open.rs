@@ -11,7 +11,7 @@ use super::responder_rounds::ResponderRounds;
 use super::responder_rounds::check_first_round;
 use super::select_connection::{by_identity, check_childless};
 #[cfg(feature = "ppk")]
-use crate::auth::ppk::order_by_ppk;
+use crate::auth::ppk::{UsedPpk, order_by_ppk};
 use crate::auth::{
     AuthClaim, AuthError, LocalAuthenticator, OwnProof, PeerAuthenticated, ProofTerms, Wanted, verify,
 };
@@ -23,8 +23,6 @@ use crate::transport::{Build, Content, SecureChannel, required};
 use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-#[cfg(feature = "ppk")]
-use casemate_crypto::SecretBytes;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
 
@@ -69,9 +67,9 @@ pub(super) struct Authenticated<'c> {
     pub(super) peer: PeerAuthenticated,
     pub(super) own: LocalAuthenticator<'c>,
     pub(super) proof: OwnProof,
-    /// SK_d that depends on the peer's post-quantum pre-shared key, if it uses one.
+    /// The peer's post-quantum pre-shared key, if it uses one.
     #[cfg(feature = "ppk")]
-    pub(super) ppk_sk_d: Option<SecretBytes>,
+    pub(super) ppk: Option<UsedPpk>,
 }
 
 /// Why a request does not authenticate its sender.
@@ -350,7 +348,7 @@ impl HalfOpen {
             own,
             proof,
             #[cfg(feature = "ppk")]
-            ppk_sk_d: ppk.into_sk_d(),
+            ppk: ppk.into_used(),
         })
     }
 }

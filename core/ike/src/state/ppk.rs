@@ -3,7 +3,7 @@
 use super::half_open::{Authenticated, HalfOpen};
 use super::init_exchange::InitExchange;
 use crate::auth::PeerAuthenticated;
-use crate::auth::ppk::{PeerPpk, PlainKeys, PpkOffer, PpkUse, is_announced};
+use crate::auth::ppk::{PeerPpk, PlainKeys, PpkOffer, PpkUse, UsedPpk, is_announced};
 use crate::config::Connection;
 use crate::context::Step;
 use crate::state::SaCommon;
@@ -64,9 +64,9 @@ impl HalfOpen {
 
     /// Derives further keys with the PPK of the peer whose proof depends on it, if it uses one.
     pub(super) fn accept_ppk<'c>(&mut self, authenticated: Authenticated<'c>) -> Authenticated<'c> {
-        let Authenticated { peer, own, proof, ppk_sk_d } = authenticated;
-        let peer = self.with_accepted_ppk(ppk_sk_d, peer);
-        Authenticated { peer, own, proof, ppk_sk_d: None }
+        let Authenticated { peer, own, proof, ppk } = authenticated;
+        let peer = self.with_accepted_ppk(ppk, peer);
+        Authenticated { peer, own, proof, ppk: None }
     }
 
     /// Checks that a peer that has not announced PPKs may go on, before it proves its identity by EAP.
@@ -78,17 +78,17 @@ impl HalfOpen {
         }
     }
 
-    /// Goes on with `sk_d`, if it depends on the PPK of the peer. Otherwise later rounds of authentication
-    /// name no PPK either.
+    /// Goes on with SK_d that depends on the PPK of the peer, if there is one. Otherwise later rounds of
+    /// authentication name no PPK either.
     pub(super) fn with_accepted_ppk(
         &mut self,
-        sk_d: Option<SecretBytes>,
+        ppk: Option<UsedPpk>,
         mut peer: PeerAuthenticated,
     ) -> PeerAuthenticated {
-        self.init.ppk = match sk_d {
-            Some(sk_d) => {
+        self.init.ppk = match ppk {
+            Some(UsedPpk { id, sk_d }) => {
                 self.channel.sk_d = sk_d;
-                peer.set_ppk();
+                peer.set_ppk(id);
                 PpkUse::Accepted
             }
             None => PpkUse::No,

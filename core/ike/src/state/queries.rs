@@ -104,7 +104,7 @@ impl IkeSa {
     /// Whether the IKE SA accepts requests for Child SAs.
     pub(crate) fn accepts_child_requests(&self) -> bool {
         match &self.state {
-            State::Established(state) => state.is_open(),
+            State::Established(state) => state.is_open() && state.closing_reason().is_none(),
             State::HalfOpen(_) | State::Closed(_) => false,
             _ => true,
         }
@@ -208,7 +208,7 @@ impl IkeSa {
             #[cfg(feature = "resumption")]
             is_resumed: common.resumes.is_some(),
             #[cfg(feature = "ppk")]
-            uses_ppk: false,
+            ppk_id: None,
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -253,7 +253,7 @@ impl IkeSa {
     pub(crate) fn reconfigure(&mut self, connection: &Arc<Connection>) -> Vec<ChildId> {
         self.common.connection = connection.clone();
         let State::Established(state) = &self.state else { return Vec::new() };
-        let is_gone = |child: &&ChildSa| !connection.children.contains(&child.config);
+        let is_gone = |child: &&ChildSa| !child.is_stopped && !connection.children.contains(&child.config);
         state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
@@ -333,7 +333,7 @@ impl Established {
         }
         #[cfg(feature = "ppk")]
         {
-            status.uses_ppk = peer.uses_ppk();
+            status.ppk_id = peer.ppk_id().map(Vec::from);
         }
         status.suite = Some(self.channel.suite);
         status.nat = *nat;
@@ -343,7 +343,7 @@ impl Established {
         status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
         status.dns = assigned.dns.clone();
         status.dns_domains = assigned.domains.clone();
-        status.children = children.iter().map(ChildSa::status).collect();
+        status.children = children.iter().filter(|child| !child.is_stopped).map(ChildSa::status).collect();
     }
 
     /// Adds a negotiated Child SA.

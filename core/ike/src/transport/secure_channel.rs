@@ -243,12 +243,11 @@ impl SecureChannel {
         let _ = self.send_response(common, exchange, step, &|out| out.notify(&Notify::new(kind, data)));
     }
 
-    /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once.
+    /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once. The number of
+    /// retransmissions and the time until the next one stay.
     #[cfg(feature = "mobike")]
-    pub(crate) fn resend(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
-        let (now, retransmission) = (step.context.now, step.shared.settings.retransmission);
-        let datagrams = self.window.resend(now, &retransmission, step.context.rng).to_vec();
-        step.send(common.path, &datagrams);
+    pub(crate) fn resend(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        step.send(common.path, self.window.outstanding_datagrams());
     }
 
     /// Retransmits the outstanding request if that is due.

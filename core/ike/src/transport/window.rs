@@ -149,18 +149,18 @@ impl Window {
         self.outstanding.as_ref().map_or(&[], |request| &request.datagrams)
     }
 
-    /// Begins the retransmission of the outstanding request again, on another path. Returns its datagrams.
+    /// Begins the retransmission of the outstanding request again. What the peer does must not lead here: it
+    /// could keep the request outstanding for ever, and those after it waiting.
     #[cfg(feature = "mobike")]
-    pub(crate) fn resend(
+    pub(crate) fn restart_retransmission(
         &mut self,
         now: Instant,
         retransmission: &Retransmission,
         rng: &mut dyn Rng,
-    ) -> &[Vec<u8>] {
+    ) {
         if let Some(request) = &mut self.outstanding {
             (request.tries, request.due) = (0, now.after(retransmission.wait(0, rng)));
         }
-        self.outstanding_datagrams()
     }
 
     /// Notes that the response has arrived. Returns the request.

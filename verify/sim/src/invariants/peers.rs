@@ -184,7 +184,7 @@ impl Monitor {
         };
         if mirror.suite != ike.suite
             || mirror.children.len() != ike.children.len()
-            || (mirror.uses_ppk, mirror.is_resumed) != (ike.uses_ppk, ike.is_resumed)
+            || (&mirror.ppk_id, mirror.is_resumed) != (&ike.ppk_id, ike.is_resumed)
         {
             return violated(format!("two sides of one IKE SA differ: {}", describe(nodes)));
         }

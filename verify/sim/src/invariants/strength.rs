@@ -80,12 +80,12 @@ pub(super) fn check_ike_status(plan: &Plan, node: &Node, ike: &IkeStatus) -> Che
             node.index, ike.id
         ));
     }
-    // A resumed IKE SA has the keys of its session.
-    let uses_ppk = wanted.ppk.outcome() == Outcome::Used;
-    if ike.uses_ppk != uses_ppk && !ike.is_resumed {
+    // A resumed IKE SA has the PPK of its session.
+    let (wants_ppk, uses_ppk) = (wanted.ppk.outcome() == Outcome::Used, ike.ppk_id.is_some());
+    if uses_ppk != wants_ppk {
         return violated(format!(
-            "node {}: {} uses a PPK: {}, but should: {uses_ppk}",
-            node.index, ike.id, ike.uses_ppk
+            "node {}: {} uses a PPK: {uses_ppk}, but should: {wants_ppk}",
+            node.index, ike.id
         ));
     }
     Ok(())

@@ -10,6 +10,7 @@ use casemate_ike::config::{
 };
 use casemate_linux::Performance;
 use casemate_sa::{DfPolicy, DscpPolicy};
+use casemate_strongswan::proposal::default_ike;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ fn certificates_and_their_conditions() {
     assert_eq!(gw.local.method, LocalMethod::Certificate(vec![moon]));
     assert!(matches!(&gw.remote.id, IdPattern::Exact(Identity::Dn(der)) if der.starts_with(&[0x30])));
     // `default` in a list adds the defaults.
-    assert_eq!(gw.proposals.len(), 1 + config::ike_proposals().len());
+    assert_eq!(gw.proposals.len(), 1 + default_ike().len());
     assert_eq!(child(gw).start_action, StartAction { at_once: false, on_traffic: true });
 
     let config = load("rw-cert.conf");
@@ -328,7 +329,7 @@ fn templates() {
 fn missing_keys_have_defaults() {
     let config = ok("connections { gw { children { net { } } } }");
     let gw = connection(&config);
-    assert_eq!((&gw.proposals, &child(gw).proposals), (&config::ike_proposals(), &config::child_proposals()));
+    assert_eq!((&gw.proposals, &child(gw).proposals), (&default_ike(), &config::child_proposals()));
     assert_eq!((gw.local_port, gw.remote_port, gw.keying_tries, gw.dpd_delay), (500, 500, 1, None));
     assert_eq!(gw.local.method, LocalMethod::Certificate(Vec::new()));
     assert_eq!((&gw.remote.id, &gw.remote.method), (&IdPattern::Any, &RemoteMethod::Any("gw".into())));

@@ -147,7 +147,7 @@ fn read_sections(
     let pools: Vec<String> = server.pool_names();
     let base = server.base.config();
     let (has_scheduler, has_groups) = (base.scheduling.is_some(), base.names_groups());
-    let known = Known { pools: &pools, has_scheduler, has_groups };
+    let known = Known { pools: &pools, has_scheduler, has_groups, has_all_secrets: false };
     let mut config = converted.sections.read(&known).map_err(|errors| errors.join("\n"))?;
     for warning in std::mem::take(&mut config.warnings) {
         context.log.program(Level::Warning, &format!("vici: {}", warning.text));

@@ -31,8 +31,10 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     add_rekeyings(&mut all, initiator);
     add_paths(&mut all, initiator);
     add_one_sided(&mut all, initiator);
+    add_defaults(&mut all, initiator);
     // Every strongSwan has classical key exchanges.
-    let needs_ml_kem = |case: &Case| !["classical-peer", "required-not-peer"].contains(&name_of(case));
+    let classical = ["classical-peer", "required-not-peer", "default-with-default"];
+    let needs_ml_kem = |case: &Case| !classical.contains(&name_of(case));
     cases.extend(all.into_iter().map(|case| Case {
         name: format!("post-quantum/{}", case.name),
         runs_on: RunsOn::Casemate,
@@ -127,5 +129,19 @@ fn add_one_sided(cases: &mut Vec<Case>, initiator: Side) {
             testbed.expect_no_sas()?;
             Ok("refused".into())
         }));
+    }
+}
+
+/// Casemate has its default proposals. strongSwan has its own defaults, or requires ML-KEM.
+fn add_defaults(cases: &mut Vec<Case>, initiator: Side) {
+    for (name, theirs, logged) in [
+        ("default-with-default", "default", ""),
+        ("default-with-mlkem768", "aes128gcm16-prfsha256-x25519-ke1_mlkem768", "KE1_ML_KEM_768"),
+        ("default-with-mlkem1024", "aes256-sha384-ecp384-ke1_mlkem1024", "KE1_ML_KEM_1024"),
+    ] {
+        let mut plan = Plan::new(initiator);
+        plan.connection_of(Side::Left, "proposals", "default");
+        plan.connection_of(Side::Right, "proposals", theirs);
+        cases.push(Case::new(name, plan, move |testbed| exchange_keys(testbed, logged)));
     }
 }
