@@ -21,6 +21,14 @@ impl IkeSa {
         matches!(self.state, State::HalfOpen(_))
     }
 
+    /// Bytes of the messages that the IKE SA holds while it is half-open.
+    pub(crate) fn half_open_bytes(&self) -> usize {
+        match &self.state {
+            State::HalfOpen(state) => state.held_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Time at which the peer was authenticated.
     pub(crate) fn authenticated_at(&self) -> Option<Instant> {
         match &self.state {

@@ -13,6 +13,8 @@ use crate::transport::{
 use crate::{Event, IkeKeys, KeyPair, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+#[cfg(feature = "multiple-kex")]
+use casemate_crypto::KexMethod;
 use casemate_crypto::SecretBytes;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
 use casemate_wire::invariant::OrBroken;
@@ -214,6 +216,19 @@ impl SecureChannel {
             Some(kind) => out.notify(&Notify::new(kind, data)),
             None => Ok(()),
         });
+    }
+
+    /// Refuses a public value of another method than the agreed one, which the notification names (RFC 7296
+    /// section 3.10.1).
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn send_invalid_ke(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        agreed: KexMethod,
+        step: &mut Step<'_, '_>,
+    ) {
+        self.send_notify(common, exchange, NotifyType::INVALID_KE_PAYLOAD, &agreed.id().to_be_bytes(), step);
     }
 
     /// Sends a response with one notification.

@@ -187,6 +187,12 @@ impl Window {
         self.last_response.as_ref().map_or(&[], |response| &response.datagrams)
     }
 
+    /// Bytes of the peer's incomplete request and of the last response.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let response = self.last_response.iter().flat_map(|response| &response.datagrams);
+        response.fold(self.requests.held_bytes(), |sum, datagram| sum.saturating_add(datagram.len()))
+    }
+
     /// Time of the next timeout.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.request_due().into_iter().chain(self.last_response.as_ref().map(|response| response.until)).min()
