@@ -63,14 +63,18 @@ impl AuthSent {
             peer
         };
         channel.peer_token = PeerToken::from_message(content);
-        let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        let mut assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        config_payload::refuse_addrs(
+            &mut assigned,
+            common.path,
+            &step.shared.assigned_addrs,
+            step.context.routes,
+        );
         #[cfg(feature = "split-dns")]
-        let assigned = {
-            let mut assigned = assigned;
+        {
             let policy = &common.connection.dns_domains;
             content.cp.iter().for_each(|cp| config_payload::add_domains(&mut assigned, cp, policy));
-            assigned
-        };
+        }
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
         let has_no_address = content.has_notify(NotifyType::INTERNAL_ADDRESS_FAILURE);
         let mut tasks: VecDeque<Task> =
@@ -118,7 +122,7 @@ impl AuthSent {
         #[cfg(feature = "resumption")]
         common.end_resumed(step);
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
-        if !assigned.addrs.is_empty() {
+        if !assigned.addrs.is_empty() || !assigned.refused_addrs.is_empty() {
             let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
             step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
         }
