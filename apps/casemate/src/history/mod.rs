@@ -118,6 +118,16 @@ impl History {
         self.connections.get(connection)
     }
 
+    /// The connection whose last event with this text in a line is the newest.
+    pub(crate) fn connection_naming(&self, text: &str) -> Option<&str> {
+        let names = |event: &&PastEvent| event.lines.iter().any(|line| line.contains(text));
+        let newest = self.connections.iter().filter_map(|(name, record)| {
+            let event = record.events.iter().rev().find(names)?;
+            Some((event.at, name))
+        });
+        newest.max_by_key(|(at, _)| *at).map(|(_, name)| name.as_str())
+    }
+
     /// Requests that this connection and all others refused, the oldest first.
     pub(crate) fn refused(&self, connection: &str) -> impl Iterator<Item = &PastEvent> {
         let concerns = move |one: &&RefusedRequest| one.considered.iter().any(|name| name == connection);
@@ -132,6 +142,23 @@ impl History {
 }
 
 impl ConnectionHistory {
+    /// The part of the history with these events.
+    pub(crate) fn only(&self, concerns: impl Fn(&PastEvent) -> bool) -> Self {
+        let events: VecDeque<PastEvent> =
+            self.events.iter().filter(|event| concerns(event)).cloned().collect();
+        let last_error = match &self.last_error {
+            None => None,
+            Some(error) if concerns(&error.event) => Some(error.clone()),
+            // The last error of the connection is that of another peer.
+            Some(_) => events.iter().rfind(|event| event.level <= Level::Warning).map(|event| LastError {
+                event: event.clone(),
+                child: None,
+                is_over: false,
+            }),
+        };
+        Self { events, last_error, ..self.clone() }
+    }
+
     /// Keeps an event, which concerns this child if it is known.
     fn note(&mut self, notice: &Notice, event: PastEvent, child: Option<String>) {
         if is_from_peer(notice) {

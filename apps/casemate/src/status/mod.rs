@@ -3,6 +3,7 @@
 mod child_traffic;
 mod connections;
 mod ike_snapshot;
+mod ike_table;
 mod narrowing;
 mod shared_traffic;
 mod snapshot;
