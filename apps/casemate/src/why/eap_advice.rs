@@ -26,6 +26,12 @@ const ALERT_OF_SERVER: &[&str] = &[
     "the log of the server has the reason, and says whether it refuses the versions and algorithms of TLS",
 ];
 
+const NO_SERVER: &[&str] = &[
+    "check that the RADIUS server runs, that it knows this host as a client, and that the secret is the same \
+     on both: servers drop requests of unknown clients, and those with another secret",
+    "`casemate log` names the server, and the address from which this host asks it; let UDP port 1812 pass",
+];
+
 /// What to try after EAP has failed for this reason.
 pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [&'static str] {
     use EapFault::{
@@ -42,8 +48,9 @@ pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [
         ],
         TlsAlert if proves_user(connection) => ALERT_OF_SERVER,
         TlsAlert => ALERT_OF_CLIENT,
-        EapFault::ServerRefused | EapFault::NoServer | EapFault::NoGroup | EapFault::BadServerPacket => {
-            &["a RADIUS server decides: its log says why, and `casemate log` whether it has answered"]
+        EapFault::NoServer => NO_SERVER,
+        EapFault::ServerRefused | EapFault::NoGroup | EapFault::BadServerPacket => {
+            &["a RADIUS server decides: its log says why"]
         }
         _ if uses_tls(connection) => CERTIFICATES,
         _ => advice_for_fault(StateFault::EapFailed),
