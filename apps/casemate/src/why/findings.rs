@@ -1,7 +1,7 @@
 //! What is wrong with a connection, and what to try: conclusions from its state, its traffic and its last
 //! failure.
 
-use super::eap_advice::eap_advice;
+use super::eap_advice::{eap_advice, refused_proof_advice};
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
@@ -263,7 +263,7 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
         ]),
         Cause::IkeRefused(NotifyType::AUTHENTICATION_FAILED) => texts(&[
             "compare local.id here with remote.id on the peer, and remote.id here with local.id on the peer",
-            "compare the secrets, or check certificate, CA and clock of both hosts",
+            refused_proof_advice(connection),
         ]),
         Cause::RekeyRefused(_) => texts(&[
             "compare `proposals` on both hosts: the peer's log says why it refuses to replace the IKE SA",
