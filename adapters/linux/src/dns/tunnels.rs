@@ -7,7 +7,7 @@
 
 use super::DnsSettings;
 use casemate_ike::config::DomainName;
-use casemate_ike::{ByOrigin, ChildId, Event, IkeSaId, TrafficSelector};
+use casemate_ike::{ByOrigin, ChildId, Event, TrafficSelector};
 use casemate_sa::{AddrRange, Selector};
 use std::net::IpAddr;
 
@@ -152,8 +152,8 @@ fn admits_queries(selector: &TrafficSelector) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_ike::DownReason;
     use casemate_ike::config::{Connection, Identity};
+    use casemate_ike::{DownReason, IkeSaId};
     use casemate_sa::PortRange;
     use std::sync::Arc;
 
