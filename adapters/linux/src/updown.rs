@@ -6,7 +6,7 @@
 //! what a script may do.
 //!
 //! Scripts with the same [`UpdownJob::lane`] run one after the other, in the order of their jobs; others run
-//! at the same time.
+//! at the same time. Peers take turns, so that one with many scripts does not delay those of others.
 
 mod message;
 mod queue;
@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// Scripts that run at the same time, at most.
 pub const MAX_RUNNING: usize = 8;
+/// Those of one peer, at most.
+pub const MAX_RUNNING_OF_PEER: usize = MAX_RUNNING / 2;
 /// Time limit of a script.
 pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of the environment of a script, at most.
@@ -44,6 +46,8 @@ const PROCESS_NAME: &str = "the process that runs updown scripts";
 pub struct UpdownJob {
     /// Identifies the result.
     pub id: u64,
+    /// Who caused the job. Peers take turns.
+    pub peer: Arc<str>,
     /// Jobs of the same lane run in order.
     pub lane: Arc<str>,
     /// The command, one of those of [`UpdownRunner::start`].
@@ -308,7 +312,7 @@ mod tests {
 
     fn job(id: u64, command: &str, environment: &[(&str, &str)]) -> UpdownJob {
         let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        UpdownJob { id, lane: "a".into(), command: command.into(), environment }
+        UpdownJob { id, peer: "p".into(), lane: "a".into(), command: command.into(), environment }
     }
 
     #[test]

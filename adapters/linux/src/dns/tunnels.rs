@@ -152,9 +152,8 @@ fn admits_queries(selector: &TrafficSelector) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_ike::DownReason;
-    use casemate_ike::IkeSaId;
     use casemate_ike::config::{Connection, Identity};
+    use casemate_ike::{DownReason, IkeSaId};
     use casemate_sa::PortRange;
     use std::sync::Arc;
 

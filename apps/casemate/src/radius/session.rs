@@ -106,6 +106,12 @@ impl Session {
         }
     }
 
+    /// Session and user for the log.
+    pub(super) fn name(&self) -> String {
+        let user = String::from_utf8_lossy(&self.authorization.user_name);
+        format!("RADIUS session {} of `{user}` from {}", self.id, self.path.remote.ip())
+    }
+
     /// Notes that a Child SA has ended.
     pub(super) fn child_down(&mut self, id: ChildId) {
         if let Some(usage) = self.usage.remove(&id) {

@@ -27,6 +27,8 @@ pub(crate) struct Sessions {
     lost: BTreeMap<IkeSaId, LostSession>,
     /// IKE SAs that resume a session whose decision is not known: they are closed.
     unauthorized: Vec<IkeSaId>,
+    /// Lines for the log about IKE SAs that are closed.
+    lines: Vec<String>,
     /// Origins of the sessions to look at.
     due: VecDeque<IkeSaId>,
     /// Distinguishes sessions of this run from those of others.
@@ -155,7 +157,9 @@ impl Sessions {
             session.read(&ikes, context);
             session.report_due(context.now(), link, config);
             if session.is_over(context.now()) {
-                session.cause = Some(TerminateCause::SessionTimeout);
+                if session.cause.replace(TerminateCause::SessionTimeout).is_none() {
+                    self.lines.push(format!("{}: its Session-Timeout is over", session.name()));
+                }
                 terminate(&ikes, context);
             }
         }
@@ -183,6 +187,10 @@ impl Sessions {
                 session.read(ikes, context);
                 if wanted.addr.is_none_or(|addr| session.addrs.contains(&IpAddr::V4(addr))) {
                     session.cause = Some(TerminateCause::AdminReset);
+                    let server = to.ip();
+                    let line =
+                        format!("{}: the RADIUS server {server} has requested its end", session.name());
+                    self.lines.push(line);
                     named.extend_from_slice(ikes);
                 }
             }
@@ -190,6 +198,11 @@ impl Sessions {
             if named.is_empty() && !is_any_lost { Err(ErrorCause::SessionNotFound) } else { Ok(()) }
         });
         link.respond(to, request, result);
+    }
+
+    /// Takes lines for the log about IKE SAs that are closed, and why.
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.lines)
     }
 
     /// Records the end of all sessions, because this host ends.

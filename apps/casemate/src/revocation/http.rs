@@ -1,10 +1,11 @@
 //! Fetches a CRL or an OCSP response by HTTP.
 //!
 //! No redirect is followed, no proxy is used, and nothing is sent but the request itself. A URI of a
-//! certificate may lead to global and private addresses only: not to this host, not to its link, where cloud
+//! certificate may lead to global and private addresses of others only: not to this host, not to its link, where cloud
 //! services have their secrets, and not to groups.
 
 use super::uri::HttpUri;
+use casemate_linux::netlink::Netlink;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
@@ -78,7 +79,9 @@ pub(super) fn fetch(
     let deadline = deadline.min(Instant::now() + TIMEOUT);
     let found = (uri.host(), uri.port()).to_socket_addrs().map_err(FetchFault::NameLookUp)?;
     let addrs: Vec<IpAddr> = found.map(|addr| addr.ip()).collect();
-    let allowed = addrs.iter().filter(|addr| origin == Origin::Configuration || may_lead_to(**addr));
+    let allowed = addrs
+        .iter()
+        .filter(|addr| origin == Origin::Configuration || may_lead_to(**addr) && !is_of_this_host(**addr));
     let mut fault = addrs.first().map_or(FetchFault::NoAddress, |addr| FetchFault::ForbiddenAddress(*addr));
     for addr in allowed.take(MAX_ADDRS) {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -154,6 +157,14 @@ fn may_lead_to(addr: IpAddr) -> bool {
     }
 }
 
+/// Whether the kernel delivers packets for an address to this host, or does not say where they go.
+fn is_of_this_host(addr: IpAddr) -> bool {
+    let addr = if let IpAddr::V6(v6) = addr { embedded_ipv4(v6).unwrap_or(addr) } else { addr };
+    // The requests have no mark.
+    let route = Netlink::open().and_then(|mut netlink| netlink.route_to(addr, 0));
+    route.map_or(true, |route| route.is_some_and(|route| route.is_local))
+}
+
 /// The IPv4 address to which packets for an IPv4-mapped address go, or for one behind NAT64 (RFC 6052).
 fn embedded_ipv4(addr: Ipv6Addr) -> Option<IpAddr> {
     let nat64 = match addr.octets() {
@@ -166,6 +177,32 @@ fn embedded_ipv4(addr: Ipv6Addr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_linux::netns::Netns;
+    use std::net::TcpListener;
+
+    /// A certificate must not lead to a service that only this host should reach.
+    #[test]
+    fn uris_of_certificates_do_not_lead_to_other_addresses_of_this_host() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+        let fetched = |origin| {
+            let server = TcpListener::bind("10.44.0.1:0").unwrap();
+            let uri = HttpUri::parse(&format!("http://{}/crl", server.local_addr().unwrap())).unwrap();
+            drop(server);
+            fetch(&uri, &Query::Crl, origin, 1_000, Instant::now() + TIMEOUT).unwrap_err()
+        };
+        netns
+            .run(|| {
+                let mut netlink = Netlink::open().unwrap();
+                let loopback = netlink.link("lo").unwrap().index;
+                netlink.add_address(loopback, "10.44.0.1".parse().unwrap(), 32).unwrap();
+                let forbidden = fetched(Origin::Certificate);
+                assert!(matches!(forbidden, FetchFault::ForbiddenAddress(_)), "{forbidden:?}");
+                let refused = fetched(Origin::Configuration);
+                assert!(matches!(refused, FetchFault::Http(_)), "{refused:?}");
+                assert!(!is_of_this_host("10.44.0.2".parse().unwrap()));
+            })
+            .unwrap();
+    }
 
     #[test]
     fn uris_of_certificates_lead_neither_to_this_host_nor_to_its_link() {

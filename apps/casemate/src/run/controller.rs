@@ -248,11 +248,11 @@ impl EngineHandler for RunController {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
-        let (problems, has_more) = self.radius.serve(handle);
+        let (lines, has_more) = self.radius.serve(handle);
         if has_more {
             self.control.wake_loop();
         }
-        problems.iter().for_each(|problem| self.log.program(Level::Warning, problem));
+        lines.iter().for_each(|(level, line)| self.log.program(*level, line));
         let messages = self.updown.serve(handle, &self.keyring);
         messages.into_iter().for_each(|message| self.log.record(message));
         for problem in self.revocation.serve(handle).into_iter().chain(self.tokens.serve(handle)) {

@@ -1,6 +1,7 @@
 //! The part of the controller that serves RADIUS.
 
 use crate::control::ControlServer;
+use crate::log::level::Level;
 use crate::radius::{RadiusLink, RadiusService, Report, Sessions};
 use crate::swanctl::RadiusConfig;
 use casemate::Notice;
@@ -62,9 +63,9 @@ impl RadiusState {
 
     /// Handles what the thread has reported, and looks at sessions. Returns lines for the log, and whether
     /// another call has to follow.
-    pub(super) fn serve(&mut self, handle: &EndpointHandle<'_>) -> (Vec<String>, bool) {
+    pub(super) fn serve(&mut self, handle: &EndpointHandle<'_>) -> (Vec<(Level, String)>, bool) {
         let Some(Active { service, sessions, reports }) = &mut self.0 else { return (Vec::new(), false) };
-        let mut problems = Vec::new();
+        let mut lines = Vec::new();
         let context = &mut *handle.lock();
         while let Ok(report) = reports.1.try_recv() {
             match report {
@@ -75,11 +76,12 @@ impl RadiusState {
                 Report::Dynamic(from, request) => {
                     sessions.disconnect(from, request, context, service.link());
                 }
-                Report::Problem(text) => problems.push(text),
+                Report::Problem(text) => lines.push((Level::Warning, text)),
             }
         }
         let has_more = sessions.update(context, service.link(), service.config());
-        (problems, has_more)
+        lines.extend(sessions.take_lines().into_iter().map(|line| (Level::Info, line)));
+        (lines, has_more)
     }
 
     /// Follows the IKE SAs. Returns whether [`serve`](Self::serve) has to follow.

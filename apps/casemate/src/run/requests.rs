@@ -5,6 +5,7 @@ use super::reload::ReloadClient;
 use crate::command::{self, PendingCommand};
 use crate::control::{Reply, Request, outcome};
 use crate::history::{Cause, History, PastEvent};
+use crate::log::level::Level;
 use crate::status::Snapshot;
 use crate::trace::RunningTrace;
 use crate::why;
@@ -52,6 +53,8 @@ impl RunController {
                 }
             }
             Request::Terminate(name) => {
+                let line = format!("a client of the control socket requests the end of {name}");
+                self.log.program(Level::Info, &line);
                 let started = handle
                     .lock()
                     .with(|endpoint, context| PendingCommand::terminate(&name, endpoint, context));

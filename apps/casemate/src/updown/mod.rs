@@ -25,14 +25,17 @@ use casemate_linux::{EndpointContext, EndpointHandle, Error};
 use casemate_sa::SpdPair;
 use environment::{Facts, MAX_PAIRS, NewChild, Variables};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first argument of the internal process that runs scripts; the commands follow.
 pub(crate) const RUNNER: &str = "internal-updown-runner";
 
-/// Scripts without a result for which others are not started when Child SAs come up.
+/// Scripts without a result, at most. A Child SA that comes up when there are as many is closed.
 const MAX_PENDING: usize = 4_096;
+/// Those of one peer, at most: one user must not take the places of all others.
+const MAX_PENDING_OF_PEER: usize = 256;
 /// Time for all scripts at the end of a run.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lines of the output of a script that are logged, and characters of each.
@@ -61,6 +64,8 @@ struct Active {
     traffic: HashMap<u64, Traffic>,
     /// Scripts without a result.
     jobs: HashMap<u64, Job>,
+    /// Their number for each peer that has some.
+    pending: HashMap<Arc<str>, usize>,
     next_id: u64,
 }
 
@@ -75,6 +80,7 @@ enum Change {
 struct Traffic {
     subject: Subject,
     command: Arc<str>,
+    peer: Arc<str>,
     lane: Arc<str>,
     variables: Vec<Variables>,
     /// Number of its Child SAs.
@@ -84,8 +90,28 @@ struct Traffic {
 /// A script without a result.
 struct Job {
     subject: Subject,
+    peer: Arc<str>,
     verb: String,
     is_up: bool,
+}
+
+/// What happened to the scripts of a new Child SA.
+enum Outcome {
+    /// They wait or run, or there are none.
+    Queued,
+    /// They cannot be run. The Child SA stays up.
+    Unsuitable(Message),
+    /// Too many others wait. The Child SA must not be used without them.
+    NoPlace(Message),
+}
+
+impl Outcome {
+    fn message(self) -> Option<Message> {
+        match self {
+            Self::Queued => None,
+            Self::Unsuitable(message) | Self::NoPlace(message) => Some(message),
+        }
+    }
 }
 
 impl Updown {
@@ -105,6 +131,7 @@ impl Updown {
             children: HashMap::new(),
             traffic: HashMap::new(),
             jobs: HashMap::new(),
+            pending: HashMap::new(),
             next_id: 0,
         })))
     }
@@ -157,7 +184,13 @@ impl Updown {
                     let tunnel = active.tunnel_of(new.id, &context);
                     drop(context);
                     if let (Some(status), Some(tunnel)) = (status, tunnel) {
-                        messages.extend(active.up(&new, &status, &tunnel, keyring));
+                        let outcome = active.up(&new, &status, &tunnel, keyring);
+                        if matches!(outcome, Outcome::NoPlace(_)) {
+                            let id = new.id;
+                            let context = &mut *handle.lock();
+                            context.with(|endpoint, context| endpoint.terminate_child(id, context));
+                        }
+                        messages.extend(outcome.message());
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -209,6 +242,13 @@ fn status_of(new: &NewChild, context: &EndpointContext) -> Option<IkeStatus> {
     ike.status_of(new.ike).filter(has_child).or_else(|| ike.status().find(has_child))
 }
 
+/// Identifies a peer by its connection and the identity that it has proved.
+fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
+    let eap = status.eap_identity.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
+    let identity = eap.or_else(|| status.peer.as_ref().map(ToString::to_string)).unwrap_or_default();
+    format!("{} {identity}", new.connection.name).into()
+}
+
 /// The request identifier of a Child SA in the data path.
 fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
     let endpoint = context.endpoint();
@@ -236,22 +276,19 @@ impl Active {
     }
 
     /// Starts the scripts for a Child SA.
-    fn up(
-        &mut self,
-        new: &NewChild,
-        status: &IkeStatus,
-        tunnel: &TunnelFacts,
-        keyring: &Keyring,
-    ) -> Option<Message> {
-        let script = self.scripts.get(&new.connection.name, &new.child.name)?;
+    fn up(&mut self, new: &NewChild, status: &IkeStatus, tunnel: &TunnelFacts, keyring: &Keyring) -> Outcome {
+        let Some(script) = self.scripts.get(&new.connection.name, &new.child.name) else {
+            return Outcome::Queued;
+        };
         let subject =
             Subject { child_sa: Some(new.id), ..Subject::child(&new.connection.name, &new.child.name) };
-        let refused = |why: String| {
-            let text = format!("the updown script is not run: {why}");
-            Some(Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text))
-        };
-        if self.runner.pending() >= MAX_PENDING {
-            return refused(format!("{MAX_PENDING} others wait"));
+        let warning = |text: String| Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text);
+        let refused =
+            |why: String| Outcome::Unsuitable(warning(format!("the updown script is not run: {why}")));
+        let peer = peer_of(new, status);
+        if let Some(why) = self.why_full(&peer) {
+            let text = format!("closed, because its updown script cannot be run: {why}");
+            return Outcome::NoPlace(warning(text));
         }
         let TunnelFacts { reqid, ref interface, spds } = *tunnel;
         let local_id = &local_id(status, keyring);
@@ -271,10 +308,18 @@ impl Active {
         let (command, lane) = (script.command.clone(), new.lane());
         let id = self.new_id();
         self.children.insert(new.id, id);
-        let traffic = Traffic { subject, command, lane, variables, count: 1 };
+        let traffic = Traffic { subject, command, peer, lane, variables, count: 1 };
         self.run(&traffic, true);
         self.traffic.insert(id, traffic);
-        None
+        Outcome::Queued
+    }
+
+    /// Why no more scripts of a peer may wait, if so.
+    fn why_full(&self, peer: &str) -> Option<String> {
+        if self.pending.get(peer).is_some_and(|count| *count >= MAX_PENDING_OF_PEER) {
+            return Some(format!("{MAX_PENDING_OF_PEER} others of this peer wait"));
+        }
+        (self.runner.pending() >= MAX_PENDING).then(|| format!("{MAX_PENDING} others wait"))
     }
 
     fn replaced(&mut self, old: ChildId, new: ChildId) {
@@ -304,10 +349,14 @@ impl Active {
     fn run(&mut self, traffic: &Traffic, is_up: bool) {
         for variables in &traffic.variables {
             let id = self.new_id();
-            let job = Job { subject: traffic.subject.clone(), verb: variables.verb(is_up), is_up };
+            let (subject, peer) = (traffic.subject.clone(), traffic.peer.clone());
+            let pending = self.pending.entry(peer.clone()).or_default();
+            *pending = pending.saturating_add(1);
+            let job = Job { subject, peer: peer.clone(), verb: variables.verb(is_up), is_up };
             self.jobs.insert(id, job);
             self.runner.submit(UpdownJob {
                 id,
+                peer,
                 lane: traffic.lane.clone(),
                 command: traffic.command.clone(),
                 environment: variables.environment(is_up),
@@ -317,7 +366,13 @@ impl Active {
 
     /// The message about a script that has ended. Its output may contain anything; the log escapes it.
     fn ended(&mut self, result: UpdownResult) -> Option<Message> {
-        let Job { subject, verb, is_up } = self.jobs.remove(&result.id)?;
+        let Job { subject, peer, verb, is_up } = self.jobs.remove(&result.id)?;
+        if let Entry::Occupied(mut pending) = self.pending.entry(peer) {
+            *pending.get_mut() = pending.get().saturating_sub(1);
+            if *pending.get() == 0 {
+                pending.remove();
+            }
+        }
         let lines = result.output.lines().take(MAX_LINES);
         let lines: Vec<String> = lines.map(|line| line.chars().take(MAX_LINE).collect()).collect();
         let (level, note) = match &result.end {

@@ -64,22 +64,30 @@ pub(super) fn send(server: &mut ViciServer, event: &Event, context: &ViciContext
         Event::IkeUp { ike, .. } => {
             if let Some(view) = look(*ike) {
                 server.raise("ike-updown", &updown(true, &view, Children::Omitted));
+                server.origins.insert(*ike, ());
                 server.seen.insert(*ike, view);
             }
         }
         Event::IkeRekeyed { old, new } => {
+            server.origins.rekeyed(*old, *new);
             let former = server.seen.remove(old).or_else(|| look(*old));
             let Some(view) = look(*new) else { return };
             server.raise("ike-rekey", &ike_rekey(former.as_ref(), &view));
             server.seen.insert(*new, view);
         }
         Event::IkeDown { ike, reason, .. } => {
+            // If both hosts rekey at once, the redundant successor ends, and the peer stays connected.
+            let stays_up =
+                |other: &IkeSaId| look(*other).is_some_and(|view| view.status.state == IkeState::Established);
+            let is_redundant =
+                server.origins.members(*ike).iter().any(|other| other != ike && stays_up(other));
+            server.origins.ended(*ike);
             let Some(mut view) = server.seen.remove(ike) else { return };
             view.status.state = IkeState::Closing;
             if let Some(kind) = alert(*reason) {
                 server.raise("alert", &alert_message(kind, &view));
             }
-            if *reason != DownReason::Replaced {
+            if *reason != DownReason::Replaced && !is_redundant {
                 server.raise("ike-updown", &updown(false, &view, Children::Omitted));
             }
         }

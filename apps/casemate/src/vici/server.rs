@@ -17,8 +17,8 @@ use crate::keyring;
 use crate::log::Log;
 use crate::swanctl::Environment;
 use casemate_crypto::Provider;
-use casemate_ike::IkeSaId;
 use casemate_ike::config::Pool;
+use casemate_ike::{ByOrigin, IkeSaId};
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::path::PathBuf;
@@ -45,6 +45,8 @@ pub(crate) struct ViciServer {
     /// IKE SAs as they were last seen, for events about their end. Kept while a client is registered for
     /// such events.
     pub(super) seen: HashMap<IkeSaId, SaView>,
+    /// Which of them have replaced each other.
+    pub(super) origins: ByOrigin<()>,
     pub(super) changes: Changes,
     /// Clients that do not know yet that changes of theirs were refused, and why.
     pub(super) discarded: HashMap<SessionId, String>,
@@ -79,6 +81,7 @@ impl ViciServer {
             running: Vec::new(),
             events: Vec::new(),
             seen: HashMap::new(),
+            origins: ByOrigin::default(),
             changes: Changes::default(),
             discarded: HashMap::new(),
             held: None,
@@ -202,8 +205,10 @@ impl ViciServer {
         let is_needed = events::ABOUT_SAS.iter().any(|name| self.has_listener(name));
         if !is_needed {
             self.seen.clear();
+            self.origins = ByOrigin::default();
         } else if self.seen.is_empty() {
             let views = SaView::take(&context.handle.lock(), context.keyring, |_| true);
+            views.iter().for_each(|view| self.origins.insert(view.status.id, ()));
             self.seen = views.into_iter().map(|view| (view.status.id, view)).collect();
         }
     }

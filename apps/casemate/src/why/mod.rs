@@ -125,7 +125,7 @@ fn add_finding(report: &mut Value, cause: &str, advice: &str) {
 /// The route to an address, for packets with this mark.
 pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
     match netlink.route_to(addr, mark) {
-        Ok(Some(RouteTo { interface, gateway, source, is_local: _ })) => {
+        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
             let link = netlink.link_at(interface).ok();
             json!({
                 "address": addr.to_string(),

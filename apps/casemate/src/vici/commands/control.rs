@@ -2,6 +2,8 @@
 
 use super::{Call, Outcome, failure, success};
 use crate::command::PendingCommand;
+use crate::log::level::Level;
+use crate::output;
 use crate::revocation::Fetched;
 use crate::vici::message::{MessageWriter, Section};
 use crate::vici::sas::identity_text;
@@ -219,6 +221,9 @@ pub(super) fn terminate(Call { request, context, .. }: Call<'_, '_, '_>) -> Outc
     let matches = selected.count();
     let pending = locked
         .with(|endpoint, context| PendingCommand::close(selected.ikes, selected.children, endpoint, context));
+    drop(locked);
+    let count = output::counted(matches, "SA", "SAs");
+    context.log.program(Level::Info, &format!("a client of vici requests the end of {count}"));
     RunningCommand::start(pending, Kind::Terminate(matches), wait, request)
 }
 
