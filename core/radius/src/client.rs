@@ -330,7 +330,7 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// Takes the next report of a server that has not answered. If nobody takes them, further ones are lost.
+    /// Takes the next report of a server that has not answered. If they are not taken, further ones are lost.
     pub fn next_silence(&mut self) -> Option<Silence> {
         self.silences.pop_front()
     }

@@ -13,8 +13,8 @@ use casemate_ike::config::{
     IkeEncryption, IkeProposal, KexRound,
 };
 
-/// Default proposals for an IKE SA. With the feature `multiple-kex`, those with ML-KEM come first; the classical
-/// ones follow for peers that do not know additional key exchanges.
+/// Default proposals for an IKE SA. With the feature `multiple-kex`, those with ML-KEM come first; the
+/// classical ones follow for peers that do not know additional key exchanges.
 pub fn default_ike() -> Vec<IkeProposal> {
     let classical = config::ike_proposals();
     if !cfg!(feature = "multiple-kex") {

@@ -1,5 +1,5 @@
-//! Post-quantum pre-shared keys (RFC 8784): `ppk_id` and `ppk_required` of connections, and the sections `ppk`
-//! of `secrets`.
+//! Post-quantum pre-shared keys (RFC 8784): `ppk_id` and `ppk_required` of connections, and the sections
+//! `ppk` of `secrets`.
 
 use super::problem::Problems;
 use super::resolved::Resolved;

@@ -31,8 +31,8 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) agreed: AgreedChild,
     pub(crate) stage: Stage,
-    /// Whether the Child SA has ended for this host, and the data path has dropped it. Only the Delete exchange
-    /// is left, which the peer may delay.
+    /// Whether the Child SA has ended for this host, and the data path has dropped it. Only the Delete
+    /// exchange is left, which the peer may delay.
     pub(crate) is_stopped: bool,
     /// Whether the outbound SA is in use.
     pub(crate) active: bool,
@@ -143,21 +143,6 @@ impl DynamicAddrs {
         SelectorLists {
             local: child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect(),
             remote: child.remote_ts.iter().flat_map(|ts| ts.fill(remote)).collect(),
-        }
-    }
-
-    /// Notes that the peer sends from `now`, after `before`.
-    pub(crate) fn peer_moved(&mut self, before: IpAddr, now: IpAddr) {
-        if self.unproved == Some(before) || self.remote == [before] {
-            self.unproved = Some(now).filter(|addr| self.remote != [*addr]);
-        }
-    }
-
-    /// Notes that the peer has proved that it receives at the address of the path.
-    #[cfg(feature = "mobike")]
-    pub(crate) fn peer_proved(&mut self) {
-        if let Some(addr) = self.unproved.take() {
-            self.remote = [addr].into();
         }
     }
 }

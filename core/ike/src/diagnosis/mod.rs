@@ -144,8 +144,8 @@ pub struct PeerProof {
     pub method: Option<AuthMethod>,
     /// Number of certificates.
     pub certificates: usize,
-    /// PPK_ID of the post-quantum pre-shared key that the peer uses, without the octet of its type; empty in a
-    /// response, and truncated if it is too long to show.
+    /// PPK_ID of the post-quantum pre-shared key that the peer uses, without the octet of its type; empty in
+    /// a response, and truncated if it is too long to show.
     #[cfg(feature = "ppk")]
     pub ppk_id: Option<Vec<u8>>,
 }

@@ -146,8 +146,8 @@ impl Step<'_, '_> {
     }
 }
 
-/// MAC of the secrets with which an IKE SA was set up, under SK_d: a ticket is void once one of them is removed
-/// or changed. `None` for peers that get no ticket.
+/// MAC of the secrets with which an IKE SA was set up, under SK_d: a ticket is void once one of them is
+/// removed or changed. `None` for peers that get no ticket.
 fn secret_mac(
     connection: &Connection,
     peer: &PeerRecord,

@@ -170,8 +170,8 @@ impl Established {
         self.announce_if_changed(common, step);
     }
 
-    /// Sends the outstanding request on the present path as well. Whoever receives there learns its cookie, so
-    /// that the response will not prove where the peer receives.
+    /// Sends the outstanding request on the present path as well. The host there learns its cookie, so that
+    /// the response will not prove where the peer receives.
     pub(super) fn resend(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         self.channel.resend(common, step);
         self.forget_path_of_cookie();

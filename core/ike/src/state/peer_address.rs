@@ -2,7 +2,7 @@
 //! only when the host that decides on addresses says so (RFC 4555 section 3.5).
 
 use super::timers::Timer;
-use crate::child_sa::ChildSa;
+use crate::child_sa::{ChildSa, DynamicAddrs};
 use crate::context::Step;
 use crate::nat::NatStatus;
 use crate::state::{Established, PathProbe, SaCommon, Task};
@@ -49,6 +49,23 @@ impl Established {
             if !self.tasks.iter().any(|task| matches!(task, Task::RekeyChild(queued) if *queued == id)) {
                 self.tasks.push_back(Task::RekeyChild(id));
             }
+        }
+    }
+}
+
+impl DynamicAddrs {
+    /// Notes that the peer sends from `now`, after `before`.
+    pub(crate) fn peer_moved(&mut self, before: IpAddr, now: IpAddr) {
+        if self.unproved == Some(before) || self.remote == [before] {
+            self.unproved = Some(now).filter(|addr| self.remote != [*addr]);
+        }
+    }
+
+    /// Notes that the peer has proved that it receives at the address of the path.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn peer_proved(&mut self) {
+        if let Some(addr) = self.unproved.take() {
+            self.remote = [addr].into();
         }
     }
 }

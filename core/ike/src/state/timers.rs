@@ -231,8 +231,8 @@ impl Established {
         self.timers.next(|timer| self.is_running(timer))
     }
 
-    /// Rekeys and ends Child SAs whose times have come. One that has reached its hard lifetime carries no more
-    /// traffic, whatever the peer does (RFC 4301 section 4.4.2.1).
+    /// Rekeys and ends Child SAs whose times have come. One that has reached its hard lifetime carries no
+    /// more traffic, whatever the peer does (RFC 4301 section 4.4.2.1).
     fn check_child_timers(&mut self, step: &mut Step<'_, '_>) {
         let now = step.context.now;
         let mut expired = Vec::new();

@@ -213,8 +213,8 @@ fn without_a_free_address_there_is_no_child_sa_and_the_client_starts_again() {
     assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
 }
 
-/// A connection with pools gives `dynamic` traffic to virtual addresses only: replies to another address would
-/// leave in clear as soon as the tunnel has ended.
+/// A connection with pools gives `dynamic` traffic to virtual addresses only: replies to another address
+/// would leave in clear as soon as the tunnel has ended.
 #[test]
 fn a_client_that_requests_no_address_gets_no_traffic() {
     let (mut left, right, pool) = with_pool("10.9.0.9", &[]);
