@@ -257,6 +257,15 @@ impl casemate::Routes for MarkedRoutes {
             && !self.is_switched_off(addr)
     }
 
+    fn can_be_virtual(&self, addr: IpAddr, peer: IpAddr) -> bool {
+        let netlink = &mut *self.netlink.borrow_mut();
+        let is_own = netlink.route_to(addr, self.mark).map(|route| route.is_some_and(|to| to.is_local));
+        let is_router =
+            netlink.route_to(peer, self.mark).map(|route| route.is_some_and(|to| to.gateway == Some(addr)));
+        // Without a reply of the kernel it is unknown.
+        is_own.is_ok_and(|is_own| !is_own) && is_router.is_ok_and(|is_router| !is_router)
+    }
+
     fn may_have_changed(&self) -> bool {
         let changed = self.monitor.has_changed();
         if changed {

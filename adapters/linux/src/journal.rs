@@ -63,6 +63,9 @@ pub struct Journal {
     file: File,
     /// The last write failed, so the last line may be incomplete.
     is_torn: bool,
+    /// The change in the last line, and the length of the file before it; `None` if the last line is another
+    /// one.
+    last_change: Option<(Undo, u64)>,
     nft: Nft,
     dns: DnsHandle,
     entries: Vec<Undo>,
@@ -102,6 +105,7 @@ impl Journal {
             instance,
             file,
             is_torn: false,
+            last_change: None,
             nft,
             dns: DnsHandle::direct(),
             recovered: !contents.entries.is_empty(),
@@ -229,7 +233,9 @@ impl Journal {
             let reason = format!("`{}` could not be read again, so it is not made", line.escape_debug());
             return Err(Error::other(self.instance.journal().display().to_string(), reason));
         }
+        let len = self.file.metadata().map(|metadata| metadata.len()).ok().filter(|_| !self.is_torn);
         self.write_line(&undo)?;
+        self.last_change = len.map(|len| (undo.clone(), len));
         self.entries.push(undo);
         Ok(())
     }
@@ -255,9 +261,16 @@ impl Journal {
         warnings
     }
 
-    /// Drops a change that was undone.
+    /// Drops a change that was undone. If it is in the last line, that line is removed, so that changes that
+    /// come and go do not let the file grow. A process that ends meanwhile leaves the line or removes it.
     pub(crate) fn forget(&mut self, undone: &Undo) -> Result<(), Error> {
         self.entries.retain(|entry| entry != undone);
+        if let Some((change, len)) = self.last_change.take()
+            && change == *undone
+            && self.file.set_len(len).is_ok()
+        {
+            return Ok(());
+        }
         self.write_line(&format_args!("{UNDONE}{undone}"))
     }
 
@@ -298,6 +311,7 @@ impl Journal {
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
         let torn = if self.is_torn { format!("{TORN}\n") } else { String::new() };
         let line = format!("{torn}{line}\n");
+        self.last_change = None;
         let written = self.file.write_all(line.as_bytes());
         self.is_torn = written.is_err();
         written.map_err(|error| file_error(&self.instance.journal(), error))

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::netlink::{Netlink, family, is_unreachable, route_address};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use std::net::IpAddr;
 
 /// A route, as the kernel selects it for one destination.
@@ -15,11 +15,14 @@ pub struct RouteTo {
     pub gateway: Option<IpAddr>,
     /// Source address of packets without one.
     pub source: Option<IpAddr>,
+    /// Whether the destination is this host.
+    pub is_local: bool,
 }
 
 impl RouteTo {
     fn of(route: &RouteMessage) -> Option<Self> {
-        let mut found = Self { interface: 0, gateway: None, source: None };
+        let is_local = route.header.kind == RouteType::Local;
+        let mut found = Self { interface: 0, gateway: None, source: None, is_local };
         for attribute in &route.attributes {
             match attribute {
                 RouteAttribute::Oif(index) => found.interface = *index,

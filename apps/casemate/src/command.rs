@@ -220,7 +220,7 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
 
 /// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty
 /// if a connection or child has the name.
-fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
+pub(crate) fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
     let has_name = |connection: &Arc<Connection>| {
         connection.name == name || connection.children.iter().any(|child| child.name == name)
     };

@@ -110,11 +110,29 @@ fn each_profile_brings_up_a_tunnel() {
         assert_eq!(status["ike_sas"][0]["vips"][0], VIRTUAL, "{profile}: {status:#}");
         assert_eq!(child["remote_ts"][0], format!("{VIRTUAL}/32"), "{profile}: {status:#}");
         assert!(child["packets_in"].as_u64() > Some(0), "{profile}: {status:#}");
+        if remote == PASSWORD_ROUND {
+            is_found_by_name(&net.right);
+        }
         client.stop(TIMEOUT);
         net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
         eventually("the end in the log", || gateway.log().contains("users[1]: ended: closed by the peer"));
         gateway.stop();
     }
+}
+
+/// `status` and `why` show the user `carol` with the IKE SA and the virtual address.
+fn is_found_by_name(gateway: &Host) {
+    let program = env!("CARGO_BIN_EXE_casemate");
+    let status = gateway.stdout_of(program, &["status"]);
+    let has_row = |parts: &[&str]| status.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(has_row(&["users[1]", "carol", VIRTUAL, "established"]), "{status}");
+    assert!(has_row(&["users/office{", "[1] carol", "installed"]), "{status}");
+    for name in ["carol", "users[1]"] {
+        let why = gateway.stdout_of(program, &["why", name]);
+        let fact = format!("{name} is the peer of users[1], at {}", Side::Left.outer(true));
+        assert!(why.contains(&fact) && why.contains(&format!("virtual address {VIRTUAL}")), "{why}");
+    }
+    assert!(!gateway.casemate(&["why", "dave"]).status.success(), "no user has this name");
 }
 
 #[test]
@@ -128,6 +146,8 @@ fn a_wrong_password_is_refused_and_explained() {
     eventually("an explanation", || gateway.log().contains(expected));
     let log = gateway.log();
     assert!(!log.contains(PASSWORD) && !log.contains("a wrong guess"), "{log}");
+    let why = net.right.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "carol"]);
+    assert!(why.contains("carol is not connected") && why.contains(expected), "{why}");
     assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
     assert!(!has_virtual_address(&net.left));
 }

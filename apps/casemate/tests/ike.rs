@@ -80,7 +80,7 @@ fn numbers(payloads: &Value, types: &mut Vec<String>, notifies: &mut Vec<String>
 
 #[test]
 fn tshark_agrees() {
-    for name in ["gcm", "cbc", "sha1", "ccm", "ctr-any", "cmac-any"] {
+    for name in ["gcm", "cbc", "sha1", "ccm", "ctr-any", "cmac-any", "mlkem"] {
         let seen = fs::read_to_string(data(&format!("{name}.tshark"))).unwrap();
         let capture = name.trim_end_matches("-any");
         let messages = messages(capture, &data(&format!("{name}.keys")));
@@ -117,6 +117,70 @@ fn payload_fields() {
     assert_eq!(inner(6, 0)["spis"][0], inner(2, 4)["proposals"][0]["spi"]);
 }
 
+/// The payloads in an encrypted payload.
+fn inner(message: &Value) -> &Vec<Value> {
+    message["payloads"][0]["payloads"].as_array().unwrap_or_else(|| panic!("not opened: {message}"))
+}
+
+#[test]
+fn additional_key_exchanges_have_keys_of_their_own() {
+    let messages = with_own_keys("mlkem");
+    let text = serde_json::to_string(&messages).unwrap();
+    assert!(!text.contains("icv-mismatch") && !text.contains("\"fault\""), "{text}");
+    // ML-KEM-768, its ciphertext, and ECP-384 of both sides; the encapsulation key is in fragments.
+    for (n, exchange, method, len) in [
+        (3, "IKE_INTERMEDIATE", "ml-kem-768", 1_184),
+        (6, "IKE_INTERMEDIATE", "ml-kem-768", 1_088),
+        (7, "IKE_INTERMEDIATE", "384-bit random ECP group", 96),
+        (21, "IKE_FOLLOWUP_KE", "ml-kem-768", 1_184),
+        (24, "IKE_FOLLOWUP_KE", "384-bit random ECP group", 96),
+    ] {
+        assert_eq!(messages[n]["exchange"], exchange);
+        let ke = &inner(&messages[n])[0];
+        assert_eq!((&ke["type"], &ke["method"]), (&"KE".into(), &method.into()), "{n}");
+        assert_eq!(ke["data"].as_str().unwrap().len(), 2 * len, "{n}");
+    }
+    // Without the keys after the first additional key exchange, the messages of the second one stay closed.
+    let scratch = TempDir::new("rows").unwrap();
+    let keys = fs::read_to_string(data("mlkem.keys")).unwrap();
+    let rows: Vec<&str> = keys.lines().collect();
+    let fewer = keys_file(&scratch, &[rows[3], rows[2], rows[0]].join("\n"));
+    let states = self::messages("mlkem", &fewer);
+    let closed = |message: &Value| message["payloads"][0]["state"] == "icv-mismatch";
+    let closed: Vec<usize> =
+        (1..).zip(&states).filter(|(_, message)| closed(message)).map(|(n, _)| n).collect();
+    assert_eq!(closed, [8, 9]);
+}
+
+#[test]
+fn transforms_and_notifications_of_additional_key_exchanges_and_ppks() {
+    let messages = with_own_keys("mlkem");
+    let transforms = messages[0]["payloads"][0]["proposals"][0]["transforms"].as_array().unwrap();
+    let ids = |kind: &str| {
+        let of_kind = transforms.iter().filter(|transform| transform["type"] == kind);
+        of_kind.map(|transform| transform["id"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("ADDKE1"), ["ml-kem-768"]);
+    assert_eq!(ids("ADDKE2"), ["384-bit random ECP group"]);
+    let notify = |payloads: &Vec<Value>, name: &str| {
+        let payload = payloads.iter().find(|payload| payload["notify"] == name);
+        payload.unwrap_or_else(|| panic!("no {name}: {payloads:?}")).clone()
+    };
+    for message in &messages[..2] {
+        let payloads = message["payloads"].as_array().unwrap();
+        notify(payloads, "INTERMEDIATE_EXCHANGE_SUPPORTED");
+        notify(payloads, "USE_PPK");
+    }
+    let request = inner(&messages[9]);
+    let ppk = notify(request, "PPK_IDENTITY");
+    assert_eq!(ppk["ppk_id"], serde_json::json!({ "type": "PPK_ID_FIXED", "value": "ppk.test" }));
+    assert!(!notify(request, "NO_PPK_AUTH")["data"].as_str().unwrap().is_empty());
+    assert!(notify(inner(&messages[10]), "PPK_IDENTITY")["ppk_id"].is_null());
+    let link = |n: usize| notify(inner(&messages[n]), "ADDITIONAL_KEY_EXCHANGE")["data"].clone();
+    // The request after an exchange returns the link of its response.
+    assert_eq!((link(18), link(22), link(28)), (link(21), link(23), link(31)));
+}
+
 #[test]
 fn text_output_has_one_line_per_message() {
     let output = inspect(&data("cbc.pcap"), &data("cbc.keys"), &[]);
@@ -129,6 +193,15 @@ fn text_output_has_one_line_per_message() {
         assert!(text.contains(line), "{text}");
     }
     assert!(String::from_utf8(output.stderr).unwrap().contains("19 packets: 19 ike"));
+    let output = inspect(&data("mlkem.pcap"), &data("mlkem.keys"), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "IKE_INTERMEDIATE request 1: SKF 2/2 { KE(ml-kem-768) }",
+        "IKE_AUTH response 3: SK { IDr AUTH SA TSi TSr PPK_IDENTITY }",
+        "IKE_FOLLOWUP_KE request 1: SKF 3/3 { KE(ml-kem-768) ADDITIONAL_KEY_EXCHANGE }",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
 }
 
 #[test]

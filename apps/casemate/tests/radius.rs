@@ -12,7 +12,7 @@ mod testnet;
 
 use casemate_test_support::Program;
 use charon::Charon;
-use freeradius::{FreeRadius, SECRET, Settings};
+use freeradius::{CLIENTS, FreeRadius, SECRET, Settings};
 use std::fs;
 use testnet::{Running, Side, TestNet, eventually};
 
@@ -82,7 +82,7 @@ struct Setup<'n> {
 impl<'n> Setup<'n> {
     /// `radius` are keys of the section `eap-radius`.
     fn start(net: &'n TestNet, users: &str, radius: &str, methods: &[(&str, &str)]) -> Option<Self> {
-        let server = FreeRadius::start(&net.right, &Settings { port: PORT, users })?;
+        let server = FreeRadius::start(&net.right, &Settings { port: PORT, users, clients: CLIENTS })?;
         let gateway = net.right.run_config(&gateway("eap_id = %any", radius), None);
         let charon = Charon::start(&net.left, &peer(methods))?;
         Some(Self { net, gateway, server, charon })
@@ -115,7 +115,8 @@ fn each_method_of_the_server_authenticates_a_peer() {
     let ttls = ("eap-ttls", "aaa_id = \"CN=aaa.test\"");
     let tls = ("eap-tls", "aaa_id = \"CN=aaa.test\"\ncerts = carol.pem");
     let methods = [("eap-mschapv2", ""), ("eap-md5", ""), ttls, tls];
-    let Some(server) = FreeRadius::start(&net.right, &Settings { port: PORT, users: USERS }) else { return };
+    let settings = Settings { port: PORT, users: USERS, clients: CLIENTS };
+    let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
     let running = net.right.run_config(&gateway("eap_id = %any", &one_server(SECRET)), None);
     let Some(charon) = Charon::start(&net.left, &peer(&[])) else { return };
     let (from, to) = (net.right.file("certificates"), &charon.swanctl.directory);
@@ -162,7 +163,34 @@ fn a_peer_is_refused_unless_server_and_secret_are_right() {
     assert!(net.right.casemate(&["reload"]).status.success());
     initiate(&setup.charon, "eap-mschapv2").unwrap_err();
     eventually("no answer counts", || setup.gateway.log().contains("no RADIUS server has answered"));
+    let silence = "RADIUS: 127.0.0.1:1812 (one) has not answered in 0 s: check that it runs, that it knows this \
+                   client (127.0.0.1), and that the secret is the same on both";
+    eventually("the server is named", || setup.gateway.log().contains(silence));
+    let why = net.right.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["why", "carol"]);
+    assert!(why.contains("that it knows this host as a client, and that the secret is the same"), "{why}");
     assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
+}
+
+/// The part of FreeRADIUS in docs/manual/radius.md: its client and its user, with the addresses of the test.
+#[test]
+fn the_configuration_of_freeradius_in_the_manual_works() {
+    let Some(net) = TestNet::build("radius_manual") else { return };
+    let page = fs::read_to_string(format!("{}/../../docs/manual/radius.md", env!("CARGO_MANIFEST_DIR")));
+    let page = page.unwrap();
+    let blocks: Vec<&str> =
+        page.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let [clients, users] = blocks[..] else { panic!("two blocks were expected: {blocks:?}") };
+    let (clients, users) = (clients.replace("10.1.0.1", "127.0.0.1"), users.replace("10.3.0.7", "10.77.0.9"));
+    let settings = Settings { port: PORT, users: &users, clients: &clients };
+    let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
+    let radius = one_server("a long secret of gateway and server");
+    assert!(page.contains("secret = \"a long secret of gateway and server\""), "the same as of the gateway");
+    let gateway = net.right.run_config(&gateway("eap_id = %any", &radius), None);
+    let peer = peer(MSCHAPV2).replace("sesame", "\"a password for carol\"");
+    let Some(charon) = Charon::start(&net.left, &peer) else { return };
+    let setup = Setup { net: &net, gateway, server, charon };
+    setup.establish("eap-mschapv2");
+    assert_eq!(net.right.status()["ike_sas"][0]["vips"][0], "10.77.0.9");
 }
 
 #[test]
@@ -248,7 +276,7 @@ fn groups_of_the_server_select_the_connection() {
         user("dave", "Filter-Id := \"Sales\",\n Tunnel-Type := ESP"),
         user("mallory", "Class := 0x726573656172636873,\n Filter-Id := \"Sales\""),
     ];
-    let settings = Settings { port: PORT, users: &users.concat() };
+    let settings = Settings { port: PORT, users: &users.concat(), clients: CLIENTS };
     let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
     let radius = format!("class_group = yes\n filter_id = yes\n{}", one_server(SECRET));
     let research = gateway("eap_id = %any\n groups = Research", &radius);

@@ -63,6 +63,32 @@ fn two_casemates_save_bytes() {
     assert!(!other["esp_proposals"].as_str().unwrap().contains("iiv"), "{other}");
 }
 
+#[test]
+fn ml_kem_is_an_additional_key_exchange_with_a_classical_second_proposal() {
+    let answer = json(&["--goal", "battery"]);
+    let (first, second) = answer["settings"]["proposals"].as_str().unwrap().split_once(',').unwrap();
+    assert_eq!(first, format!("{second}-ke1_mlkem768"));
+    let exchange = &answer["additional_key_exchange"];
+    assert_eq!((&exchange["method"], &exchange["recommended"]), (&"ml-kem-768".into(), &true.into()));
+    assert!(
+        exchange["bytes"].as_u64().unwrap() > 1_184 + 1_088
+            && exchange["responder_us"].as_f64().unwrap() > 1.0
+    );
+    let methods = answer["key_exchanges"].as_array().unwrap();
+    for method in ["ml-kem-512", "ml-kem-768", "ml-kem-1024", "Curve25519"] {
+        assert!(methods.iter().any(|cost| cost["method"] == method), "{methods:?}");
+    }
+    let cnsa2 = json(&["--profile", "cnsa2"]);
+    let proposals = cnsa2["settings"]["proposals"].as_str().unwrap();
+    assert_eq!(proposals, "aes256gcm16-prfsha384-ecp384-ke1_mlkem1024");
+    let profile = cnsa2["profiles"].as_array().unwrap().last().unwrap();
+    assert!(profile["unmet"][0].as_str().unwrap().contains("ML-DSA-87"), "{profile}");
+    // The costs are multiplied by the ratio of the clock rates.
+    let slow = json(&["--as-if", "clock=1MHz", "--goal", "battery"]);
+    assert_eq!(slow["additional_key_exchange"]["recommended"], false);
+    assert!(!slow["settings"]["proposals"].as_str().unwrap().contains("ke1_"));
+}
+
 /// The measurement itself, in a process of its own as `advise` starts it.
 #[test]
 fn streams_through_esp_in_udp_and_esp_are_measured() {

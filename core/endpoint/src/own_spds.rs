@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::Connection;
-use casemate_ike::{ChildId, ChildUp, IkeSaId};
+use casemate_ike::{ByOrigin, ChildId, ChildUp, IkeSaId};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{SpdId, SpdOwner, SpdPair, SpdRule, SpdRules};
 use numbers::{Key, Numbers};
@@ -23,18 +23,13 @@ pub(crate) use numbers::PeerName;
 /// The SPDs that belong to Child SAs and IKE SAs.
 #[derive(Default)]
 pub(crate) struct OwnSpds {
-    /// By origin.
-    ikes: OrderedMap<IkeSaId, IkeSpds>,
-    /// Origins of the IKE SAs that have entries.
-    origins: OrderedMap<IkeSaId, IkeSaId>,
+    ikes: ByOrigin<IkeSpds>,
     children: OrderedMap<ChildId, ChildSpds>,
     numbers: Numbers,
 }
 
-/// An IKE SA with its successors by rekeying.
+/// The SPDs of an IKE SA and its successors by rekeying.
 struct IkeSpds {
-    /// Number of IKE SAs with this origin.
-    members: u32,
     peer: Option<Arc<PeerName>>,
     own: Vec<(Key, SpdId)>,
 }
@@ -100,15 +95,10 @@ impl OwnSpds {
 
     /// The entry of an IKE SA. Returns its origin.
     fn enter(&mut self, ike: IkeSaId, peer: Option<PeerName>) -> IkeSaId {
-        match self.origins.get(ike) {
-            Some(origin) => *origin,
-            None => {
-                self.origins.insert(ike, ike);
-                let peer = peer.map(Arc::new);
-                self.ikes.insert(ike, IkeSpds { members: 1, peer, own: Vec::new() });
-                ike
-            }
-        }
+        self.ikes.origin(ike).unwrap_or_else(|| {
+            self.ikes.insert(ike, IkeSpds { peer: peer.map(Arc::new), own: Vec::new() });
+            ike
+        })
     }
 
     /// SPDs by these rules. Those that the IKE SA has already are used again.
@@ -175,30 +165,20 @@ impl OwnSpds {
 
     /// Notes that an IKE SA replaces another one.
     pub(crate) fn ike_rekeyed(&mut self, old: IkeSaId, new: IkeSaId) {
-        let Some(origin) = self.origins.get(old).copied() else { return };
-        self.origins.insert(new, origin);
-        if let Some(entry) = self.ikes.get_mut(origin) {
-            entry.members = entry.members.saturating_add(1);
-        }
+        self.ikes.rekeyed(old, new);
     }
 
     /// Notes that an IKE SA has ended.
     pub(crate) fn ike_down(&mut self, ike: IkeSaId, notices: &mut VecDeque<Notice>) {
-        let Some(origin) = self.origins.remove(ike) else { return };
-        let Some(entry) = self.ikes.get_mut(origin) else { return };
-        entry.members = entry.members.saturating_sub(1);
-        if entry.members == 0
-            && let Some(entry) = self.ikes.remove(origin)
-        {
-            entry.own.into_iter().for_each(|(_, spd)| self.release(spd, notices));
-        }
+        let Some(ended) = self.ikes.ended(ike) else { return };
+        ended.own.into_iter().for_each(|(_, spd)| self.release(spd, notices));
     }
 
     /// Notes that there is no interface for this SPD. Returns the Child SAs that have it, which must be
     /// closed. Later ones of the same IKE SA get another number.
     pub(crate) fn reject(&mut self, spd: SpdId, notices: &mut VecDeque<Notice>) -> Vec<ChildId> {
         let mut released = 0_usize;
-        for entry in self.ikes.values_mut() {
+        for (_, entry) in self.ikes.iter_mut() {
             let before = entry.own.len();
             entry.own.retain(|(_, own)| *own != spd);
             released = released.saturating_add(before.saturating_sub(entry.own.len()));
@@ -209,7 +189,7 @@ impl OwnSpds {
 
     /// The SPDs that the Child SAs of an IKE SA share.
     pub(crate) fn of_ike_sa(&self, ike: IkeSaId, rules: SpdRules) -> Option<SpdPair> {
-        let origin = *self.origins.get(ike)?;
+        let origin = self.ikes.origin(ike)?;
         let of = |rule, is_outbound| match rule {
             SpdRule::Own(own) => self.of_ike(origin, Key::new(&own, is_outbound)),
             SpdRule::Fixed(_) => None,

@@ -56,6 +56,12 @@ pub trait Routes {
         true
     }
 
+    /// Whether this host can take `addr` as a virtual address on an IKE SA with `peer`: the host does not have
+    /// it, and it is not the router to the peer. The default is for hosts that know neither.
+    fn can_be_virtual(&self, _addr: IpAddr, _peer: IpAddr) -> bool {
+        true
+    }
+
     /// Whether addresses or routes may have changed since the last call. Traps follow them. A host with
     /// notifications of changes returns `false` if there was none, which saves a look-up per trap and second.
     fn may_have_changed(&self) -> bool {

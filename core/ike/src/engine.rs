@@ -378,6 +378,11 @@ impl Ike {
         self.sas.len()
     }
 
+    /// Bytes of messages that half-open IKE SAs hold, as [`IkeSettings::max_half_open_bytes`] limits them.
+    pub const fn half_open_bytes(&self) -> usize {
+        self.sas.half_open_bytes()
+    }
+
     /// Number of half-open IKE SAs: initiated by peers that are not authenticated yet.
     pub fn half_open_count(&self) -> usize {
         self.sas.half_open_count()

@@ -51,6 +51,9 @@ pub struct AssignedConfig {
     /// Domains for which these name servers are meant (RFC 8598), as far as the connection accepts them. If
     /// there are none, the servers are meant for all names. None without the Cargo feature `split-dns`.
     pub domains: Vec<DomainName>,
+    /// Addresses that this host does not take: no unicast address of a host, its own, the peer's, or that of
+    /// the router to the peer.
+    pub refused_addrs: Vec<IpAddr>,
     /// Number of name servers and domains that are malformed or not acceptable, and are ignored.
     pub refused: usize,
     /// Subnets behind the peer.

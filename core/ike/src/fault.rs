@@ -145,6 +145,9 @@ state_faults! {
     ChildlessRefused = "childless-refused", SYNTAX, "RFC 6023 section 3";
     /// No virtual address is available for the peer.
     NoAddress = "no-address", Notify(NotifyType::INTERNAL_ADDRESS_FAILURE), "RFC 7296 section 3.15.4";
+    /// The peer requests no virtual address, but the connection gives its traffic to virtual addresses only.
+    AddressNotRequested = "address-not-requested", Notify(NotifyType::FAILED_CP_REQUIRED),
+        "RFC 7296 section 2.19";
     /// The Child SA to be rekeyed does not exist.
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
     /// The request continues a series of key exchanges that does not exist, or no longer.

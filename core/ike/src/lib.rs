@@ -19,6 +19,7 @@ extern crate alloc;
 
 mod address_pool;
 mod auth;
+mod by_origin;
 mod child_sa;
 pub mod config;
 mod context;
@@ -51,6 +52,7 @@ pub use auth::credentials::{EapSession, EapTls};
 pub use auth::credentials::{PeerStatus, StatusQuery};
 #[cfg(feature = "external-keys")]
 pub use auth::credentials::{SignatureQuery, Signing};
+pub use by_origin::ByOrigin;
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};

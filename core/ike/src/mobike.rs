@@ -11,7 +11,7 @@ use crate::{Path, Role, Routes, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 /// Maximum number of additional addresses of each host that are sent, stored and tried.
 pub(crate) const MAX_ADDRS: usize = 8;
@@ -33,8 +33,7 @@ pub(crate) struct Mobike {
     forces_encap: bool,
     /// Whether the Child SAs keep the former path until the peer has proved that it receives at the new one.
     pub(crate) is_unverified: bool,
-    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`. Only the host
-    /// that does not decide creates Child SAs meanwhile.
+    /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`.
     pub(crate) former: Option<(Path, bool)>,
     /// Other paths on which the outstanding request was sent, because the peer did not respond.
     pub(crate) tried: Vec<Path>,
@@ -74,17 +73,30 @@ impl Mobike {
         })
     }
 
+    /// Awaits the check of the peer's address. The Child SAs stay at the last path that was checked.
+    pub(crate) const fn await_check(&mut self, before: Path, nat: NatStatus) {
+        if !self.is_unverified {
+            (self.is_unverified, self.former) = (true, Some((before, nat.any())));
+        }
+    }
+
+    /// Notes that the peer has proved that it receives at the address of the path.
+    pub(crate) const fn checked(&mut self) {
+        (self.is_unverified, self.former) = (false, None);
+    }
+
     /// Whether this host acts as if it were behind a NAT.
     pub(crate) const fn forces_encap(&self) -> bool {
         self.forces_encap
     }
 }
 
-/// Evaluates the first IKE_AUTH request, which arrived on `path`. Fails if it has passed a prohibited NAT.
+/// Evaluates the last IKE_AUTH request, which arrived on `path`, while IKE_SA_INIT came from the address
+/// `proved`. Fails if the request has passed a prohibited NAT.
 pub(crate) fn accept(
     common: &SaCommon,
     request: &Content<'_>,
-    path: Path,
+    (path, proved): (Path, IpAddr),
     init: &InitExchange,
     routes: &dyn Routes,
 ) -> Result<Option<Box<Mobike>>, StateFault> {
@@ -92,7 +104,12 @@ pub(crate) fn accept(
         return Err(StateFault::UnexpectedNat);
     }
     let has_nat_traversal = init.peer.nat_traversal;
-    Ok(Mobike::negotiated(common, request, init.nat, has_nat_traversal, Role::Responder, routes))
+    let mut all = Mobike::negotiated(common, request, init.nat, has_nat_traversal, Role::Responder, routes);
+    if let Some(mobike) = all.as_mut().filter(|_| proved != path.remote.ip()) {
+        let remote = SocketAddr::new(proved, path.remote.port());
+        mobike.await_check(Path { remote, ..path }, init.nat);
+    }
+    Ok(all)
 }
 
 /// Writes what IKE_AUTH says of MOBIKE (RFC 4555 sections 3.2 and 3.4).

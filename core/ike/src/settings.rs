@@ -15,7 +15,8 @@ pub struct IkeSettings {
     /// replaced ones. A further IKE SA replaces the oldest, which is closed. Connections whose `unique` is
     /// `Never` have no such limit, because many peers may share an identity there.
     pub max_ike_sas_per_peer: usize,
-    /// Maximum number of half-open IKE SAs that peers started. Each takes about 3 KiB and one key exchange.
+    /// Maximum number of half-open IKE SAs that peers started. Each takes about 2 KiB without the messages
+    /// that [`max_half_open_bytes`](Self::max_half_open_bytes) counts, and one key exchange.
     pub max_half_open: usize,
     /// Maximum number of half-open IKE SAs that peers started from one IPv4 address or one IPv6 /64 prefix.
     /// Further requests from there are dropped. After four of them, or half of this number if that is less, a
@@ -23,6 +24,14 @@ pub struct IkeSettings {
     /// is half of the free ones, but one more than is possible without a cookie: so a flood from many
     /// addresses leaves some to the others. Each address or prefix takes about 100 bytes.
     pub max_half_open_per_source: usize,
+    /// Maximum number of bytes of messages that half-open IKE SAs hold until their peers are authenticated:
+    /// first requests and responses, which AUTH covers, requests of which fragments are missing, such as
+    /// those with a key of ML-KEM, and the last response. Further first requests and fragments are dropped.
+    /// One source, as in [`max_half_open_per_source`](Self::max_half_open_per_source), gets at most half of
+    /// what the others leave of three quarters. The last quarter is for sources that hold less than 4 KiB, so
+    /// that a flood from some addresses leaves room to the others. From a quarter of this number on, cookies
+    /// are required.
+    pub max_half_open_bytes: usize,
     /// Number of half-open IKE SAs from which on a peer must return a cookie first (RFC 7296 section 2.6).
     /// From half of [`max_half_open`](Self::max_half_open) on, cookies are required in any case.
     pub cookie_threshold: usize,
@@ -83,6 +92,7 @@ impl IkeSettings {
         max_ike_sas_per_peer: 64,
         max_half_open: 4_096,
         max_half_open_per_source: 64,
+        max_half_open_bytes: 32 << 20,
         cookie_threshold: 64,
         max_children: 64,
         max_message_bytes: 65_000,
@@ -112,6 +122,7 @@ impl IkeSettings {
         max_ike_sas_per_peer: 4,
         max_half_open: 4,
         max_half_open_per_source: 2,
+        max_half_open_bytes: 32 << 10,
         cookie_threshold: 2,
         max_children: 4,
         max_message_bytes: 4_096,

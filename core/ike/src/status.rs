@@ -21,6 +21,22 @@ pub struct IkeSaId(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildId(pub(crate) u64);
 
+impl IkeSaId {
+    /// An identifier for tests of code that follows events.
+    #[doc(hidden)]
+    pub const fn for_tests(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl ChildId {
+    /// An identifier for tests of code that follows events.
+    #[doc(hidden)]
+    pub const fn for_tests(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl MapKey for IkeSaId {
     fn words(self) -> [u64; 2] {
         self.0.words()

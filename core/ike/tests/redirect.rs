@@ -295,6 +295,23 @@ fn a_client_follows_to_a_name() {
     assert!(net.pair.left.leaked_spis().is_empty() && !net.has_fault());
 }
 
+/// A second redirect replaces the first one, whose name is still being looked up.
+#[test]
+fn the_last_redirect_counts() {
+    let mut net = Net::new();
+    net.establish();
+    net.pair.left.routes.host = HostAddrs::Pending;
+    assert!(net.redirect(NAME));
+    net.wait(2);
+    assert!(net.redirect(OTHER));
+    net.wait(1);
+    assert_eq!(net.peers_of_left(), [addr(OTHER)]);
+    assert_eq!(net.pair.left.down_reasons(), [DownReason::Replaced, DownReason::Reauth]);
+    net.wait(60);
+    assert_eq!((net.peers_of_left(), net.has_fault()), (vec![addr(OTHER)], false));
+    assert!(net.pair.left.leaked_spis().is_empty());
+}
+
 /// The old IKE SA stays if the name leads nowhere, at once or after the time of a look-up.
 #[test]
 fn an_established_ike_sa_stays_if_the_name_leads_nowhere() {

@@ -9,12 +9,15 @@ use crate::writer::Writer;
 use crate::{Algorithms, RadiusFault};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
 
 /// Maximum number of servers.
 pub const MAX_SERVERS: usize = 16;
+/// Maximum number of reports of silent servers that wait.
+const MAX_SILENCES: usize = 16;
 /// Time for which a server that has not answered comes behind the others.
 const AVOIDED: Duration = Duration::from_secs(60);
 
@@ -51,6 +54,17 @@ pub enum Answer {
     NoServer,
 }
 
+/// A server that has not answered any transmission of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// Name of the server in the configuration.
+    pub server: String,
+    /// Where the request was sent.
+    pub addr: SocketAddr,
+    /// Time since its first transmission to this server.
+    pub after: Duration,
+}
+
 /// What is sent again, perhaps to another server.
 #[derive(Debug)]
 enum Body {
@@ -82,6 +96,8 @@ struct Outstanding {
     identifier: u8,
     authenticator: [u8; 16],
     sent: u32,
+    /// When the server got the first transmission.
+    first_sent: Duration,
     due: Duration,
 }
 
@@ -99,6 +115,7 @@ pub struct Client {
     outstanding: Vec<Outstanding>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
+    silences: VecDeque<Silence>,
     last_id: u64,
 }
 
@@ -112,6 +129,7 @@ impl Client {
             outstanding: Vec::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
+            silences: VecDeque::new(),
             last_id: 0,
         }
     }
@@ -197,6 +215,7 @@ impl Client {
             identifier,
             authenticator,
             sent: 1,
+            first_sent: now,
             due,
         });
         Ok(())
@@ -283,9 +302,16 @@ impl Client {
     /// Asks the next server, if there is one.
     fn fail_over(&mut self, id: RequestId, now: Duration, algorithms: &mut Algorithms<'_>) {
         let Some(at) = self.outstanding.iter().position(|outstanding| outstanding.id == id) else { return };
-        let Outstanding { body, server, asked, is_bound, .. } = self.outstanding.swap_remove(at);
+        let Outstanding { body, server, asked, is_bound, first_sent, .. } = self.outstanding.swap_remove(at);
         if let Some(state) = self.servers.get_mut(server) {
             state.avoided_until = now.saturating_add(AVOIDED);
+            if self.silences.len() < MAX_SILENCES {
+                self.silences.push_back(Silence {
+                    server: state.server.name.clone(),
+                    addr: state.server.addr(body.service()),
+                    after: now.saturating_sub(first_sent),
+                });
+            }
         }
         let next = if is_bound { None } else { self.next_server(&asked, now) };
         let sent = next.map(|next| self.send_first(id, body, next, asked, false, now, algorithms));
@@ -302,6 +328,11 @@ impl Client {
     /// Takes the next answer.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Takes the next report of a server that has not answered. If nobody takes them, further ones are lost.
+    pub fn next_silence(&mut self) -> Option<Silence> {
+        self.silences.pop_front()
     }
 
     /// Whether a request awaits an answer.

@@ -5,8 +5,8 @@ use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_legacy::LEGACY;
 use casemate_radius::{
     AccessRequest, AccountingRequest, AccountingStatus, Algorithms, Answer, Client, Code, Dynamic,
-    ErrorCause, Packet, RadiusFault, RequestId, Retransmission, Server, ServerId, TerminateCause, Transmit,
-    Usage, Verdict,
+    ErrorCause, Packet, RadiusFault, RequestId, Retransmission, Server, ServerId, Silence, TerminateCause,
+    Transmit, Usage, Verdict,
 };
 use casemate_test_support::TestRng;
 use std::net::SocketAddr;
@@ -161,6 +161,9 @@ fn a_silent_server_is_asked_again_and_then_the_next_one() {
     assert_eq!(it.client.next_timeout(), Some(Duration::from_secs(5)));
     let next = it.sent_at(5);
     assert_eq!((next.len(), next[0].to), (1, server(2).auth));
+    let (first, after) = (server(1), Duration::from_secs(5));
+    let silence = Silence { server: first.name, addr: first.auth, after };
+    assert_eq!((it.client.next_silence(), it.client.next_silence()), (Some(silence), None));
     // Another request avoids the silent server.
     let other = it.with(|client, with| client.authenticate(access(&[1]), None, Duration::from_secs(5), with));
     assert_eq!(it.client.next_transmit().unwrap().to, server(2).auth);
@@ -170,6 +173,7 @@ fn a_silent_server_is_asked_again_and_then_the_next_one() {
     let event = it.client.next_event().unwrap();
     assert_eq!((event.request, event.answer), (id, Answer::NoServer));
     assert_eq!((it.client.has_outstanding(), it.client.next_timeout()), (false, None));
+    assert_eq!(it.client.next_silence().unwrap().addr, server(2).auth);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The advice: measurements, resulting settings, and what would change them, and its text and JSON forms.
+//! The advice: measurements, resulting settings, and what would change them, and its text form.
 
 use crate::as_if::AsIf;
 use crate::encapsulation::EncapsulationSamples;
@@ -7,13 +7,14 @@ use crate::goal::{Goal, UseCase};
 use crate::measure::{Costs, KexCost, Measurements};
 use crate::probe::Device;
 use crate::rank::RankedSuite;
-use crate::rules::{Filter, Profile, Refusal};
+use crate::rules::Filter;
 use crate::settings::Settings;
-use crate::suites::{ClassifiedSuites, DominatedSuite, RefusedSuite};
+use crate::suites::{ClassifiedSuites, RefusedSuite};
 use casemate_crypto::EspSuite;
 use casemate_measure::stats::Spread;
-use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
+
+mod json;
 
 /// Complete advice.
 pub struct Advice {
@@ -137,6 +138,7 @@ impl Advice {
         for profile in self.filter.profiles() {
             let history = if profile.is_history { "; historic, not for use" } else { "" };
             writeln!(out, "Rules: {} (read {}{history})", profile.title, profile.read)?;
+            profile.unmet.iter().try_for_each(|unmet| writeln!(out, "  not satisfied: {unmet}"))?;
         }
         self.write_ranking(out)?;
         write_encapsulation(out, &self.encapsulation)?;
@@ -144,7 +146,10 @@ impl Advice {
             write_thorough(out, thorough)?;
         }
         self.write_refusals(out)?;
-        writeln!(out, "\nKey exchanges, one side")?;
+        writeln!(
+            out,
+            "\nKey exchanges: us of the initiator (generate + agree) and the responder, bytes of both values"
+        )?;
         self.kex.iter().try_for_each(|cost| self.write_kex(out, cost))?;
         writeln!(out, "\nswanctl.conf\n{}", indented(&self.settings.swanctl()))?;
         writeln!(out, "Reasons\n{}", listed(&self.settings.reasons))?;
@@ -198,7 +203,17 @@ impl Advice {
             Ok(admitted) => format!("{} ({})", admitted.status, admitted.source),
             Err(refusal) => format!("refused: {} ({})", refusal.why, refusal.source),
         };
-        writeln!(out, "  {:<26} {:>9.0} us  {level}", cost.method.to_string(), cost.micros.median)
+        let KexCost { method, generate, agree, .. } = cost;
+        let bytes = method.public_len().saturating_add(method.response_len());
+        writeln!(
+            out,
+            "  {:<26} {:>9.0} ({:.0} + {:.0}) {:>9.0} us {bytes:>6} bytes  {level}",
+            method.to_string(),
+            cost.initiator_micros(),
+            generate.min,
+            agree.min,
+            cost.responder_micros(),
+        )
     }
 
     fn write_samples(&self, out: &mut String) -> fmt::Result {
@@ -281,97 +296,4 @@ fn indented(text: &str) -> String {
 
 fn listed(items: &[String]) -> String {
     items.iter().map(|item| format!("  - {item}\n")).collect()
-}
-
-impl Advice {
-    /// Returns one JSON object, optionally with every sample.
-    pub fn json(&self, with_samples: bool) -> Value {
-        let settings = &self.settings;
-        let mut answer = json!({
-            "device": self.device.json(),
-            "as_if": (self.as_if != Default::default()).then(|| self.as_if.to_string()),
-            "providers": self.providers,
-            "goal": self.goal.word(),
-            "unit": self.goal.unit(),
-            "packets": self.use_case.mix.name,
-            "mode": self.use_case.mode.to_string(),
-            "behind_nat": self.use_case.behind_nat,
-            "profiles": self.filter.profiles().iter().map(profile).collect::<Vec<_>>(),
-            "ranking": self.ranking.iter().map(place).collect::<Vec<_>>(),
-            "key_exchanges": self.kex.iter().map(|cost| self.kex(cost)).collect::<Vec<_>>(),
-            "settings": {
-                "proposals": settings.ike,
-                "esp_proposals": settings.esp,
-                "mode": settings.mode.to_string(),
-                "esn": settings.esn,
-                "replay_window": settings.replay_window,
-                "rohc": settings.rohc,
-                "encap": if settings.encap_auto { "auto" } else { "no" },
-            },
-            "encapsulation": match &self.encapsulation {
-                Ok(samples) => samples.json(),
-                Err(reason) => json!({ "not_measured": reason }),
-            },
-            "thorough": self.end_to_end.as_ref().map(thorough),
-            "reasons": settings.reasons,
-            "changes": self.changes(),
-            "refused": self.suites.refused.iter().map(refused).collect::<Vec<_>>(),
-            "passed_over": self.suites.dominated.iter().map(dominated).collect::<Vec<_>>(),
-            "missing": self.measurements.unsupported.iter().map(EspSuite::to_string).collect::<Vec<_>>(),
-        });
-        if let (true, Some(object)) = (with_samples, answer.as_object_mut()) {
-            let all = |costs: &[Costs]| costs.iter().map(Costs::json).collect::<Vec<_>>();
-            object.insert("first_look".into(), all(&self.measurements.screening).into());
-            object.insert("finalists".into(), all(&self.measurements.finalists).into());
-            object.insert("alone".into(), all(&self.measurements.per_provider).into());
-        }
-        answer
-    }
-
-    fn kex(&self, cost: &KexCost) -> Value {
-        let ruling = self.filter.kex(cost.method);
-        json!({
-            "method": cost.method.to_string(),
-            "us": cost.micros.json(),
-            "level": ruling.as_ref().ok().map(|admitted| admitted.status.words()),
-            "refused": ruling.err().map(|refusal| refusal.to_string()),
-        })
-    }
-}
-
-fn thorough(thorough: &Result<EndToEnd, String>) -> Value {
-    match thorough {
-        Ok(thorough) => thorough.json(),
-        Err(why) => json!({ "not_measured": why }),
-    }
-}
-
-fn profile(profile: &Profile) -> Value {
-    let Profile { name, title, read, is_history, .. } = profile;
-    json!({ "name": name, "title": title, "read": read, "history": is_history })
-}
-
-fn place(place: &RankedSuite) -> Value {
-    let RankedSuite { scored, gap: behind, is_tied, .. } = place;
-    json!({
-        "suite": scored.suite.to_string(),
-        "proposal": crate::suites::proposal_keyword(scored.suite),
-        "number": Spread::of(scored.scores.iter().copied()).map(Spread::json),
-        "behind": behind,
-        "tied": is_tied,
-        "level": scored.admitted.status.words(),
-        "source": scored.admitted.source,
-        "note": scored.admitted.note,
-        "cpu_ns_per_byte": scored.cpu,
-        "air_bytes_per_byte": scored.bytes,
-    })
-}
-
-fn dominated(dominated: &DominatedSuite) -> Value {
-    json!({ "suite": dominated.suite.to_string(), "why": dominated.why })
-}
-
-fn refused(refused: &RefusedSuite) -> Value {
-    let Refusal { part, why, source } = &refused.refusal;
-    json!({ "suite": refused.suite.to_string(), "part": part, "why": why, "source": source })
 }

@@ -10,6 +10,8 @@ pub mod as_if;
 pub mod encapsulation;
 pub mod end_to_end;
 pub mod goal;
+pub mod handshake;
+mod ike_proposal;
 pub mod measure;
 pub mod probe;
 pub mod rank;

@@ -316,8 +316,8 @@ mod tests {
             };
             prop_assert!(!places.iter().any(is_counter), "RFC 8221 section 3");
             let kex: Vec<KexCost> = KexMethod::ALL.into_iter().zip(&kex_prices)
-                .map(|(method, price)| KexCost { method, micros: Spread::of([*price]).unwrap() }).collect();
-            if let Some(lines) = Settings::recommend(&places, &measured, &kex, &filter, &use_case) {
+                .map(|(method, price)| KexCost::made_up(method, *price)).collect();
+            if let Some(lines) = Settings::recommend(&places, &measured, &kex, &filter, &use_case, goal) {
                 let forbidden = forbidden_words(&lines, integrity_only);
                 prop_assert!(forbidden.is_empty(), "{forbidden:?} in {lines:?}");
             }

@@ -2,11 +2,13 @@
 
 use crate::encapsulation::{EncapsulationSamples, EncapsulationVerdict};
 use crate::goal::{Goal, UseCase};
+use crate::handshake::AdditionalExchange;
+use crate::ike_proposal::{self, FirstExchanges};
 use crate::measure::{Costs, KexCost};
 use crate::rank::RankedSuite;
-use crate::rules::{Filter, RequirementLevel};
-use crate::suites::{aead_keyword, pair_keyword, proposal_keyword};
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind, PrfAlg};
+use crate::rules::Filter;
+use crate::suites::proposal_keyword;
+use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 
 /// Default lifetime of a Child SA in seconds (`rekey_time` of swanctl.conf).
@@ -24,6 +26,8 @@ const WINDOWS: (u32, u32) = (64, 4_096);
 pub struct Settings {
     /// `proposals` of a connection.
     pub ike: String,
+    /// The additional key exchange with ML-KEM that the rules permit and a provider has, recommended or not.
+    pub additional_exchange: Option<AdditionalExchange>,
     /// `esp_proposals` of a child.
     pub esp: String,
     /// `mode` of a child.
@@ -48,17 +52,23 @@ impl Settings {
         kex: &[KexCost],
         filter: &Filter,
         use_case: &UseCase,
+        goal: Goal,
     ) -> Option<Self> {
         let first = places.first()?;
         let mut reasons = Vec::new();
-        let rate = found
-            .iter()
-            .find(|costs| costs.suite == first.scored.suite)
-            .map_or(0.0, |costs| rate(costs, use_case));
+        let costs = found.iter().find(|costs| costs.suite == first.scored.suite);
+        let rate = costs.map_or(0.0, |costs| rate(costs, use_case));
         let esn = needs_esn(rate, &mut reasons);
         let replay_window = window(rate, &mut reasons);
         let esp = esp(places, esn, &mut reasons);
-        let ike = ike(first.scored.suite, kex, filter, &mut reasons)?;
+        let exchanges = FirstExchanges::choose(kex, filter);
+        let additional = AdditionalExchange::choose(exchanges.cheapest()?, kex, filter, use_case, goal);
+        let recommended = additional.as_ref().ok().filter(|exchange| exchange.is_recommended());
+        let ike = ike_proposal::proposals(first.scored.suite, &exchanges, recommended, filter, &mut reasons)?;
+        match &additional {
+            Ok(exchange) => reasons.extend(exchange.reasons(costs, use_case)),
+            Err(why) => reasons.push(format!("no ML-KEM: {why}")),
+        }
         reasons.push(match use_case.mode {
             Mode::Transport => {
                 "transport mode: both ends are the hosts themselves, and it saves the inner header".into()
@@ -72,7 +82,9 @@ impl Settings {
             reasons.push("UDP encapsulation: IKE detects the NAT and enables it automatically".into());
         }
         let mode = use_case.mode;
-        Some(Self { ike, esp, mode, esn, replay_window, rohc: false, encap_auto: false, reasons })
+        let additional_exchange = additional.ok();
+        let (rohc, encap_auto) = (false, false);
+        Some(Self { ike, additional_exchange, esp, mode, esn, replay_window, rohc, encap_auto, reasons })
     }
 
     /// Adds `encap = auto` if ESP in UDP has been measured to be faster, and the reason for either choice.
@@ -199,54 +211,6 @@ fn esp(places: &[RankedSuite], esn: bool, reasons: &mut Vec<String>) -> String {
     words.collect::<Vec<_>>().join(",")
 }
 
-fn ike(suite: EspSuite, kex: &[KexCost], filter: &Filter, reasons: &mut Vec<String>) -> Option<String> {
-    let words = [ike_encryption(suite, filter)?, prf(filter)?.keyword().into()];
-    let admitted = kex.iter().filter_map(|cost| Some((cost, filter.kex(cost.method).ok()?)));
-    let chosen: Vec<_> = admitted
-        .enumerate()
-        .filter(|(rank, (_, admitted))| *rank == 0 || admitted.status >= RequirementLevel::Should)
-        .map(|(_, chosen)| chosen)
-        .collect();
-    let (cheapest, _) = chosen.first()?;
-    reasons.push(format!(
-        "{} first: the cheapest key exchange that is permitted, {:.0} us per side; methods that are \
-             SHOULD or MUST follow",
-        cheapest.method, cheapest.micros.median
-    ));
-    let methods = chosen.iter().map(|(cost, _)| cost.method.keyword().to_owned());
-    Some(words.into_iter().chain(methods).collect::<Vec<_>>().join("-"))
-}
-
-/// Prefers the suite of ESP if it is a SHOULD for IKE, too, because one implementation is better than two.
-/// Otherwise returns the first permitted algorithm.
-fn ike_encryption(suite: EspSuite, filter: &Filter) -> Option<String> {
-    use AesBits::{B128, B256};
-    let usual = [B128, B256].map(|bits| AeadAlg::AesGcm { bits, icv: 16 });
-    let mut aeads = suite.aead().into_iter().chain(usual).chain([AeadAlg::ChaCha20Poly1305]);
-    let is_good = |alg: &AeadAlg| {
-        filter.ike_aead(*alg).is_ok_and(|admitted| admitted.status >= RequirementLevel::Should)
-    };
-    if let Some(alg) = aeads.find(is_good) {
-        return Some(aead_keyword(alg));
-    }
-    let macs = [MacKind::HmacSha256, MacKind::HmacSha512, MacKind::HmacSha384].map(MacAlg::standard);
-    let mut pairs = [B128, B256].into_iter().flat_map(|bits| macs.map(|mac| (CipherAlg::AesCbc(bits), mac)));
-    let (cipher, mac) = pairs.find(|(cipher, mac)| filter.ike_pair(*cipher, *mac).is_ok())?;
-    Some(pair_keyword(cipher, mac))
-}
-
-/// Returns the function with the highest level, and the shortest of those.
-fn prf(filter: &Filter) -> Option<PrfAlg> {
-    let mut best: Option<(RequirementLevel, PrfAlg)> = None;
-    for alg in [PrfAlg::HmacSha256, PrfAlg::HmacSha384, PrfAlg::HmacSha512] {
-        let Ok(admitted) = filter.prf(alg) else { continue };
-        if best.is_none_or(|(status, _)| admitted.status > status) {
-            best = Some((admitted.status, alg));
-        }
-    }
-    best.map(|(_, alg)| alg)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,9 +218,8 @@ mod tests {
     use crate::rank::{ScoredSuite, rank};
     use crate::rules::{Keying, Profile};
     use crate::suites;
-    use casemate_crypto::{ImplicitIvAlg, KexMethod};
+    use casemate_crypto::{AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, MacKind};
     use casemate_ike::config::{EsnPolicy, IkeEncryption};
-    use casemate_measure::stats::Spread;
     use casemate_strongswan::proposal;
     use casemate_wire::ip::IpVersion;
 
@@ -290,33 +253,31 @@ mod tests {
             .iter()
             .filter_map(|candidate| ScoredSuite::new(candidate, &costs, goal, &use_case));
         let places = rank(scored.collect(), goal);
-        let micros = |median| Spread { median, min: median, max: median, interval: None };
         let kex = [
             KexMethod::X25519,
             KexMethod::EcpP256,
             KexMethod::EcpP384,
             KexMethod::Modp2048,
             KexMethod::Modp3072,
+            KexMethod::MlKem768,
+            KexMethod::MlKem1024,
         ];
         let kex: Vec<KexCost> = kex
             .into_iter()
             .zip(1..)
-            .map(|(method, rank)| KexCost { method, micros: micros(f64::from(rank)) })
+            .map(|(method, rank)| KexCost::made_up(method, f64::from(rank)))
             .collect();
-        Settings::recommend(&places, &costs, &kex, &filter, &use_case).unwrap()
+        Settings::recommend(&places, &costs, &kex, &filter, &use_case, goal).unwrap()
     }
 
     #[test]
     fn recommended_proposals_parse() {
-        for profile in ["rfc8221", "iot", "cnsa", "suite-b-128", "suite-b-256"] {
+        for profile in ["rfc8221", "iot", "cnsa", "cnsa2", "suite-b-128", "suite-b-256"] {
             for price in [0.1, 1_000.0] {
                 let settings = settings(profile, price);
-                assert_eq!(
-                    proposal::parse_ike(&settings.ike).map(|read| read.len()),
-                    Ok(1),
-                    "{}",
-                    settings.ike
-                );
+                for one in settings.ike.split(',') {
+                    assert_eq!(proposal::parse_ike(one).map(|read| read.len()), Ok(1), "{one}");
+                }
                 for one in settings.esp.split(',') {
                     assert_eq!(proposal::parse_esp(one).map(|read| read.len()), Ok(1), "{one}");
                 }
@@ -337,7 +298,8 @@ mod tests {
     fn an_optional_suite_is_followed_by_a_mandatory_one() {
         assert!(settings_for("rfc8221", 1_000.0, Goal::Bytes).esp.ends_with("ccm8,aes256gcm16"));
         assert_eq!(settings("rfc8221", 1_000.0).esp, "aes128gcm16");
-        assert_eq!(settings("rfc8221", 1_000.0).ike, "aes128gcm16-prfsha256-curve25519-ecp256-modp2048");
+        let classical = "aes128gcm16-prfsha256-curve25519-ecp256-modp2048";
+        assert_eq!(settings("rfc8221", 1_000.0).ike, format!("{classical}-ke1_mlkem768,{classical}"));
     }
 
     #[test]
@@ -390,6 +352,9 @@ mod tests {
     #[test]
     fn profiles_apply_to_ike() {
         assert_eq!(settings("cnsa", 1_000.0).ike, "aes256gcm16-prfsha512-ecp384-modp3072");
+        let cnsa2 = settings("cnsa2", 1_000.0);
+        assert_eq!(cnsa2.ike, "aes256gcm16-prfsha384-ecp384-ke1_mlkem1024", "without a second proposal");
+        assert_eq!(cnsa2.esp, "aes256gcm16");
         assert_eq!(settings("suite-b-256", 1_000.0).ike, "aes256-sha384-prfsha384-ecp384");
         let read = proposal::parse_ike(&settings("suite-b-128", 1_000.0).ike).unwrap();
         let pair = IkeEncryption::Separate(

@@ -117,6 +117,8 @@ fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
         unique: setup.unique,
         lifespan: lifespan(setup.ike_life, variant.ike),
         reauth: setup.reauth_of(own),
+        ppk: setup.post_quantum.ppk_policy(own),
+        resumption: setup.tickets,
         ..Connection::new(&format!("to{peer}"), local, remote)
     }
 }
@@ -154,7 +156,7 @@ fn ike_proposal(setup: &Setup, own: usize) -> IkeProposal {
         encryption,
         prfs: vec![PrfAlg::HmacSha256],
         kex: methods(setup, own),
-        additional: AdditionalKexes::new(),
+        additional: setup.post_quantum.kexes(setup.post_quantum.ike, own),
     }
 }
 
@@ -212,9 +214,13 @@ fn proposal(setup: &Setup, own: usize) -> ChildProposal {
         Protection::Separate => ChildAlgorithms::EspSeparate(vec![CipherAlg::AesCbc(AesBits::B128)], mac()),
         Protection::Ah => ChildAlgorithms::Ah(mac()),
     };
-    let kex = if setup.pfs { methods(setup, own) } else { vec![] };
+    let (kex, additional) = if setup.pfs {
+        (methods(setup, own), setup.post_quantum.kexes(setup.post_quantum.child, own))
+    } else {
+        (vec![], AdditionalKexes::new())
+    };
     let sequence = if setup.esn { EsnPolicy::Preferred } else { EsnPolicy::Allowed };
-    ChildProposal { algorithms, kex, additional: AdditionalKexes::new(), esn: sequence }
+    ChildProposal { algorithms, kex, additional, esn: sequence }
 }
 
 /// Traffic selector for the networks of node `of`, in the configuration of node `says`.

@@ -2,7 +2,8 @@
 
 use crate::net::{Datagram, Payload};
 use crate::node::{Incarnation, Node};
-use crate::plan::{Layout, Setup};
+use crate::plan::{Layout, PerNode, Setup};
+use crate::post_quantum::{Outcome, PostQuantum};
 use casemate::Notice;
 use casemate_ike::config::{Connection, RemoteMethod};
 use casemate_ike::{
@@ -49,6 +50,22 @@ situations! {
     IkeChildless = "childless IKE SAs";
     /// Established IKE SAs with a NAT on the path.
     IkeNat = "IKE SAs through NATs";
+    /// Established IKE SAs with additional key exchanges.
+    IkeKexes = "IKE SAs with additional key exchanges";
+    /// Established IKE SAs without the additional key exchanges that one side proposed.
+    IkeKexesLeftOut = "IKE SAs whose additional key exchanges were left out";
+    /// Established IKE SAs whose keys depend on a post-quantum pre-shared key.
+    Ppk = "IKE SAs with a PPK";
+    /// Established IKE SAs without the post-quantum pre-shared key that one side has.
+    PpkLeftOut = "IKE SAs whose PPK was left out";
+    /// IKE SAs that resumed the session of an earlier one.
+    Resumed = "IKE SAs resumed";
+    /// Resumed IKE SAs whose session has additional key exchanges.
+    ResumedKexes = "IKE SAs resumed with additional key exchanges";
+    /// Resumed IKE SAs of connections with a post-quantum pre-shared key.
+    ResumedPpk = "IKE SAs resumed with a PPK";
+    /// Tickets that the peer did not accept.
+    NotResumed = "tickets refused";
     /// IKE SAs that were rekeyed.
     IkeRekeyed = "IKE SAs rekeyed";
     /// IKE SAs that both sides rekeyed at once.
@@ -99,12 +116,22 @@ situations! {
     PfsCorrected = "key exchanges of Child SAs corrected";
     /// Child SAs with narrowed traffic selectors.
     Narrowed = "Child SAs narrowed";
+    /// Child SAs with additional key exchanges.
+    ChildKexes = "Child SAs with additional key exchanges";
+    /// Child SAs without the additional key exchanges that one side proposed.
+    ChildKexesLeftOut = "Child SAs whose additional key exchanges were left out";
+    /// Requests for a series of key exchanges that the responder has forgotten.
+    SeriesForgotten = "series of key exchanges forgotten";
     /// Child SAs whose traffic another Child SA of the connection also covers.
     Nested = "Child SAs within others";
     /// COOKIE notifications sent.
     Cookie = "cookies requested";
     /// INVALID_KE_PAYLOAD notifications sent.
     InvalidKe = "key exchanges corrected";
+    /// IKE_INTERMEDIATE messages and their fragments.
+    Intermediate = "IKE_INTERMEDIATE messages";
+    /// IKE_FOLLOWUP_KE messages and their fragments.
+    Followup = "IKE_FOLLOWUP_KE messages";
     /// Fragments of IKE messages.
     Fragment = "fragments of IKE messages";
     /// Runs over a path that drops unfragmented messages.
@@ -210,6 +237,7 @@ impl CoverageCounter {
             Event::IkeUp { ike, connection, .. } => {
                 let status = node.ikes().into_iter().find(|status| status.id == *ike);
                 self.ike_up(connection, status.as_ref());
+                status.iter().for_each(|status| self.ike_strength(setup, status));
             }
             Event::IkeRekeyed { old, .. } => {
                 self.coverage.count(Situation::IkeRekeyed);
@@ -227,6 +255,7 @@ impl CoverageCounter {
             Event::ChildDown { reason: DownReason::Unconfigured, .. } => {
                 self.coverage.count(Situation::ChildUnconfigured)
             }
+            Event::NotResumed { .. } => self.coverage.count(Situation::NotResumed),
             Event::PathChanged { .. } => self.coverage.count(Situation::Moved),
             Event::ConfigAssigned { .. } => self.coverage.count(Situation::Assigned),
             Event::Fault { fault: PeerFault::State(fault), path, .. } => self.fault(*fault, *path, node),
@@ -242,6 +271,22 @@ impl CoverageCounter {
             (Situation::IkeOverV6, status.is_some_and(|ike| ike.path.remote.is_ipv6())),
             (Situation::IkeNat, status.is_some_and(|ike| ike.nat.any())),
             (Situation::IkeChildless, status.is_some_and(|ike| ike.children.is_empty())),
+        ];
+        self.count(&situations);
+    }
+
+    fn ike_strength(&mut self, setup: &Setup, ike: &IkeStatus) {
+        let PostQuantum { ike: demand, ppk, .. } = setup.post_quantum;
+        let has_kexes = ike.suite.is_some_and(|suite| !suite.additional.is_empty());
+        let has_ppk = ppk.outcome() == Outcome::Used;
+        let situations = [
+            (Situation::IkeKexes, has_kexes),
+            (Situation::IkeKexesLeftOut, !has_kexes && demand != PerNode::NEVER),
+            (Situation::Ppk, ike.ppk_id.is_some()),
+            (Situation::PpkLeftOut, !has_ppk && ppk != PerNode::NEVER),
+            (Situation::Resumed, ike.is_resumed),
+            (Situation::ResumedKexes, ike.is_resumed && has_kexes),
+            (Situation::ResumedPpk, ike.is_resumed && has_ppk),
         ];
         self.count(&situations);
     }
@@ -267,6 +312,7 @@ impl CoverageCounter {
         let situations = [
             (Situation::PfsCorrected, fault == StateFault::KeMethod && is_established()),
             (Situation::NotUniqueRefused, fault == StateFault::NotUnique),
+            (Situation::SeriesForgotten, fault == StateFault::NoKexSeries),
             (Situation::PoolEmpty, fault == StateFault::NoAddress),
         ];
         self.count(&situations);
@@ -280,6 +326,8 @@ impl CoverageCounter {
             };
             traffic.iter().any(wanted)
         };
+        let has_kexes = !up.suite.additional.is_empty();
+        let proposes_kexes = setup.post_quantum.child != PerNode::NEVER;
         let situations = [
             (Situation::Child, true),
             (Situation::ChildRekeyed, up.replaces.is_some()),
@@ -290,6 +338,8 @@ impl CoverageCounter {
             (Situation::InnerV6, up.local.iter().any(|traffic| !traffic.addrs.is_ipv4())),
             (Situation::Encap, inbound.encap.is_some()),
             (Situation::Pfs, up.suite.kex.is_some()),
+            (Situation::ChildKexes, has_kexes),
+            (Situation::ChildKexesLeftOut, up.suite.kex.is_some() && !has_kexes && proposes_kexes),
             (Situation::Narrowed, is_narrowed(&up.local, &up.child.local_ts)),
             (Situation::Nested, setup.layout == Layout::Nested && up.child.name != "net0"),
         ];
@@ -304,6 +354,10 @@ impl CoverageCounter {
         if header.next_payload == PayloadType::SKF {
             self.coverage.count(Situation::Fragment);
         }
+        self.count(&[
+            (Situation::Intermediate, header.exchange == ExchangeType::IKE_INTERMEDIATE),
+            (Situation::Followup, header.exchange == ExchangeType::IKE_FOLLOWUP_KE),
+        ]);
         if header.exchange != ExchangeType::IKE_SA_INIT || !header.flags.response {
             return;
         }

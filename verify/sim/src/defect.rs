@@ -2,14 +2,15 @@
 //! defect replaces the provider, the random source, the configuration, or datagrams.
 
 use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
-use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
+use crate::plan::{Layout, PerNode, Protection, Setup, VirtualAddrs};
+use crate::post_quantum::Requirement;
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexError, KexMethod,
-    KexResponse, KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,
+    KexResponse, KexSecret, KeyError, MacAlg, MacKey, Provider, Rng, SecretBytes,
 };
 use casemate_datapath::Unmatched;
-use casemate_ike::config::{Connection, Fragmentation, Unique};
+use casemate_ike::config::{Connection, Fragmentation, PpkPolicy, Unique};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,16 @@ pub enum Defect {
     NoAddress,
     /// Shunts are removed, so that their traffic is protected.
     NoShunts,
+    /// Additional key exchanges are left out.
+    NoAdditionalKexes,
+    /// The responder of a key exchange with ML-KEM has another secret than the initiator.
+    OtherSecret,
+    /// PPKs are left out.
+    NoPpk,
+    /// Nodes accept less than they require.
+    NothingRequired,
+    /// The same session is resumed twice.
+    ResumedTwice,
 }
 
 impl Defect {
@@ -54,15 +65,19 @@ impl Defect {
     const CORRECT: &'static dyn Provider = &RUSTCRYPTO;
     /// Provider of key exchanges. AWS-LC draws the same private values as RustCrypto, and is several times
     /// faster: key exchanges took most of the time of a run.
-    const KEY_EXCHANGE: &'static dyn Provider = &KeyExchange;
+    const KEY_EXCHANGE: &'static dyn Provider = &KeyExchange { has_other_secret: false };
 
     /// Providers of a node with this defect.
     pub(crate) fn providers(defect: Option<Self>) -> [&'static dyn Provider; 2] {
-        [Self::KEY_EXCHANGE, defect.map_or(Self::CORRECT, Self::provider)]
+        let kex: &'static dyn Provider = match defect {
+            Some(Self::OtherSecret) => &KeyExchange { has_other_secret: true },
+            _ => Self::KEY_EXCHANGE,
+        };
+        [kex, defect.map_or(Self::CORRECT, Self::provider)]
     }
 
     /// All defects.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::AcceptAnyTag,
         Self::NoReplayProtection,
         Self::RepeatedRandomness,
@@ -78,6 +93,11 @@ impl Defect {
         Self::NoFragmentation,
         Self::NoAddress,
         Self::NoShunts,
+        Self::NoAdditionalKexes,
+        Self::OtherSecret,
+        Self::NoPpk,
+        Self::NothingRequired,
+        Self::ResumedTwice,
     ];
 
     /// Provider of everything but key exchanges.
@@ -127,7 +147,22 @@ impl Defect {
                 (setup.shunts, setup.unique) = (false, Unique::Replace);
             }
             Self::NoShunts => (setup.layout, setup.shunts) = (Layout::Networks, true),
-
+            Self::NoAdditionalKexes => {
+                (setup.post_quantum.ike, setup.post_quantum.child) = (PerNode::OPTIONAL, PerNode::OPTIONAL);
+            }
+            Self::OtherSecret => {
+                // IKE SAs without ML-KEM, because no peer would be authenticated.
+                (setup.post_quantum.ike, setup.post_quantum.child) = (PerNode::NEVER, PerNode::OPTIONAL);
+                setup.pfs = true;
+            }
+            Self::NoPpk => setup.post_quantum.ppk = PerNode::OPTIONAL,
+            Self::NothingRequired => {
+                setup.post_quantum.ike = PerNode { first: Requirement::Never, others: Requirement::Required };
+            }
+            Self::ResumedTwice => {
+                (setup.tickets, setup.certificates, setup.untrusted) = (true, false, false);
+                plan.disruptions = Disruptions { outages: 30, ..Disruptions::default() };
+            }
             Self::NoLiveness => {
                 setup.disable_expiry();
                 plan.disruptions = Disruptions { restarts: 20, ..Disruptions::default() };
@@ -159,6 +194,15 @@ impl Defect {
             Self::NoFragmentation => changed.fragmentation = Fragmentation::Accept,
             Self::NoShunts => changed.shunts.clear(),
             Self::NoAddress => changed.pools.clear(),
+            Self::NoPpk => changed.ppk = PpkPolicy::default(),
+            Self::NoAdditionalKexes => {
+                changed.proposals.iter_mut().for_each(|proposal| proposal.additional.clear());
+            }
+            Self::NothingRequired => {
+                let rounds =
+                    changed.proposals.iter_mut().flat_map(|proposal| proposal.additional.values_mut());
+                rounds.for_each(|kex| kex.optional = true);
+            }
             Self::NoReplayProtection => {
                 changed.children.iter_mut().for_each(|child| Arc::make_mut(child).replay_window = 0);
             }
@@ -179,7 +223,10 @@ impl Setup {
 }
 
 /// Key exchanges of AWS-LC, and nothing else.
-struct KeyExchange;
+struct KeyExchange {
+    /// Whether the responder of a key exchange with ML-KEM has another secret than the initiator.
+    has_other_secret: bool,
+}
 
 impl Provider for KeyExchange {
     fn name(&self) -> &'static str {
@@ -196,7 +243,12 @@ impl Provider for KeyExchange {
         peer: &[u8],
         rng: &mut dyn Rng,
     ) -> Result<KexResponse, KexError> {
-        AWS_LC.kex_response(method, peer, rng)
+        let response = AWS_LC.kex_response(method, peer, rng)?;
+        let is_ml_kem = matches!(method, KexMethod::MlKem512 | KexMethod::MlKem768 | KexMethod::MlKem1024);
+        if self.has_other_secret && is_ml_kem {
+            return Ok(KexResponse { shared: SecretBytes::new(&[0; 32]), ..response });
+        }
+        Ok(response)
     }
 }
 

@@ -2,7 +2,8 @@
 //! and padding:
 //! `casemate-pki` tests X.509, and here only the length of a certificate matters.
 
-use crate::config;
+use crate::plan::Plan;
+use crate::{config, post_quantum};
 use casemate_crypto::{
     KeyLimits, PrivateKey, Provider as _, Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey,
 };
@@ -42,23 +43,33 @@ fn signer(number: usize) -> Signer {
 /// Credentials of a node, and which peers it trusts.
 pub(crate) struct Keys {
     shared: SecretBytes,
+    ppk: Option<SecretBytes>,
     own: &'static Signer,
     trusts_all: bool,
 }
 
 impl Keys {
     /// Credentials of a node. An untrusted peer has a shared key and a signer of its own.
-    pub(crate) fn new(node: usize, untrusted: bool, trusts_all: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, node: usize, trusts_all: bool) -> Self {
+        let untrusted = plan.is_untrusted(node);
         let shared: &[u8] =
             if untrusted && !trusts_all { b"a key that nobody has" } else { b"a key that all have" };
         let own = &signers()[if untrusted { NODES + node } else { node }];
-        Self { shared: SecretBytes::new(shared), own, trusts_all }
+        Self { shared: SecretBytes::new(shared), ppk: post_quantum::own_ppk(plan, node), own, trusts_all }
     }
 }
 
 impl Credentials for Keys {
     fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
         Some(&self.shared)
+    }
+
+    fn ppk(&self, id: &[u8]) -> Option<&SecretBytes> {
+        self.ppk.as_ref().filter(|_| post_quantum::is_ppk_id(id))
+    }
+
+    fn has_ppks(&self) -> bool {
+        self.ppk.is_some()
     }
 
     fn own_key(&self, connection: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {

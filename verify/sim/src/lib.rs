@@ -6,7 +6,8 @@
 //! that a test notices a situation that no seed draws.
 //!
 //! ```text
-//!  plan           topology, configuration, schedule of disruptions           addresses, config, keys
+//!  plan           topology, configuration, schedule of disruptions           addresses, config, keys,
+//!                                                                            post_quantum
 //!  simulation     virtual time and the event queue                           net, node, traffic
 //!  disruptions    commands, restarts, reloads, outages, NAT rebinds          attacker, manual
 //!  invariants     what must hold                                             coverage, trace
@@ -14,9 +15,10 @@
 //!
 //! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy says
 //! otherwise. A lossless network delivers every packet, even under attack. No key seals twice with one IV,
-//! and no message ID identifies two messages. No node authenticates an untrusted peer. When all nodes are
-//! idle, both sides have the same SAs with the same keys and no others; after the configuration is removed,
-//! no state is left.
+//! and no message ID identifies two messages. No node authenticates an untrusted peer. Every SA has the
+//! additional key exchanges and the post-quantum pre-shared key that both sides want, and no SA lacks what
+//! one side requires. A session is resumed once at most. When all nodes are idle, both sides have the same
+//! SAs with the same keys and no others; after the configuration is removed, no state is left.
 // Test support: a broken expectation stops the test with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -33,6 +35,7 @@ mod mix;
 mod net;
 mod node;
 mod plan;
+mod post_quantum;
 mod simulation;
 mod trace;
 mod traffic;
@@ -43,6 +46,7 @@ pub use mix::{Mix, run_mix, run_mixes};
 
 use simulation::Simulation;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +99,14 @@ pub fn run(seed: u64, options: Options) -> Result<Coverage, Failure> {
 }
 
 /// Runs seeds on all cores. Returns the coverage of the runs that pass, and the failures.
-pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Coverage, Vec<Failure>) {
+pub fn run_all(seeds: Range<u64>, options: Options) -> (Coverage, Vec<Failure>) {
+    run_seeds(seeds, |seed| run(seed, options))
+}
+
+fn run_seeds(
+    seeds: Range<u64>,
+    run: impl Fn(u64) -> Result<Coverage, Failure> + Sync,
+) -> (Coverage, Vec<Failure>) {
     let next = AtomicU64::new(seeds.start);
     let done = Mutex::new((Coverage::default(), vec![]));
     let work = || {
@@ -104,7 +115,7 @@ pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Coverage, Vec<
             if seed >= seeds.end {
                 return;
             }
-            let result = run(seed, options);
+            let result = run(seed);
             let mut done = done.lock().expect("no thread panics");
             match result {
                 Ok(coverage) => done.0.merge(&coverage),

@@ -1,7 +1,7 @@
 //! Runs a range of seeds, or one seed with a trace of its events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test program")]
 
-use casemate_sim::{Failure, Mix, Options, run, run_all, run_mix, run_mixes};
+use casemate_sim::{Coverage, Failure, Mix, Options, run, run_all, run_mix, run_mixes};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ casemate-sim --seed S [--trace]         runs one seed; --trace prints its events
 casemate-sim --mix NAME ...             runs seeds of a mix of overlapping operations; `all` runs every mix
                                         (rekey-child, rekey-ike, rekey-both, create-delete, everything, parallel,
                                         soak, soak-parallel, reauth, unique, limits, close-start, dead-start,
-                                        crash, rebind, soak-reauth)
+                                        crash, rebind, soak-reauth, followup-ke, resume, refused)
 
 Each run prints a digest of the bytes on the wire. Two builds that print the same digest for the same seeds send the
 same messages at the same times.
@@ -88,20 +88,23 @@ fn execute_mixes(arguments: &Arguments) -> ExitCode {
     let mut failed = 0;
     for mix in &arguments.mixes {
         let start = Instant::now();
-        let (seeds, digest, failures): (u64, u64, Vec<Failure>) = match arguments.seed {
+        let (seeds, coverage, failures): (u64, Coverage, Vec<Failure>) = match arguments.seed {
             Some(seed) => match run_mix(*mix, seed, arguments.trace) {
-                Ok(digest) => (1, digest, vec![]),
-                Err(failure) => (1, 0, vec![failure]),
+                Ok(coverage) => (1, coverage, vec![]),
+                Err(failure) => (1, Coverage::default(), vec![failure]),
             },
             None => {
                 let seeds = arguments.from..arguments.from + arguments.seeds;
-                let (digest, failures) = run_mixes(*mix, seeds);
-                (arguments.seeds, digest, failures)
+                let (coverage, failures) = run_mixes(*mix, seeds);
+                (arguments.seeds, coverage, failures)
             }
         };
         failures.iter().take(SHOWN).for_each(|failure| println!("{failure}"));
         let (count, time) = (failures.len(), start.elapsed().as_secs_f64());
-        println!("{mix}: {count} of {seeds} seeds failed, wire digest {digest:016x}, {time:.1} s");
+        println!(
+            "{mix}: {count} of {seeds} seeds failed, wire digest {:016x}, {time:.1} s",
+            coverage.wire_digest
+        );
         failed += count;
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

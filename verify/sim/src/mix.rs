@@ -9,22 +9,23 @@
 //! the runs have no liveness checks.
 //!
 //! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`). Their configurations set
-//! up again what ends.
+//! up again what ends. In half of the runs of every mix, the nodes use additional key exchanges or
+//! post-quantum pre-shared keys, and in a quarter tickets.
 
 mod plan;
+mod refused;
+mod rules;
 mod run;
 mod scenario;
 
 use crate::simulation::Simulation;
-use crate::{Failure, Options};
+use crate::{Coverage, Failure, Options};
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use plan::{FaultSchedule, MixPlan, NodeOperation, Operation};
-pub(crate) use run::Rules;
+pub(crate) use rules::Rules;
 
 /// Operations of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +63,18 @@ pub enum Mix {
     Rebind,
     /// [`SoakParallel`](Self::SoakParallel) with reauthentication and late Delete payloads.
     SoakReauth,
+    /// Both sides create, delete and rekey SAs with additional key exchanges.
+    FollowupKe,
+    /// One side is cut off until the other one takes it for dead. Sessions are resumed with tickets.
+    Resume,
+    /// One side requires what the other one does not have, or an attacker removes an announcement from every
+    /// message: no IKE SA is established.
+    Refused,
 }
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::RekeyChild,
         Self::RekeyIke,
         Self::RekeyBoth,
@@ -83,6 +91,9 @@ impl Mix {
         Self::Crash,
         Self::Rebind,
         Self::SoakReauth,
+        Self::FollowupKe,
+        Self::Resume,
+        Self::Refused,
     ];
 
     /// Name on the command line.
@@ -104,6 +115,9 @@ impl Mix {
             Self::Crash => "crash",
             Self::Rebind => "rebind",
             Self::SoakReauth => "soak-reauth",
+            Self::FollowupKe => "followup-ke",
+            Self::Resume => "resume",
+            Self::Refused => "refused",
         }
     }
 
@@ -124,12 +138,12 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Runs one seed of a mix and returns the digest of the bytes on the wire.
-pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<u64, Failure> {
+/// Runs one seed of a mix.
+pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<Coverage, Failure> {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let mut simulation = Simulation::for_mix(mix, seed, Options { trace, defect: None });
         match simulation.run_mix() {
-            Ok(()) => Ok(simulation.digest()),
+            Ok(()) => Ok(simulation.sum_up()),
             Err(violation) => Err(format!("{violation}, at {:.3} s", simulation.now().as_secs_f64())),
         }
     }));
@@ -141,26 +155,7 @@ pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<u64, Failure> {
     done.map_err(|what| Failure { seed, what, mix: Some(mix) })
 }
 
-/// Runs seeds of a mix on all processors. Returns the sum of the digests, and the failures.
-pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> (u64, Vec<Failure>) {
-    let next = AtomicU64::new(seeds.start);
-    let digests = AtomicU64::new(0);
-    let failures = Mutex::new(vec![]);
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            match run_mix(mix, seed, false) {
-                Ok(digest) => drop(digests.fetch_add(digest, Ordering::Relaxed)),
-                Err(failure) => failures.lock().expect("no thread panics").push(failure),
-            }
-        }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    let mut failures = failures.into_inner().expect("no thread panics");
-    failures.sort_by_key(|failure| failure.seed);
-    (digests.into_inner(), failures)
+/// Runs seeds of a mix on all processors. Returns the coverage of the runs that pass, and the failures.
+pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> (Coverage, Vec<Failure>) {
+    crate::run_seeds(seeds, |seed| run_mix(mix, seed, false))
 }

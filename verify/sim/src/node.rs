@@ -78,7 +78,7 @@ impl Node {
             endpoint: new_endpoint(plan, defect),
             rng: initial_rng.clone(),
             initial_rng,
-            keys: Keys::new(index, plan.is_untrusted(index), trusts_all),
+            keys: Keys::new(plan, index, trusts_all),
             defect,
         }
     }

@@ -1,6 +1,7 @@
 //! Plan of a run, drawn from the seed: topology, addresses, SA configuration, network conditions, and
 //! disruptions.
 
+use crate::post_quantum::PostQuantum;
 use casemate_ike::config::{Childless, CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::time::Duration;
@@ -243,6 +244,10 @@ pub(crate) struct Setup {
     pub(crate) max_ike_sas_per_peer: usize,
     /// Largest number of half-open IKE SAs of a node.
     pub(crate) max_half_open: usize,
+    /// Additional key exchanges and post-quantum pre-shared keys.
+    pub(crate) post_quantum: PostQuantum,
+    /// Nodes request, grant and accept tickets (RFC 5723).
+    pub(crate) tickets: bool,
 }
 
 /// More IKE SAs than a run needs.
@@ -356,6 +361,8 @@ impl Setup {
             max_ike_sas_per_peer: MAX_IKE_SAS,
             max_half_open: HALF_OPEN,
             rohc: rng.below(3) == 0,
+            post_quantum: PostQuantum::draw(rng),
+            tickets: rng.below(3) == 0,
         }
     }
 }

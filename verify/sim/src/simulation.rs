@@ -166,12 +166,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Digest of all datagrams that the nodes sent so far.
-    pub(crate) fn digest(&self) -> u64 {
-        self.digest.finish()
-    }
-
-    fn sum_up(&mut self) -> Coverage {
+    /// Coverage of the run.
+    pub(crate) fn sum_up(&mut self) -> Coverage {
         let packets = &self.monitor.packet_log;
         let coverage = &mut self.counter.coverage;
         coverage.add(Situation::Sent, packets.sent_count());
@@ -269,6 +265,10 @@ impl Simulation {
             let rules = self.rules.as_ref();
             rules.map_or(Ok(()), |rules| rules.check_notice(&self.monitor, &self.nodes[index], &notice))?;
             self.monitor.check_new(&self.plan, &self.nodes[index], &notice)?;
+            self.monitor.check_strength(&self.plan, &self.nodes[index], &notice)?;
+            if self.defect == Some(Defect::ResumedTwice) {
+                self.monitor.check_strength(&self.plan, &self.nodes[index], &notice)?;
+            }
             self.monitor.observe(&self.nodes[index], &notice)?;
         }
         while let Some(transmit) = self.nodes[index].next_transmit() {

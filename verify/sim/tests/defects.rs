@@ -95,6 +95,31 @@ fn bypass_shunt_is_missing() {
 }
 
 #[test]
+fn additional_key_exchanges_are_left_out() {
+    assert_detected(Defect::NoAdditionalKexes, "has Some(0) additional key exchanges instead of");
+}
+
+#[test]
+fn the_secrets_of_an_additional_key_exchange_differ() {
+    assert_detected(Defect::OtherSecret, "have different keys for a Child SA");
+}
+
+#[test]
+fn ppk_is_left_out() {
+    assert_detected(Defect::NoPpk, "uses a PPK: false, but should: true");
+}
+
+#[test]
+fn less_than_what_is_required_is_accepted() {
+    assert_detected(Defect::NothingRequired, "is up although one side refuses it");
+}
+
+#[test]
+fn a_session_is_resumed_twice() {
+    assert_detected(Defect::ResumedTwice, "a second time");
+}
+
+#[test]
 fn drop_shunt_is_missing() {
     assert_detected(Defect::NoShunts, "which policy forbids");
 }

@@ -1,7 +1,7 @@
 //! Mixes: overlapping operations of both sides, with faults of single datagrams.
 #![allow(clippy::panic, reason = "tests may panic")]
 
-use casemate_sim::{Mix, run_mixes};
+use casemate_sim::{Coverage, Mix, Situation, run_mixes};
 
 /// Seeds of each mix: about 40 s for all mixes on two processors. `casemate-sim --mix all --seeds N --from
 /// S` runs other seeds.
@@ -10,10 +10,17 @@ const SEEDS: u64 = 1_000;
 /// Seeds of mixes that simulate ten minutes: a processor runs two of them in a second.
 const SOAKS: u64 = 30;
 
-fn assert_all_pass(mix: Mix, seeds: u64) {
-    let (_, failures) = run_mixes(mix, 0..seeds);
+fn assert_all_pass(mix: Mix, seeds: u64) -> Coverage {
+    let (coverage, failures) = run_mixes(mix, 0..seeds);
     let shown: Vec<String> = failures.iter().take(10).map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{mix}: {} of {seeds} seeds fail:\n{}", failures.len(), shown.join("\n"));
+    coverage
+}
+
+/// Asserts that situations occur in a mix.
+fn assert_covered(coverage: &Coverage, situations: &[Situation]) {
+    let absent: Vec<_> = situations.iter().filter(|what| coverage.count_of(**what) == 0).collect();
+    assert!(absent.is_empty(), "never in this mix: {absent:?}");
 }
 
 #[test]
@@ -94,4 +101,28 @@ fn a_nat_assigns_other_ports() {
 #[test]
 fn timers_reauthenticate_two_parallel_ike_sas_on_a_bad_network() {
     assert_all_pass(Mix::SoakReauth, SOAKS);
+}
+
+#[test]
+fn both_sides_rekey_create_and_delete_with_additional_key_exchanges() {
+    let coverage = assert_all_pass(Mix::FollowupKe, SEEDS);
+    use Situation::{
+        ChildKexes, ChildRekeyed, Followup, IkeKexes, IkeRekeyed, Intermediate, SeriesForgotten,
+    };
+    let all = [Intermediate, IkeKexes, IkeRekeyed, Followup, ChildKexes, ChildRekeyed, SeriesForgotten];
+    assert_covered(&coverage, &all);
+}
+
+#[test]
+fn sessions_are_resumed_after_an_outage() {
+    let coverage = assert_all_pass(Mix::Resume, SEEDS);
+    use Situation::{NotResumed, Resumed, ResumedKexes, ResumedPpk};
+    assert_covered(&coverage, &[Resumed, ResumedKexes, ResumedPpk, NotResumed]);
+}
+
+#[test]
+fn no_ike_sa_lacks_what_one_side_requires() {
+    let coverage = assert_all_pass(Mix::Refused, SEEDS);
+    assert_covered(&coverage, &[Situation::Intermediate]);
+    assert_eq!(coverage.count_of(Situation::Ike), 0);
 }

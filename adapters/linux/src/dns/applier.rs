@@ -11,6 +11,7 @@ use crate::Error;
 use crate::journal::{Journal, Undo};
 use crate::sys::EventFd;
 use casemate_ike::Event;
+use casemate_sa::Selector;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -71,12 +72,17 @@ impl NameServers {
     /// Without a handle, nothing is changed, and name servers of peers are reported as unused.
     pub(crate) fn new(mode: DnsMode, handle: Option<DnsHandle>, tun: String) -> Self {
         let (applied, job, failure, reported) = (None, None, None, Vec::new());
-        Self { mode, handle, tun, tunnels: Tunnels::new(), applied, job, failure, reported }
+        Self { mode, handle, tun, tunnels: Tunnels::default(), applied, job, failure, reported }
     }
 
     /// Takes an event into account.
     pub(crate) fn note(&mut self, event: &Event) {
         self.tunnels.note(event);
+    }
+
+    /// Takes the policies into account: the selectors of outbound traffic that does not leave in clear.
+    pub(crate) fn note_policies(&mut self, protected: impl Iterator<Item = Selector>) {
+        self.tunnels.note_policies(protected);
     }
 
     /// What is in use, and what is not.

@@ -424,6 +424,28 @@ fn everything_can_be_undone_on_a_full_file_system() {
 }
 
 #[test]
+fn a_change_that_comes_and_goes_does_not_let_the_file_grow() {
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    let routes = |table| Undo::Routes { table, tun: "tun3".into() };
+    let mut journal = open(&instance);
+    journal.record(routes(7)).unwrap();
+    journal.record(routes(8)).unwrap();
+    // It is not in the last line.
+    journal.forget(&routes(7)).unwrap();
+    let text = std::fs::read_to_string(instance.journal()).unwrap();
+    for _ in 0..100 {
+        journal.record(routes(9)).unwrap();
+        assert_eq!(written(&instance), [routes(8), routes(9)]);
+        journal.forget(&routes(9)).unwrap();
+        assert_eq!(std::fs::read_to_string(instance.journal()).unwrap(), text);
+    }
+    journal.record(routes(10)).unwrap();
+    assert_eq!(written(&instance), [routes(8), routes(10)]);
+    journal.abandon();
+}
+
+#[test]
 fn without_a_guard_no_journal_is_left() {
     let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");

@@ -154,6 +154,15 @@ impl DesiredState {
         protected.chain(self.former.iter().copied())
     }
 
+    /// The selectors of outbound traffic that policies protect.
+    pub(super) fn protected_outbound(&self) -> impl Iterator<Item = Selector> {
+        let outbound = |policy: &&RankedPolicy| policy.direction == Direction::Outbound;
+        let is_protected =
+            |policy: &&RankedPolicy| matches!(policy.intent.handling, Handling::DataPath { .. });
+        let policies = self.policies.values();
+        policies.filter(outbound).filter(is_protected).map(|policy| policy.intent.selector)
+    }
+
     /// Removes a policy.
     pub(super) fn remove(&mut self, direction: Direction, id: PolicyId) {
         let Some(removed) = self.policies.remove(&PolicyKey { direction, id }) else { return };

@@ -133,6 +133,7 @@ impl SystemState {
 
     /// Lets the name servers follow the tunnels. Returns problems for the log.
     pub(crate) fn advance_name_servers(&mut self) -> Vec<String> {
+        self.name_servers.note_policies(self.desired.protected_outbound());
         self.name_servers.advance(&mut self.journal, &self.nft_done)
     }
 

@@ -15,7 +15,7 @@ use casemate::Notice;
 use casemate_datapath::Event as DatapathEvent;
 use casemate_ike::config::Connection;
 use casemate_ike::diagnosis::{Considered, Explanation};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::{DownReason, Event, IkeSaId};
 use casemate_wire::ike::ExchangeType;
 use names::SaNames;
 use std::collections::{HashMap, VecDeque};
@@ -47,8 +47,18 @@ pub(crate) struct ConnectionHistory {
     pub(crate) last_error: Option<LastError>,
     /// When the peer last sent something that belongs to an exchange of this connection.
     pub(crate) last_heard: Option<Instant>,
-    /// When the outstanding request is sent again.
-    pub(crate) next_transmission: Option<Instant>,
+    /// The outstanding request that was sent again last.
+    pub(crate) repeated: Option<RepeatedRequest>,
+}
+
+/// A request that was sent again. No event says when it is answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RepeatedRequest {
+    pub(crate) ike: IkeSaId,
+    /// When it was sent again.
+    pub(crate) at: Instant,
+    /// When the next repetition follows.
+    pub(crate) next: Option<Instant>,
 }
 
 /// The last failure of a connection.
@@ -57,6 +67,8 @@ pub(crate) struct LastError {
     pub(crate) event: PastEvent,
     /// The child that failed; `None` for the IKE SA, and if the child is not known.
     child: Option<String>,
+    /// The IKE SA whose request has had no response.
+    pub(crate) silent: Option<IkeSaId>,
     /// Whether the SA that failed has come up since.
     pub(crate) is_over: bool,
 }
@@ -118,6 +130,16 @@ impl History {
         self.connections.get(connection)
     }
 
+    /// The connection whose last event with this text in a line is the newest.
+    pub(crate) fn connection_naming(&self, text: &str) -> Option<&str> {
+        let names = |event: &&PastEvent| event.lines.iter().any(|line| line.contains(text));
+        let newest = self.connections.iter().filter_map(|(name, record)| {
+            let event = record.events.iter().rev().find(names)?;
+            Some((event.at, name))
+        });
+        newest.max_by_key(|(at, _)| *at).map(|(_, name)| name.as_str())
+    }
+
     /// Requests that this connection and all others refused, the oldest first.
     pub(crate) fn refused(&self, connection: &str) -> impl Iterator<Item = &PastEvent> {
         let concerns = move |one: &&RefusedRequest| one.considered.iter().any(|name| name == connection);
@@ -132,33 +154,52 @@ impl History {
 }
 
 impl ConnectionHistory {
+    /// The part of the history with these events.
+    pub(crate) fn only(&self, concerns: impl Fn(&PastEvent) -> bool) -> Self {
+        let events: VecDeque<PastEvent> =
+            self.events.iter().filter(|event| concerns(event)).cloned().collect();
+        let last_error =
+            match &self.last_error {
+                None => None,
+                Some(error) if concerns(&error.event) => Some(error.clone()),
+                // The last error of the connection is that of another peer.
+                Some(_) => events.iter().rfind(|event| event.level <= Level::Warning).map(|event| {
+                    LastError { event: event.clone(), child: None, silent: None, is_over: false }
+                }),
+            };
+        Self { events, last_error, ..self.clone() }
+    }
+
     /// Keeps an event, which concerns this child if it is known.
     fn note(&mut self, notice: &Notice, event: PastEvent, child: Option<String>) {
         if is_from_peer(notice) {
             self.last_heard = Some(event.at);
-            self.next_transmission = None;
+            self.repeated = None;
         }
         match notice {
-            Notice::Ike(Event::Retransmitted { wait, exchange, .. }) => {
-                self.next_transmission = event.at.checked_add(*wait);
+            Notice::Ike(Event::Retransmitted { ike, wait, exchange, .. }) => {
+                let next = event.at.checked_add(*wait);
+                self.repeated = Some(RepeatedRequest { ike: *ike, at: event.at, next });
                 if *exchange != ExchangeType::IKE_SA_INIT {
                     // The peer has responded to IKE_SA_INIT, which no event reports.
                     self.last_heard.get_or_insert(event.at);
                 }
                 // One line for each request, and not one for each repetition.
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
-                self.last_error = Some(LastError { event: event.clone(), child: None, is_over: false });
+                let silent = Some(*ike);
+                self.last_error =
+                    Some(LastError { event: event.clone(), child: None, silent, is_over: false });
             }
             Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
             Notice::Ike(Event::IkeRekeyed { .. }) => self.error_is_over(|failed| failed.is_none()),
             Notice::Ike(Event::ChildUp(up)) => {
                 self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
             }
-            Notice::Ike(Event::IkeDown { .. }) => self.next_transmission = None,
+            Notice::Ike(Event::IkeDown { .. }) => self.repeated = None,
             _ => {}
         }
         if event.level <= Level::Warning && !is_consequence(notice) {
-            self.last_error = Some(LastError { event: event.clone(), child, is_over: false });
+            self.last_error = Some(LastError { event: event.clone(), child, silent: None, is_over: false });
         }
         push(&mut self.events, event, MAX_EVENTS);
     }
@@ -226,7 +267,7 @@ mod tests {
     use casemate_crypto::{Provider, Providers};
     use casemate_datapath::{Config as DatapathConfig, Datapath};
     use casemate_ike::config::{AddrPattern, Identity};
-    use casemate_ike::{IkeSaId, IkeSettings, Path, PeerFault, SharedKeys, StateFault};
+    use casemate_ike::{IkeSettings, Path, PeerFault, SharedKeys, StateFault};
     use casemate_linux::process::SystemRng;
     use casemate_sa::AddrRange;
     use casemate_wire::ike::NotifyType;
@@ -292,7 +333,7 @@ mod tests {
         (1..=6).for_each(|attempt| drop(note(&mut history, retransmitted(ike, &gw, attempt))));
         let known = history.of("gw").unwrap();
         assert_eq!((known.events.len(), known.last_heard), (1, None));
-        assert!(known.next_transmission.is_some());
+        assert!(known.repeated.is_some());
         let fault = PeerFault::State(StateFault::WrongIdentity);
         let explained = Event::Fault { fault, path: path(), connection: Some(gw.clone()), explanation: None };
         note(&mut history, explained);
@@ -303,7 +344,7 @@ mod tests {
             known.last_error.as_ref().unwrap().event.cause,
             Some(Cause::Fault(StateFault::WrongIdentity))
         );
-        assert_eq!((known.events.len(), known.next_transmission), (3, None));
+        assert_eq!((known.events.len(), known.repeated.is_none()), (3, true));
         assert!(known.last_heard.is_some());
     }
 

@@ -1,6 +1,7 @@
 //! Verifies peer certificates against the conditions of their connection, and keeps the refusals for the log.
 
 use super::raw_keys::{KnownKeys, RawKey};
+use crate::log::utc_text;
 use crate::revocation::{Authorities, CrlFiles, PathCheck, PathVerdict, RevocationLink};
 use crate::swanctl::PeerConditions;
 use casemate::peer_name;
@@ -10,6 +11,7 @@ use casemate_ike::{AuthorityHash, PeerCertificates, PeerStatus, StatusQuery};
 use casemate_pki::{CertFault, TrustStore, VerifiedCert, VerifyOptions};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
 use std::{fmt, mem};
 
 /// A peer whose certificate or signature was refused.
@@ -84,6 +86,8 @@ pub(super) enum Refusal {
     Certificate(CertFault),
     /// A certificate of the chain is revoked: its subject, and the file of the CRL.
     Revoked { subject: String, file: PathBuf },
+    /// A certificate of the chain is not valid at the time of this host.
+    OutOfDate(OutOfDate),
     /// The certificate is not one that the connection names.
     NotPinned,
     /// The certificate does not contain the identity.
@@ -94,6 +98,47 @@ pub(super) enum Refusal {
     NoPolicy(String),
     /// A key or signature in the chain violates `auth`.
     NotWanted(CertFault, String),
+}
+
+/// A certificate that is not valid yet, or has expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OutOfDate {
+    fault: CertFault,
+    /// Subject as text.
+    subject: String,
+    /// First or last second of its validity, in Unix time.
+    limit: u64,
+    /// Time of this host, in Unix time.
+    now: u64,
+}
+
+impl OutOfDate {
+    /// The first certificate whose validity does not include the time, or `None` if there is none.
+    fn find<'c>(fault: CertFault, mut certs: impl Iterator<Item = &'c [u8]>, now: u64) -> Option<Self> {
+        certs.find_map(|cert| {
+            let (start, end) = casemate_pki::validity(cert)?;
+            let [start, end] = [start, end].map(|seconds| u64::try_from(seconds).unwrap_or(0));
+            let limit = match fault {
+                CertFault::NotYetValid => Some(start).filter(|start| now < *start),
+                _ => Some(end).filter(|end| *end < now),
+            }?;
+            let subject = Identity::Dn(casemate_pki::subject(cert)?.to_vec()).to_string();
+            Some(Self { fault, subject, limit, now })
+        })
+    }
+}
+
+impl fmt::Display for OutOfDate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fault, subject, limit, now } = self;
+        let text = |seconds| {
+            let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+            time.map_or_else(|| "a time that cannot be shown".into(), utc_text)
+        };
+        let until = if *fault == CertFault::NotYetValid { "from" } else { "until" };
+        let (limit, now) = (text(*limit), text(*now));
+        write!(f, "{fault}: {subject}, valid {until} {limit}; the time of this host is {now}")
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -115,6 +160,7 @@ impl fmt::Display for Refusal {
             Self::Revoked { subject, file } => {
                 write!(f, "{}: {subject}, by CRL {}", CertFault::Revoked, file.display())
             }
+            Self::OutOfDate(refusal) => refusal.fmt(f),
             Self::NotPinned => f.write_str("the connection names other certificates"),
             Self::OtherName => f.write_str("it does not contain this identity"),
             Self::OtherAuthority => {
@@ -141,6 +187,11 @@ fn unknown_issuer(chain: &[&[u8]]) -> Refusal {
         Some(name) => Refusal::UnknownIssuer(name.to_string()),
         None => Refusal::Certificate(CertFault::UnknownIssuer),
     }
+}
+
+/// The refusal of a chain with a certificate that is not valid now.
+fn out_of_date<'c>(fault: CertFault, certs: impl Iterator<Item = &'c [u8]>, now: u64) -> Refusal {
+    OutOfDate::find(fault, certs, now).map_or(Refusal::Certificate(fault), Refusal::OutOfDate)
 }
 
 impl PeerVerifier {
@@ -172,6 +223,10 @@ impl PeerVerifier {
                 CertFault::Empty => Refusal::NoCertificate,
                 CertFault::UnknownIssuer => unknown_issuer(shown.chain),
                 CertFault::Revoked => self.revoked(shown.chain),
+                CertFault::NotYetValid | CertFault::Expired => {
+                    let accepted = self.store.accepted_authorities();
+                    out_of_date(fault, shown.chain.iter().copied().chain(accepted), shown.unix_time)
+                }
                 fault => self.refusal(fault),
             })?;
             if !cert.has_name(&name) {
@@ -229,6 +284,9 @@ impl PeerVerifier {
             match VerifiedCert::pinned(der, shown.unix_time, options) {
                 Ok(cert) if cert.has_name(name) => return Ok(cert),
                 Ok(_) => refusal = Refusal::OtherName,
+                Err(fault @ (CertFault::NotYetValid | CertFault::Expired)) => {
+                    refusal = out_of_date(fault, std::iter::once(der.as_slice()), shown.unix_time);
+                }
                 Err(fault) => refusal = self.refusal(fault),
             }
         }

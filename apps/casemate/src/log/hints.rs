@@ -3,6 +3,7 @@
 
 use super::explanation::proposal_option;
 use super::wording;
+use casemate_eap::Method;
 use casemate_ike::config::{ChildConfig, Connection, LocalMethod};
 use casemate_ike::{DownReason, Event, InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
@@ -53,22 +54,13 @@ pub(super) fn ike_rekeying_refused(connection: &Connection, reason: DownReason) 
 
 fn authentication_refused(connection: &Connection) -> Vec<String> {
     let local = wording::local_id(connection);
-    let secret = match connection.local.method {
-        LocalMethod::SharedKey => "the same `secret` for both identities",
-        LocalMethod::Eap(_) => "the same `secret` for the EAP identity of this host",
-        LocalMethod::Certificate(_) => {
-            "trust in the certificate of this host, which must contain this identity and be valid now"
-        }
-    };
     let mut lines = vec![
         format!(
             "sent by this host: local.id = {local}, local.auth = {}, and remote.id = {} for the peer",
             wording::local_auth(connection),
             wording::id_pattern(&connection.remote.id)
         ),
-        format!(
-            "the peer needs a connection for these two identities, and {secret}: its log says what differs"
-        ),
+        refused_proof(&connection.local.method).into(),
     ];
     if connection.ppk.id.is_some() {
         lines.push(format!(
@@ -77,6 +69,65 @@ fn authentication_refused(connection: &Connection) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What the peer did not accept of this host, by its way of proving its identity.
+fn refused_proof(method: &LocalMethod) -> &'static str {
+    match Proof::of(method) {
+        Proof::Secret => {
+            "the peer needs a connection for these two identities, and the same `secret` for both identities: \
+             its log says what differs"
+        }
+        Proof::Certificate => {
+            "the peer needs a connection for these two identities, and trust in the certificate of this host, \
+             which must contain its identity, and be valid now and not revoked: its log says what differs"
+        }
+        Proof::Password => {
+            "the user name or the password is wrong, or the peer has no connection for these two identities: \
+             its log says which"
+        }
+        Proof::Usim => {
+            "`secret` (K) or `opc` of this subscriber is wrong, or the peer has no connection for these two \
+             identities: its log says which"
+        }
+        Proof::PasswordOrCertificate => {
+            "the peer needs a connection for these two identities, and accepts neither the password nor the \
+             certificate of this host: its log says which was used, and what differs"
+        }
+    }
+}
+
+/// What this host proves its identity with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A pre-shared key.
+    Secret,
+    /// A certificate or public key, in IKE or by EAP-TLS.
+    Certificate,
+    /// A password, perhaps in a TLS tunnel.
+    Password,
+    /// The keys of a USIM.
+    Usim,
+    /// What the EAP method demands that the peer chooses.
+    PasswordOrCertificate,
+}
+
+impl Proof {
+    /// The proof of this host.
+    pub(crate) fn of(method: &LocalMethod) -> Self {
+        let eap = match method {
+            LocalMethod::SharedKey => return Self::Secret,
+            LocalMethod::Certificate(_) => return Self::Certificate,
+            LocalMethod::Eap(eap) => eap,
+        };
+        let is_usim = |method: &Method| matches!(method, Method::Aka | Method::AkaPrime);
+        match &*eap.methods {
+            [Method::Tls] => Self::Certificate,
+            methods if methods.iter().all(is_usim) => Self::Usim,
+            methods if methods.contains(&Method::Tls) => Self::PasswordOrCertificate,
+            _ => Self::Password,
+        }
+    }
 }
 
 /// What this host requested when the peer refused a Child SA, the first one or one that replaces another.
@@ -107,6 +158,11 @@ pub(super) fn child_refused(
             "requested by this host: vips = {}; the peer has no free virtual address, or no pool",
             wording::list(&connection.vips)
         )],
+        DownReason::Refused(NotifyType::FAILED_CP_REQUIRED) => vec![
+            "this host requests no virtual address, and the peer gives its traffic to virtual addresses only: \
+             vips = 0.0.0.0 was expected"
+                .into(),
+        ],
         _ => Vec::new(),
     }
 }
@@ -159,6 +215,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
                 wording::list(pools)
             ),
         }],
+        StateFault::AddressNotRequested => vec![format!(
+            "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests none; \
+             `vips = 0.0.0.0` on the peer was expected",
+            wording::list(&connection.pools)
+        )],
         StateFault::NotUnique => vec![
             format!(
                 "unique = {:?}: two peers use the same identity, or the peer has started again",
@@ -224,5 +285,25 @@ fn silence(exchange: ExchangeType, remote: SocketAddr) -> String {
             "the peer responded before: it has stopped or forgotten the IKE SA, or the path to it has failed"
                 .into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_ike::config::LocalEap;
+
+    #[test]
+    fn a_refused_user_is_told_what_the_method_proves() {
+        let refused = |methods: &[Method]| {
+            refused_proof(&LocalMethod::Eap(LocalEap { identity: None, methods: methods.into() }))
+        };
+        assert!(refused(&[Method::MsChapV2]).contains("user name or the password"));
+        assert!(refused(&[Method::Ttls]).contains("user name or the password"));
+        let certificate = refused(&[Method::Tls]);
+        assert!(certificate.contains("not revoked") && !certificate.contains("secret"), "{certificate}");
+        assert!(refused(&[Method::AkaPrime]).contains("`opc`"));
+        assert!(refused(&[Method::MsChapV2, Method::Tls]).contains("neither the password nor"));
+        assert!(refused_proof(&LocalMethod::SharedKey).contains("the same `secret`"));
     }
 }

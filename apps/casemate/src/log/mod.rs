@@ -17,6 +17,7 @@ pub mod wording;
 use crate::control::Reply;
 use crate::printable;
 use casemate_wire::invariant::OrBroken;
+pub(crate) use hints::Proof;
 use level::{Level, LevelFilter};
 use message::{Message, Subject};
 use rate_limit::{LogCategory, RateLimits};

@@ -199,7 +199,10 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             },
             hints::child_refused(connection, child, replaces.is_some(), *reason),
         ),
-        Event::ConfigAssigned { ike, config, .. } => (Level::Info, ike_sa(ike), assigned(config), Vec::new()),
+        Event::ConfigAssigned { ike, config, .. } => {
+            let level = if config.refused_addrs.is_empty() { Level::Info } else { Level::Warning };
+            (level, ike_sa(ike), assigned(config), Vec::new())
+        }
         Event::AddrsReleased { ike, addrs } => {
             (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", words(addrs)), Vec::new())
         }
@@ -239,10 +242,13 @@ fn words<T: ToString>(values: &[T]) -> String {
 
 /// What a peer has assigned to this host.
 fn assigned(config: &AssignedConfig) -> String {
-    let AssignedConfig { addrs, dns, domains, refused, .. } = config;
+    let AssignedConfig { addrs, dns, domains, refused, refused_addrs, .. } = config;
     let mut text = format!("virtual addresses {}; name servers {}", words(addrs), words(dns));
     if !domains.is_empty() {
         let _ = write!(text, " for {}", words(domains));
+    }
+    if !refused_addrs.is_empty() {
+        let _ = write!(text, "; {} cannot be a virtual address of this host", words(refused_addrs));
     }
     if *refused > 0 {
         let _ = write!(text, "; {refused} name servers or domains were refused");

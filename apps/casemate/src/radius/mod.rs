@@ -2,10 +2,11 @@
 //!
 //! [`service`] runs the client of casemate-radius on a thread of its own, because packets of servers are
 //! parsed there; [`RadiusLink`] leads to it. [`relay`] is the authenticator of an IKE SA that passes EAP
-//! packets on, [`sessions`] has the sessions that servers have accepted.
+//! packets on, [`sessions`] has the sessions that servers have accepted, each a [`session`].
 
 mod relay;
 mod service;
+mod session;
 mod sessions;
 
 pub(crate) use relay::RelayAuthenticator;

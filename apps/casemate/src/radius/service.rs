@@ -9,7 +9,7 @@ use casemate_linux::process::SystemRng;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
 use casemate_radius::{
-    Algorithms, Answer, Client, Dynamic, Event, MAX_PACKET, RadiusFault, RequestId, Transmit,
+    Algorithms, Answer, Client, Dynamic, Event, MAX_PACKET, RadiusFault, RequestId, Silence, Transmit,
 };
 use std::collections::HashMap;
 use std::io;
@@ -284,12 +284,19 @@ impl ServiceThread {
                     self.answer(&awaited, AccessAnswer::Response(server, response));
                 }
                 (Some(awaited), Answer::NoServer | Answer::Accounted) => {
-                    self.problem("no server has answered an Access-Request");
                     self.answer(&awaited, AccessAnswer::NoServer);
                 }
-                (None, Answer::NoServer) => self.problem("no server has answered an Accounting-Request"),
-                (None, Answer::Accounted | Answer::Access(..)) => {}
+                (None, _) => {}
             }
+        }
+        while let Some(Silence { server, addr, after }) = self.client.next_silence() {
+            let client = source_for(addr).map(|client| format!(" ({client})")).unwrap_or_default();
+            self.problem(&format!(
+                "{addr} ({server}) has not answered in {} s: check that it runs, that it knows this client{client}, \
+                 and that the secret is the same on both; servers drop requests of unknown clients, and those \
+                 with another secret",
+                after.as_secs_f32().round()
+            ));
         }
     }
 
@@ -310,6 +317,18 @@ impl ServiceThread {
         let _ = self.reports.send(Report::Problem(format!("RADIUS: {text}")));
         signal(&self.waker.0);
     }
+}
+
+/// The address from which this host sends to a server, if there is a route.
+fn source_for(server: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing.
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(server).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// The datagrams that wait, at most a burst of them.

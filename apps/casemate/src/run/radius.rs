@@ -91,7 +91,7 @@ impl RadiusState {
 
     /// Records the end of all sessions.
     pub(super) fn stop(&mut self) {
-        if let Some(Active { service, mut sessions, .. }) = self.0.take() {
+        if let Some(Active { service, sessions, .. }) = self.0.take() {
             sessions.stop_all(service.link(), service.config());
             service.finish();
         }

@@ -4,12 +4,11 @@ use super::controller::RunController;
 use super::reload::ReloadClient;
 use crate::command::{self, PendingCommand};
 use crate::control::{Reply, Request, outcome};
-use crate::history::History;
+use crate::history::{Cause, History, PastEvent};
 use crate::status::Snapshot;
-
 use crate::trace::RunningTrace;
 use crate::why;
-use casemate_ike::Event;
+use casemate_ike::{Event, StateFault};
 use casemate_linux::EndpointHandle;
 
 impl RunController {
@@ -76,10 +75,24 @@ impl RunController {
 fn explained(error: &str, pending: &PendingCommand, history: &History) -> String {
     let Some(name) = pending.connection_name() else { return error.to_owned() };
     let last = history.of(name).and_then(|record| record.last_error.as_ref()).filter(|last| !last.is_over);
-    // The last line names the values that were compared; some causes have one line only.
-    let reason = last.and_then(|last| last.event.lines.get(1).or(last.event.lines.first()));
-    let reason = reason.map_or(String::new(), |reason| format!("\n{reason}"));
+    let reason = last.map_or(String::new(), |last| reason_lines(&last.event));
     format!("{error}{reason}\n`casemate why {name}` says more")
+}
+
+/// The lines that say why a command has failed, each after a line break.
+fn reason_lines(event: &PastEvent) -> String {
+    // The second line names the values that were compared; some causes have one line only. Why a certificate
+    // is refused follows behind it.
+    let has_more = matches!(
+        event.cause,
+        Some(Cause::Fault(StateFault::Certificate | StateFault::SignatureAlgorithm) | Cause::Eap(_))
+    );
+    let shown = match event.lines.get(1..) {
+        None | Some([]) => &event.lines[..],
+        Some(details) if has_more => details,
+        Some(details) => details.get(..1).unwrap_or(details),
+    };
+    shown.iter().map(|line| format!("\n{line}")).collect()
 }
 
 /// Commands in progress, with the clients that wait for them.

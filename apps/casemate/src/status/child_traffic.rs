@@ -3,7 +3,7 @@
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{SaId, SaStatus};
-use casemate_ike::ChildStatus;
+use casemate_ike::{ChildStatus, IkeStatus};
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -75,22 +75,27 @@ pub(super) fn path_mtu((bytes, source): (usize, PathMtuSource)) -> Value {
     json!({"bytes": bytes, "source": source.to_string()})
 }
 
-/// The traffic of each installed Child SA of a connection.
-pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str, now: Instant) -> Vec<ChildTraffic> {
-    let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection);
-    let installed = |child: ChildStatus| Some((child.child.name.clone(), endpoint.sas_of(child.id)?));
-    let children: Vec<(String, ChildSas)> =
-        of_connection.flat_map(|sa| sa.children).filter_map(installed).collect();
+/// The traffic of each installed Child SA of these IKE SAs.
+pub(crate) fn child_traffic(endpoint: &Endpoint, ikes: Vec<IkeStatus>, now: Instant) -> Vec<ChildTraffic> {
+    let installed = |ike: &str, child: ChildStatus| {
+        Some((format!("{ike}/{}", child.child.name), endpoint.sas_of(child.id)?))
+    };
+    let children: Vec<(String, ChildSas)> = ikes
+        .into_iter()
+        .flat_map(|ike| {
+            let name = ike.connection.name.clone();
+            ike.children.into_iter().filter_map(move |child| installed(&name, child))
+        })
+        .collect();
     let ids: HashSet<SaId> =
         children.iter().flat_map(|(_, sas)| [Some(sas.inbound), sas.outbound]).flatten().collect();
     // One pass over all SAs of the data path.
     let statuses: HashMap<SaId, SaStatus> =
         endpoint.datapath().sas().filter(|sa| ids.contains(&sa.id)).map(|sa| (sa.id, sa)).collect();
-    let traffic = |(child, sas): &(String, ChildSas)| {
+    let traffic = |(name, sas): (String, ChildSas)| {
         let outbound = sas.outbound.and_then(|id| statuses.get(&id));
         let path_mtu = sas.outbound.and_then(|id| endpoint.datapath().sa_path_mtu(id, now));
-        let name = format!("{connection}/{child}");
         ChildTraffic { path_mtu, ..ChildTraffic::new(name, statuses.get(&sas.inbound), outbound) }
     };
-    children.iter().map(traffic).collect()
+    children.into_iter().map(traffic).collect()
 }

@@ -5,7 +5,7 @@ use crate::history::{self, Cause, History};
 use crate::log::wording;
 use casemate::Endpoint;
 use casemate_ike::config::{AddrPattern, CloseAction, Connection};
-use casemate_ike::{ChildState, IkeState, PendingRetry};
+use casemate_ike::{ChildState, IkeSaId, IkeState, PendingRetry};
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -73,11 +73,52 @@ struct LastError {
 #[derive(Debug, Default)]
 struct Activity {
     established: bool,
-    connecting: bool,
+    /// The IKE SAs that this host is setting up.
+    connecting: Vec<IkeSaId>,
+    /// When the last message of each established IKE SA arrived.
+    messages: HashMap<IkeSaId, Instant>,
     has_child: bool,
     next_attempt: Option<Instant>,
-    /// When the last message of the peer arrived.
-    last_message: Option<Instant>,
+}
+
+impl Activity {
+    /// What has become of an IKE SA.
+    fn fate(&self, ike: Option<IkeSaId>) -> Fate {
+        match ike.map(|ike| (self.connecting.contains(&ike), self.messages.get(&ike))) {
+            Some((true, _)) => Fate::Connecting,
+            Some((false, Some(at))) => Fate::Established(*at),
+            Some((false, None)) | None => Fate::Ended,
+        }
+    }
+}
+
+/// What has become of an IKE SA of which a request had no response.
+enum Fate {
+    /// It is still being set up.
+    Connecting,
+    /// It is established; when the last message arrived.
+    Established(Instant),
+    /// It has ended, or is not known.
+    Ended,
+}
+
+/// When peers of a connection were heard.
+struct Heard {
+    now: Instant,
+    /// Time since any of them was heard.
+    of_connection: Option<Duration>,
+}
+
+impl Heard {
+    /// Whether the peer was heard since this time ago: on its own IKE SA as long as there is one, because
+    /// others of the connection may work while it is silent.
+    fn is_since(&self, ago: Duration, fate: &Fate) -> bool {
+        match fate {
+            Fate::Connecting => false,
+            Fate::Established(at) => self.now.since(*at) < ago,
+            Fate::Ended => self.of_connection.is_some_and(|heard| heard < ago),
+        }
+    }
 }
 
 impl ConnectionStatus {
@@ -95,19 +136,26 @@ impl ConnectionStatus {
         let record = history.of(&connection.name);
         let wall_now = WallInstant::now();
         let error = record.and_then(|record| record.last_error.as_ref());
-        let transmission = record.and_then(|record| record.next_transmission);
-        let transmission = transmission.filter(|_| activity.connecting || activity.established);
         let retry = activity.next_attempt.map(|at| at.since(now));
         let last_heard = record
             .and_then(|record| record.last_heard)
             .map(|at| wall_now.saturating_duration_since(at))
             .into_iter()
-            .chain(activity.last_message.map(|at| now.since(at)))
+            .chain(activity.messages.values().max().map(|at| now.since(*at)))
             .min();
+        let heard = Heard { now, of_connection: last_heard };
+        let age = |at: WallInstant| wall_now.saturating_duration_since(at);
+        let repeated = record.and_then(|record| record.repeated);
+        let repeated = repeated.filter(|_| !activity.connecting.is_empty() || activity.established);
+        let repeated = repeated.filter(|request| match activity.fate(Some(request.ike)) {
+            fate @ Fate::Established(_) => !heard.is_since(age(request.at), &fate),
+            Fate::Connecting | Fate::Ended => true,
+        });
+        let transmission = repeated.and_then(|request| request.next).filter(|next| *next > wall_now);
         let state = state(connection, activity);
         let last_error = |error: &history::LastError| {
-            let age = wall_now.saturating_duration_since(error.event.at);
-            let is_heard_since = last_heard.is_some_and(|heard| heard < age);
+            let age = age(error.event.at);
+            let is_heard_since = heard.is_since(age, &activity.fate(error.silent));
             let is_over = error.is_over || is_silence(error.event.cause) && is_heard_since;
             LastError {
                 text: error.event.lines.first().cloned().unwrap_or_default(),
@@ -157,11 +205,12 @@ fn activities(endpoint: &Endpoint) -> HashMap<String, Activity> {
     for sa in endpoint.ike().status() {
         let activity = all.entry(sa.connection.name.clone()).or_default();
         match sa.state {
-            IkeState::Connecting => activity.connecting |= sa.initiator,
+            IkeState::Connecting if sa.initiator => activity.connecting.push(sa.id),
+            IkeState::Connecting => {}
             IkeState::Established => activity.established = true,
             IkeState::Rekeyed | IkeState::Closing | IkeState::Closed => {}
         }
-        activity.last_message = activity.last_message.max(endpoint.ike().last_message_at(sa.id));
+        activity.messages.extend(endpoint.ike().last_message_at(sa.id).map(|at| (sa.id, at)));
         activity.has_child |= sa.children.iter().any(|child| child.state != ChildState::Closing);
     }
     for PendingRetry { connection, at, .. } in endpoint.pending_retries() {
@@ -184,10 +233,26 @@ fn state(connection: &Connection, activity: &Activity) -> ConnectionState {
             ConnectionState::Up
         }
         Activity { established: true, .. } => ConnectionState::NoChildSa,
-        Activity { connecting: true, .. } => ConnectionState::Connecting,
+        Activity { connecting, .. } if !connecting.is_empty() => ConnectionState::Connecting,
         Activity { next_attempt: Some(_), .. } => ConnectionState::Waiting,
         _ if !has_peer => ConnectionState::Passive,
         _ if holds_traffic => ConnectionState::Trapped,
         _ => ConnectionState::Down,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A redirect: the old IKE SA is in use while the new one gets no response.
+    #[test]
+    fn an_attempt_without_a_response_is_not_over_because_another_ike_sa_works() {
+        let heard = Heard { now: Instant::from_secs(100), of_connection: Some(Duration::from_secs(5)) };
+        let ago = Duration::from_secs(10);
+        assert!(!heard.is_since(ago, &Fate::Connecting));
+        assert!(heard.is_since(ago, &Fate::Established(Instant::from_secs(95))));
+        assert!(!heard.is_since(ago, &Fate::Established(Instant::from_secs(80))));
+        assert!(heard.is_since(ago, &Fate::Ended));
     }
 }

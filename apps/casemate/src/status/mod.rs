@@ -3,6 +3,7 @@
 mod child_traffic;
 mod connections;
 mod ike_snapshot;
+mod ike_table;
 mod narrowing;
 mod shared_traffic;
 mod snapshot;
@@ -51,8 +52,7 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
         }
     }
     if answers.is_empty() {
-        silent
-            .push("no instance is running in this network namespace, or this user may not access it".into());
+        silent.push(control::no_instance());
         return Err(Failure::failed(silent.join("\n")));
     }
     for answer in answers {

@@ -1,11 +1,9 @@
 //! The state of an instance as text tables.
 
+use super::ike_table;
 use crate::output;
 use serde_json::Value;
 use std::fmt::Write as _;
-
-/// Half-open IKE SAs of peers that are listed, at most.
-const MAX_HALF_OPEN: usize = 8;
 
 /// Formats the JSON response of an instance.
 pub(super) fn render(answer: &Value) -> String {
@@ -19,7 +17,7 @@ pub(super) fn render(answer: &Value) -> String {
         uptime(answer),
         show(answer, if answer.get("config").is_some_and(Value::is_string) { "config" } else { "xfrm" }),
     );
-    ike_sas(&mut text, answer);
+    ike_table::add(&mut text, answer);
     text.push_str("\nSAs\n");
     let rows: Vec<[String; 10]> = list(answer, "sas").iter().map(sa_row).collect();
     let head = ["", "spi", "from", "to", "what", "suite (provider)", "seq", "packets", "bytes", "window"];
@@ -126,131 +124,15 @@ fn classes(text: &mut String, answer: &Value) {
     table(text, ["", "protected", "over the cap", "late", "full"].map(String::from), &rows);
 }
 
-/// The SAs of IKE, if the instance has a configuration for it.
-fn ike_sas(text: &mut String, answer: &Value) {
-    if !answer.get("config").is_some_and(Value::is_string) {
-        return;
-    }
-    connections(text, answer);
-    let sas = list(answer, "ike_sas");
-    text.push_str("\nIKE SAs\n");
-    if sas.is_empty() {
-        text.push_str("  none\n");
-    }
-    let head = ["", "state", "peer", "at", "algorithms", "age", "rekey in"];
-    // Any host can start IKE SAs, and a flood of them would hide the others.
-    let is_half_open =
-        |sa: &&Value| show(sa, "state") == "connecting" && sa.get("initiator") == Some(&false.into());
-    let (half_open, others): (Vec<&Value>, Vec<&Value>) = sas.iter().partition(is_half_open);
-    let shown = others.into_iter().chain(half_open.iter().take(MAX_HALF_OPEN).copied());
-    table(text, head.map(String::from), &shown.map(ike_row).collect::<Vec<_>>());
-    if let Some(more @ 1..) = half_open.len().checked_sub(MAX_HALF_OPEN) {
-        let more = output::counted(more, "more half-open IKE SA", "more half-open IKE SAs");
-        let _ = writeln!(text, "  {more} that peers have started; --json lists all");
-    }
-    sas.iter().for_each(|sa| assigned(text, sa));
-    let children: Vec<[String; 8]> =
-        sas.iter().flat_map(|sa| list(sa, "children").iter().map(|child| child_row(sa, child))).collect();
-    if !children.is_empty() {
-        text.push_str("\nChild SAs\n");
-    }
-    let head = ["", "state", "what", "spi in/out", "local", "remote", "packets in/out", "rekey in"];
-    table(text, head.map(String::from), &children);
-    let waiting: Vec<[String; 3]> = list(answer, "ike_waiting").iter().map(waiting_row).collect();
-    if !waiting.is_empty() {
-        text.push_str("\nPending retries\n");
-    }
-    table(text, ["", "in", "failed attempts"].map(String::from), &waiting);
-    if answer.get("ike_faults").and_then(Value::as_object).is_some_and(|faults| !faults.is_empty()) {
-        text.push_str("\nFaults of peers\n");
-        counts(text, answer, "ike_faults", ["fault", "times"]);
-    }
-}
-
-/// The state of each configured connection.
-fn connections(text: &mut String, answer: &Value) {
-    let row = |connection: &Value| {
-        let error = connection.get("last_error").filter(|error| !error.is_null());
-        let error = error.map_or_else(
-            || "-".to_owned(),
-            |error| {
-                let is_past = error.get("is_past").and_then(Value::as_bool) == Some(true);
-                let over = if is_past { ", over" } else { "" };
-                format!("{} ago{over}: {}", time(error, "seconds_ago"), show(error, "text"))
-            },
-        );
-        let next = time(connection, "next_attempt_seconds");
-        [show(connection, "name"), show(connection, "state"), show(connection, "remote_addrs"), next, error]
-    };
-    let rows: Vec<[String; 5]> = list(answer, "connections").iter().map(row).collect();
-    if !rows.is_empty() {
-        text.push_str("\nConnections\n");
-    }
-    table(text, ["", "state", "peer", "next attempt", "last error"].map(String::from), &rows);
-}
-
-/// Addresses, name servers and their domains that the peer assigned.
-fn assigned(text: &mut String, sa: &Value) {
-    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers"), ("dns_domains", "domains")] {
-        let addrs: Vec<&str> = list(sa, name).iter().filter_map(Value::as_str).collect();
-        if !addrs.is_empty() {
-            let _ = writeln!(text, "  {what} from {}: {}", show(sa, "name"), addrs.join(", "));
-        }
-    }
-}
-
-fn peer_of(round: &Value) -> String {
-    match round.get("eap_identity").and_then(Value::as_str) {
-        Some(identity) if identity != show(round, "peer") => format!("{identity} ({})", show(round, "peer")),
-        _ => show(round, "peer"),
-    }
-}
-
-fn ike_row(sa: &Value) -> [String; 7] {
-    let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
-    let at = show(sa, "remote");
-    let is_resumed = sa.get("resumed").and_then(Value::as_bool) == Some(true);
-    let uses_ppk = sa.get("ppk").is_some_and(Value::is_string);
-    let state =
-        show(sa, "state") + if is_resumed { ", resumed" } else { "" } + if uses_ppk { ", ppk" } else { "" };
-    // The last round of authentication comes first, as the peer is known by it.
-    let rounds = [sa].into_iter().chain(list(sa, "earlier_rounds").iter().rev());
-    let peer = rounds.map(peer_of).collect::<Vec<_>>().join(" + ");
-    [show(sa, "name"), state, peer, at, show(sa, "proposal"), age, rekey]
-}
-
-fn waiting_row(waiting: &Value) -> [String; 3] {
-    let name = match waiting.get("child").and_then(Value::as_str) {
-        Some(child) => format!("{}/{child}", show(waiting, "name")),
-        None => show(waiting, "name"),
-    };
-    [name, time(waiting, "in_seconds"), show(waiting, "failed_attempts")]
-}
-
-fn child_row(sa: &Value, child: &Value) -> [String; 8] {
-    let pair = |names: [&str; 2]| names.map(|name| show(child, name)).join("/");
-    let all = |name| list(child, name).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
-    [
-        format!("{}/{}", show(sa, "name"), show(child, "name")),
-        show(child, "state"),
-        what(child),
-        pair(["spi_in", "spi_out"]),
-        all("local_ts"),
-        all("remote_ts"),
-        pair(["packets_in", "packets_out"]),
-        time(child, "rekey_in_seconds"),
-    ]
-}
-
 /// Formats a time as hours, minutes and seconds.
-fn time(object: &Value, name: &str) -> String {
+pub(super) fn time(object: &Value, name: &str) -> String {
     let Some(seconds) = object.get(name).and_then(Value::as_f64) else { return "-".into() };
     let seconds = seconds as u64;
     format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 /// A table of the counters that are not 0.
-fn counts(text: &mut String, answer: &Value, name: &str, head: [&str; 2]) {
+pub(super) fn counts(text: &mut String, answer: &Value, name: &str, head: [&str; 2]) {
     let all = answer.get(name).and_then(Value::as_object);
     let counted = all.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
     let rows: Vec<[String; 2]> = counted.map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
@@ -276,7 +158,7 @@ fn sa_row(sa: &Value) -> [String; 10] {
 }
 
 /// Protocol and mode of an SA, flags that are set, and the DSCP values that it serves.
-fn what(sa: &Value) -> String {
+pub(super) fn what(sa: &Value) -> String {
     let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
     for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp"), ("narrowed", " narrowed")] {
         if sa.get(flag).and_then(Value::as_bool) == Some(true) {
@@ -323,7 +205,7 @@ fn uptime(answer: &Value) -> String {
 }
 
 /// A value as text; strings without quotes.
-fn show(object: &Value, name: &str) -> String {
+pub(super) fn show(object: &Value, name: &str) -> String {
     match object.get(name) {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => "-".into(),
@@ -331,12 +213,12 @@ fn show(object: &Value, name: &str) -> String {
     }
 }
 
-fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+pub(super) fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
     answer.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Adds a table with columns as wide as their widest cell; nothing if there are no rows.
-fn table<const N: usize>(text: &mut String, head: [String; N], rows: &[[String; N]]) {
+pub(super) fn table<const N: usize>(text: &mut String, head: [String; N], rows: &[[String; N]]) {
     if rows.is_empty() {
         return;
     }
@@ -402,72 +284,5 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
         assert!(!text.contains("no-sa"));
-    }
-
-    #[test]
-    fn tables_show_ike_sas_child_sas_and_retries() {
-        let mut answer = json!({
-            "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": null, "config": "/etc/swanctl.conf", "uptime_seconds": 5.0,
-            "connections": [
-                {
-                    "name": "office", "state": "up", "remote_addrs": "192.0.2.2",
-                    "last_error": {"text": "sent again", "seconds_ago": 60.0, "is_past": true},
-                    "next_attempt_seconds": null,
-                },
-                {
-                    "name": "home", "state": "waiting", "remote_addrs": "192.0.2.3",
-                    "last_error": {"text": "ended: the peer does not respond", "seconds_ago": 5.0, "is_past": false},
-                    "next_attempt_seconds": 64.0,
-                },
-            ],
-            "ike_sas": [{
-                "name": "office", "state": "established", "peer": "right.example.org", "remote": "192.0.2.2:4500",
-                "proposal": "aes128gcm16-prfsha256-x25519", "age_seconds": 61.9, "rekey_in_seconds": 14_000.0,
-                "vips": ["10.98.0.1"], "dns": [],
-                "children": [{
-                    "name": "nets", "state": "installed", "protocol": "esp", "mode": "tunnel", "spi_in": "c1000001",
-                    "spi_out": "c2000002", "local_ts": ["10.1.0.0/16"], "remote_ts": ["10.2.0.0/16", "10.3.0.0/16"],
-                    "narrowed": true, "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
-                }],
-            }],
-            "ike_waiting": [
-                {"name": "office", "child": "voice", "in_seconds": 7.25, "failed_attempts": 3},
-                {"name": "home", "child": null, "in_seconds": 64.0, "failed_attempts": 10},
-            ],
-            "ike_faults": {"icv-mismatch": 2},
-        });
-        let text = render(&answer);
-        for line in [
-            "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
-            "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
-            "  office/nets  installed  esp tunnel narrowed  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
-            "  office  up       192.0.2.2  -             0:01:00 ago, over: sent again",
-            "  home    waiting  192.0.2.3  0:01:04       0:00:05 ago: ended: the peer does not respond",
-            "  virtual addresses from office: 10.98.0.1",
-            "  office/voice  0:00:07  3",
-            "  home          0:01:04  10",
-            "  icv-mismatch  2",
-        ] {
-            assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
-        }
-        let half_open =
-            |n: usize| json!({"name": "gw", "state": "connecting", "initiator": false, "remote": n});
-        answer["ike_sas"] = (0..MAX_HALF_OPEN + 2).map(half_open).collect();
-        answer["ike_sas"].as_array_mut().unwrap().push(json!({"name": "up", "state": "established"}));
-        let text = render(&answer);
-        let rows = text.lines().filter(|line| line.contains(" connecting ")).count();
-        assert_eq!(rows, MAX_HALF_OPEN, "{text}");
-        assert!(text.contains("\n  up  established"), "{text}");
-        assert!(text.contains("2 more half-open IKE SAs that peers have started"), "{text}");
-        answer["ike_sas"] = json!([]);
-        answer["broken_invariants"] = json!(0);
-        answer["ike_faults"] = json!({});
-        answer["ike_waiting"] = json!([]);
-        let text = render(&answer);
-        assert!(text.contains("IKE SAs\n  none\n"));
-        assert!(
-            ["Child SAs", "Faults", "Pending retries", "broken"].iter().all(|head| !text.contains(head)),
-            "{text}"
-        );
     }
 }

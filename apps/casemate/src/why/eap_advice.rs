@@ -1,6 +1,7 @@
 //! What to try after EAP has failed, by its reason and by the method.
 
 use super::findings::advice_for_fault;
+use crate::log::Proof;
 use casemate_eap::{EapFault, Method};
 use casemate_ike::StateFault;
 use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
@@ -26,6 +27,12 @@ const ALERT_OF_SERVER: &[&str] = &[
     "the log of the server has the reason, and says whether it refuses the versions and algorithms of TLS",
 ];
 
+const NO_SERVER: &[&str] = &[
+    "check that the RADIUS server runs, that it knows this host as a client, and that the secret is the same \
+     on both: servers drop requests of unknown clients, and those with another secret",
+    "`casemate log` names the server, and the address from which this host asks it; let UDP port 1812 pass",
+];
+
 /// What to try after EAP has failed for this reason.
 pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [&'static str] {
     use EapFault::{
@@ -42,11 +49,31 @@ pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [
         ],
         TlsAlert if proves_user(connection) => ALERT_OF_SERVER,
         TlsAlert => ALERT_OF_CLIENT,
-        EapFault::ServerRefused | EapFault::NoServer | EapFault::NoGroup | EapFault::BadServerPacket => {
-            &["a RADIUS server decides: its log says why, and `casemate log` whether it has answered"]
+        EapFault::NoServer => NO_SERVER,
+        EapFault::ServerRefused | EapFault::NoGroup | EapFault::BadServerPacket => {
+            &["a RADIUS server decides: its log says why"]
         }
         _ if uses_tls(connection) => CERTIFICATES,
         _ => advice_for_fault(StateFault::EapFailed),
+    }
+}
+
+/// What to compare after the peer has refused what this host proves its identity with.
+pub(super) fn refused_proof_advice(connection: &Connection) -> &'static str {
+    match Proof::of(&connection.local.method) {
+        Proof::Secret => "compare the secrets, or check certificate, CA and clock of both hosts",
+        Proof::Certificate => {
+            "check the certificate of this host with `openssl x509 -text`: names, dates and CA; the log of the \
+             peer says whether it is revoked, and the clock of the peer must be right"
+        }
+        Proof::Password => {
+            "compare the user name (`eap_id`, or else `id`) and its password with those of the peer"
+        }
+        Proof::Usim => "compare `secret` (K) and `opc` of the subscriber with those of the home network",
+        Proof::PasswordOrCertificate => {
+            "compare the user name and its password with those of the peer, or check the certificate of this \
+             host with `openssl x509 -text`: names, dates and CA"
+        }
     }
 }
 
@@ -105,6 +132,13 @@ mod tests {
         }
         let without_tls = advice_for_fault(StateFault::EapFailed);
         assert_eq!(eap_advice(EapFault::WrongPassword, &server(Method::MsChapV2)), without_tls);
+    }
+
+    #[test]
+    fn a_refused_client_with_a_certificate_reads_nothing_about_a_secret() {
+        let advice = refused_proof_advice(&client(Method::Tls));
+        assert!(advice.contains("certificate") && !advice.contains("secret"), "{advice}");
+        assert!(refused_proof_advice(&client(Method::MsChapV2)).contains("user name"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is wrong with a connection, and what to try: conclusions from its state, its traffic and its last
 //! failure.
 
-use super::eap_advice::eap_advice;
+use super::eap_advice::{eap_advice, refused_proof_advice};
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
@@ -15,6 +15,10 @@ use casemate_wire::ike::{ExchangeType, NotifyType};
 pub(super) struct Facts<'a> {
     pub(super) connection: &'a Connection,
     pub(super) status: &'a ConnectionStatus,
+    /// What is known about the peer, if the report is about one and not about the connection.
+    pub(super) peer: &'a [String],
+    /// Whether the last error is over.
+    pub(super) is_error_past: bool,
     pub(super) traffic: &'a [ChildTraffic],
     pub(super) narrowings: &'a [Narrowing],
     /// Traffic that other peers have, too.
@@ -43,7 +47,10 @@ impl Findings {
 /// Draws conclusions.
 pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
-    state(facts, &mut found);
+    match facts.peer {
+        [] => state(facts, &mut found),
+        about => found.causes.extend_from_slice(about),
+    }
     // What removes the cause of a failure comes before what starts the next attempt.
     let general = std::mem::take(&mut found.tries);
     refused_request(facts, &mut found);
@@ -124,9 +131,11 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
     }
 }
 
-/// The last request of a peer that was refused, if the connection is not up.
-fn refused_request(Facts { status, last_refused, .. }: &Facts<'_>, found: &mut Findings) {
-    if let (Some(refused), true) = (*last_refused, status.state != ConnectionState::Up) {
+/// The last request that was refused, if the connection or the peer is not up.
+fn refused_request(facts: &Facts<'_>, found: &mut Findings) {
+    let is_up =
+        if facts.peer.is_empty() { facts.status.state == ConnectionState::Up } else { facts.is_error_past };
+    if let (Some(refused), false) = (facts.last_refused, is_up) {
         let first = refused.lines.first().map_or("", |line| line);
         found.causes.push(format!("a request of a peer was refused: {first}"));
         found.causes.extend(refused.lines.iter().skip(1).cloned());
@@ -212,7 +221,7 @@ fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     let Some(error) = &record.last_error.as_ref().map(|error| &error.event) else { return };
     let seconds = error.at.elapsed().as_secs();
     let line = error.lines.first().map_or("", |line| line);
-    if facts.status.is_error_past() {
+    if facts.is_error_past {
         found.causes.push(format!("an earlier error is over: {line}, {seconds} s ago"));
         return;
     }
@@ -254,7 +263,7 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
         ]),
         Cause::IkeRefused(NotifyType::AUTHENTICATION_FAILED) => texts(&[
             "compare local.id here with remote.id on the peer, and remote.id here with local.id on the peer",
-            "compare the secrets, or check certificate, CA and clock of both hosts",
+            refused_proof_advice(connection),
         ]),
         Cause::RekeyRefused(_) => texts(&[
             "compare `proposals` on both hosts: the peer's log says why it refuses to replace the IKE SA",
@@ -332,6 +341,7 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         StateFault::TsUnacceptable | StateFault::TsNotOffered => {
             &["local_ts of each host must overlap with remote_ts of the other"]
         }
+        StateFault::AddressNotRequested => &["let the peer request a virtual address: `vips = 0.0.0.0`"],
         StateFault::NoAddress => &["enlarge `addrs` of the pool, or close unused connections"],
         StateFault::NotUnique => &["give each peer its own identity, or set unique = no or replace"],
         _ => &["docs/manual/troubleshooting.md explains each fault"],

@@ -9,6 +9,7 @@ mod findings;
 mod forwarding;
 mod render;
 mod report;
+mod subject;
 
 pub(crate) use report::{Sources, report};
 
@@ -27,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   casemate why gw          why the connection `gw` is in its state, and what to try
   casemate why gw --json   the same as a JSON object
+  casemate why carol       the connection of the user `carol`, who is connected or was refused
 
 The report contains no key.";
 
@@ -34,7 +36,8 @@ The report contains no key.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WhyArgs {
-    /// A connection, one of its children, or both as `connection/child`.
+    /// A connection, one of its children, or both as `connection/child`; or a peer by its EAP identity, or by
+    /// its IKE SA such as `gw[3]`.
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Print a JSON object instead of text.

@@ -2,6 +2,7 @@
 //! negotiation, refused requests, dropped packets, and findings.
 
 use super::findings::{Facts, findings};
+use super::subject::Subject;
 use crate::history::{History, PastEvent};
 use crate::keyring::Keyring;
 use crate::log::wording;
@@ -26,50 +27,55 @@ pub(crate) struct Sources<'s> {
     pub(crate) mark: u32,
 }
 
-/// Reports about the connection with this name, or about that of a child.
+/// Reports about the connection with this name, about that of a child, or about a peer.
 pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_>) -> Result<Value, String> {
     let Sources { history, keyring, mark } = *sources;
     let endpoint = context.endpoint();
-    let (connection, _) = endpoint
-        .config_by_name(name)
-        .ok_or_else(|| format!("{name}: no connection and no child has this name"))?;
+    let subject = Subject::find(name, endpoint, history)
+        .ok_or_else(|| format!("{name}: no connection, no child and no peer has this name"))?;
+    let connection = &subject.connection;
     let status = ConnectionStatus::all(endpoint, context.now(), history)
         .into_iter()
         .find(|status| status.name == connection.name)
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
-    let traffic = child_traffic(endpoint, &connection.name, context.now());
-    let narrowings =
-        Narrowing::all(endpoint.ike().status().filter(|sa| sa.connection.name == connection.name));
+    let ikes = subject.ikes(endpoint);
+    let about = subject.facts(&ikes);
+    let is_error_past = if about.is_empty() { status.is_error_past() } else { !ikes.is_empty() };
+    let narrowings = Narrowing::all(ikes.clone());
+    let traffic = child_traffic(endpoint, ikes, context.now());
     let shared = SharedTraffic::of(endpoint, &connection.name);
     let addrs = single_addrs(&connection.remote_addrs, context);
-    let record = history.of(&connection.name);
-    let refused: Vec<&PastEvent> = history.refused(&connection.name).collect();
+    let record = history.of(&connection.name).map(|record| record.only(|event| subject.concerns(event)));
+    let refused = history.refused(&connection.name).filter(|event| subject.concerns(event));
+    let refused: Vec<&PastEvent> = refused.collect();
     let drops: Vec<&PastEvent> = history.drops(&addrs).collect();
     let facts = Facts {
-        connection: &connection,
+        connection,
         status: &status,
+        peer: &about,
+        is_error_past,
         traffic: &traffic,
         narrowings: &narrowings,
         shared: &shared,
-        record,
+        record: record.as_ref(),
         last_refused: refused.last().copied(),
         has_drops: !drops.is_empty(),
     };
     let mut found = findings(&facts);
-    found.causes.extend(keyring.invalid_certificate(&connection, SystemTime::now()));
+    found.causes.extend(keyring.invalid_certificate(connection, SystemTime::now()));
     if !connection.vips.is_empty() {
         found.causes.extend(name_servers(context.name_servers()));
     }
-    let events = record.map(|record| record.events.iter().collect::<Vec<_>>()).unwrap_or_default();
+    let events = record.as_ref().map(|record| record.events.iter().collect::<Vec<_>>()).unwrap_or_default();
     Ok(json!({
         "schema_version": SCHEMA_VERSION,
         "ok": true,
         "connection": status.to_json(),
-        "configuration": configuration(&connection),
+        "configuration": configuration(connection),
         "children": connection
             .children
             .iter()
-            .map(|child| child_configuration(&connection, child, context))
+            .map(|child| child_configuration(connection, child, context))
             .collect::<Vec<_>>(),
         "traffic": traffic.iter().map(ChildTraffic::to_json).collect::<Vec<_>>(),
         "peer_addresses": addrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -77,7 +83,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
-        "local_networks": local_networks(&connection),
+        "local_networks": local_networks(connection),
         "mark": mark,
         "events": past_events(&events),
         "refused_requests": past_events(last(&refused, 4)),

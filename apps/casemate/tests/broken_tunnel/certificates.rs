@@ -82,7 +82,8 @@ fn refuses(test: &str, wrong: &Wrong, reason: &str) {
 
 #[test]
 fn certificate_is_expired() {
-    refuses("certificate_is_expired", &Wrong { validity: Validity::PAST, ..NOTHING }, "expired");
+    let reason = "the certificate has expired: CN=left.test, valid until 20";
+    refuses("certificate_is_expired", &Wrong { validity: Validity::PAST, ..NOTHING }, reason);
 }
 
 /// As if the clock of the right host were wrong.
@@ -91,7 +92,7 @@ fn certificate_is_not_valid_yet() {
     refuses(
         "certificate_is_not_valid_yet",
         &Wrong { validity: Validity::FUTURE, ..NOTHING },
-        "not valid yet",
+        "the certificate is not valid yet: CN=left.test, valid from 20",
     );
 }
 
@@ -116,6 +117,9 @@ fn this_host_trusts_no_authority() {
         "it trusts no CA for this connection: the certificate of the peer's CA was expected in x509ca";
     tunnel.log_names(Side::Left, &["certificate of right.test", cause], AT_ONCE);
     tunnel.why_names(Side::Left, &[cause]);
+    let failed = tunnel.net.left.casemate(&["initiate", "gw"]);
+    let shown = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && shown.contains(cause), "{shown}");
 }
 
 #[test]

@@ -18,7 +18,13 @@ pub(crate) struct Settings<'s> {
     pub(crate) port: u16,
     /// The file of users (users(5)).
     pub(crate) users: &'s str,
+    /// The gateways that it serves (clients.conf(5)).
+    pub(crate) clients: &'s str,
 }
+
+/// The gateway of the tests.
+pub(crate) const CLIENTS: &str =
+    "client gateway {\n ipaddr = 127.0.0.1\n secret = \"a secret of gateway and server\"\n}\n";
 
 /// A running server.
 pub(crate) struct FreeRadius {
@@ -37,7 +43,7 @@ impl FreeRadius {
         let directory = host.file(&format!("freeradius-{}", settings.port));
         fs::create_dir_all(&directory).unwrap();
         let certificates = host.file("certificates");
-        fs::write(directory.join("radiusd.conf"), conf(&directory, &certificates, settings.port)).unwrap();
+        fs::write(directory.join("radiusd.conf"), conf(&directory, &certificates, settings)).unwrap();
         fs::write(directory.join("users"), settings.users).unwrap();
         if !certificates.exists() {
             make_certificates(&certificates);
@@ -74,14 +80,15 @@ pub(crate) fn make_certificates(directory: &Path) {
 }
 
 /// The configuration: EAP outside, and passwords inside of TTLS.
-fn conf(directory: &Path, certificates: &Path, port: u16) -> String {
+fn conf(directory: &Path, certificates: &Path, settings: &Settings<'_>) -> String {
+    let Settings { port, clients, .. } = settings;
     let (directory, certificates) = (directory.display(), certificates.display());
     let accounting = port + 1;
     format!(
         "name = freeradius\nlibdir = /usr/lib/freeradius\nraddbdir = {directory}\nlogdir = {directory}\n\
          run_dir = {directory}\npidfile = {directory}/pid\nmax_request_time = 30\ncleanup_delay = 1\n\
          security {{\n reject_delay = 0\n status_server = no\n}}\nlog {{\n destination = stdout\n}}\n\
-         client gateway {{\n ipaddr = 127.0.0.1\n secret = \"{SECRET}\"\n}}\n\
+         {clients}\
          modules {{\n files {{\n filename = {directory}/users\n }}\n pap {{\n }}\n mschap {{\n }}\n\
          detail {{\n filename = {directory}/detail\n }}\n\
          eap {{\n default_eap_type = mschapv2\n timer_expire = 60\n max_sessions = 100\n\

@@ -52,7 +52,7 @@ Goals:
   bytes       bytes on the wire, calculated
   calls       bandwidth of a call, calculated
 
-Profiles: rfc8221, iot, cnsa, suite-b-128, suite-b-256, or a file in the format of these profiles.
+Profiles: rfc8221, iot, cnsa, cnsa2, suite-b-128, suite-b-256, or a file in the format of these profiles.
 
 Algorithms that RFC 8221 or RFC 8247 list as MUST NOT or SHOULD NOT are never advised, whatever their speed
 and the profile. NULL encryption is advised only with --integrity-only. With --lines xfrm, counter modes (GCM,
@@ -65,7 +65,7 @@ pub struct AdviseArgs {
     /// Goal: throughput, latency, cpu, battery, bytes or calls.
     #[arg(long, value_name = "GOAL", default_value = "throughput", value_parser = goal)]
     pub goal: Goal,
-    /// Additional rules: rfc8221, iot, cnsa, suite-b-128, suite-b-256, or a file.
+    /// Additional rules: rfc8221, iot, cnsa, cnsa2, suite-b-128, suite-b-256, or a file.
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
     /// Length of packets, instead of the simple IMIX.
@@ -167,8 +167,8 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
         .filter_map(|one| ScoredSuite::new(one, &found.finalists, args.goal, &use_case));
     let places = rank(spots.collect(), args.goal);
     let kex = measure_key_exchanges(&providers, slower);
-    let mut settings =
-        Settings::recommend(&places, &found.finalists, &kex, &filter, &use_case).ok_or_else(|| {
+    let mut settings = Settings::recommend(&places, &found.finalists, &kex, &filter, &use_case, args.goal)
+        .ok_or_else(|| {
             Failure::failed(
                 "the rules exclude every suite that the providers support: see --profile and --lines",
             )

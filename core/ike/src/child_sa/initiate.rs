@@ -130,7 +130,12 @@ impl ChildNegotiation {
                 Some(kex.map_err(|_| StateFault::Provider)?)
             }
         };
-        let SelectorLists { mut local, mut remote } = dynamic_addrs.traffic_selectors(&child_request.config);
+        let SelectorLists { mut local, mut remote } = dynamic_addrs
+            .traffic_selectors(&child_request.config, child_request.config.mode == ChildMode::Transport);
+        if local.is_empty() || remote.is_empty() {
+            // The peer has assigned no virtual address.
+            return Err(StateFault::TsUnacceptable);
+        }
         if let Some(PacketSelectors { src, dst }) = child_request.packet {
             // RFC 7296 section 2.9: the first selectors SHOULD be the specific ones of the packet.
             local.insert(0, src);

@@ -40,6 +40,17 @@ impl<'a> ChildOwner<'a> {
     }
 }
 
+#[cfg(feature = "mobike")]
+impl ChildOwner<'_> {
+    /// Packets stay at the former path until the peer has proved that it receives at the present one.
+    pub(crate) fn until_check(self, mobike: Option<&crate::mobike::Mobike>) -> Self {
+        match mobike.and_then(|mobike| mobike.former) {
+            Some((path, udp_encap)) => Self { path, udp_encap, ..self },
+            None => self,
+        }
+    }
+}
+
 /// An agreed Child SA that is not installed yet.
 pub(crate) struct NewChild<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
@@ -96,6 +107,7 @@ pub(crate) fn install(
         config: config.clone(),
         agreed,
         stage: Stage::Installed,
+        is_stopped: false,
         active,
         replaces,
         rekey_at,

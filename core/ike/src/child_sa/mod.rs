@@ -4,9 +4,10 @@
 //! keys of the two SAs. The same code serves IKE_AUTH and CREATE_CHILD_SA.
 
 use crate::config::ChildConfig;
+use crate::context::Step;
 use crate::negotiate::ChildSuite;
 use crate::transport::Content;
-use crate::{ChildId, ChildState, ChildStatus, TrafficSelector};
+use crate::{ChildId, ChildState, ChildStatus, DownReason, IkeSaId, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{AddrPair, Instant, Mode, Protocol, Spi};
@@ -30,6 +31,9 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) agreed: AgreedChild,
     pub(crate) stage: Stage,
+    /// Whether the Child SA has ended for this host, and the data path has dropped it. Only the Delete exchange
+    /// is left, which the peer may delay.
+    pub(crate) is_stopped: bool,
     /// Whether the outbound SA is in use.
     pub(crate) active: bool,
     pub(crate) replaces: Option<ChildId>,
@@ -122,20 +126,55 @@ pub(crate) struct SelectorLists {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DynamicAddrs {
     pub(crate) local: Vec<IpAddr>,
+    /// Virtual addresses of the peer, or else the address at which it has proved that it receives. Anyone
+    /// could claim the traffic of other addresses.
     pub(crate) remote: Vec<IpAddr>,
+    /// Address of the path, if it is not the one in `remote`. Transport mode uses it: its packets go there.
+    pub(crate) unproved: Option<IpAddr>,
 }
 
 impl DynamicAddrs {
     /// Local and remote traffic selectors of the configuration, with the dynamic addresses filled in.
-    pub(crate) fn traffic_selectors(&self, child: &ChildConfig) -> SelectorLists {
+    pub(crate) fn traffic_selectors(&self, child: &ChildConfig, is_transport: bool) -> SelectorLists {
+        let remote = match &self.unproved {
+            Some(addr) if is_transport => core::slice::from_ref(addr),
+            Some(_) | None => &self.remote,
+        };
         SelectorLists {
             local: child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect(),
-            remote: child.remote_ts.iter().flat_map(|ts| ts.fill(&self.remote)).collect(),
+            remote: child.remote_ts.iter().flat_map(|ts| ts.fill(remote)).collect(),
+        }
+    }
+
+    /// Notes that the peer sends from `now`, after `before`.
+    pub(crate) fn peer_moved(&mut self, before: IpAddr, now: IpAddr) {
+        if self.unproved == Some(before) || self.remote == [before] {
+            self.unproved = Some(now).filter(|addr| self.remote != [*addr]);
+        }
+    }
+
+    /// Notes that the peer has proved that it receives at the address of the path.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn peer_proved(&mut self) {
+        if let Some(addr) = self.unproved.take() {
+            self.remote = [addr].into();
         }
     }
 }
 
 impl ChildSa {
+    /// Whether the Child SA carries traffic and is not being replaced.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.stage == Stage::Installed && !self.is_stopped
+    }
+
+    /// Ends the Child SA for this host, once. `origin` is that of its IKE SA.
+    pub(crate) fn stop(&mut self, reason: DownReason, origin: IkeSaId, step: &mut Step<'_, '_>) {
+        if !core::mem::replace(&mut self.is_stopped, true) {
+            step.child_down(self.id, reason, origin);
+        }
+    }
+
     pub(crate) fn status(&self) -> ChildStatus {
         let AgreedChild {
             suite,

@@ -1,7 +1,7 @@
 //! Child SA as the responder: selection of a configuration, and the response.
 
 use super::initiate::{from_wire, spi_of, to_wire};
-use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage, rohc, takes_tfc_padding};
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, rohc, takes_tfc_padding};
 use crate::config::{ChildConfig, ChildMode};
 use crate::context::{KexResponse, Step};
 use crate::nat::{NatStatus, Substitution};
@@ -196,15 +196,17 @@ impl Candidates {
         if let Some(seen) = substitution.and_then(|substitution| substitution.apply(&ts_r, &ts_i)) {
             let allowed = policy.configs.iter().filter(|config| config.mode == ChildMode::Transport);
             let candidates: Vec<Candidate> = allowed
-                .filter_map(|config| Candidate::new(config, policy, &seen.remote, &seen.local))
+                .filter_map(|config| Candidate::new(config, policy, true, &seen.remote, &seen.local))
                 .collect();
             if !candidates.is_empty() {
                 return Ok(Self { list: candidates, transport, original: seen.original });
             }
         }
-        let candidates =
-            policy.configs.iter().filter_map(|config| Candidate::new(config, policy, &ts_i, &ts_r));
         let transport = transport && substitution.is_none();
+        let candidates = policy
+            .configs
+            .iter()
+            .filter_map(|config| Candidate::new(config, policy, transport, &ts_i, &ts_r));
         Ok(Self { list: candidates.collect(), transport, original: None })
     }
 }
@@ -213,10 +215,12 @@ impl Candidate {
     fn new(
         config: &Arc<ChildConfig>,
         policy: ChildPolicy<'_>,
+        transport: bool,
         ts_i: &[TrafficSelector],
         ts_r: &[TrafficSelector],
     ) -> Option<Self> {
-        let own = policy.dynamic_addrs.traffic_selectors(config);
+        let is_transport = transport && config.mode == ChildMode::Transport;
+        let own = policy.dynamic_addrs.traffic_selectors(config, is_transport);
         let (local, remote) = (narrow(ts_r, &own.local), narrow(ts_i, &own.remote));
         if local.is_empty() || remote.is_empty() {
             return None;
@@ -226,10 +230,8 @@ impl Candidate {
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
         let exact = holds(&local, &own.local) && holds(&remote, &own.remote);
-        let is_up = policy
-            .installed
-            .iter()
-            .any(|child| child.stage == Stage::Installed && child.config.name == config.name);
+        let is_up =
+            policy.installed.iter().any(|child| child.is_installed() && child.config.name == config.name);
         Some(Self {
             config: config.clone(),
             local,

@@ -29,7 +29,7 @@ pub use gateway::{Gateway, HostName};
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
 pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
-pub use name_servers::{DomainName, DomainPolicy, is_name_server};
+pub use name_servers::{DomainName, DomainPolicy, is_host};
 #[cfg(feature = "ppk")]
 pub use ppk::{PpkId, PpkPolicy};
 pub use proposal::{

@@ -75,9 +75,9 @@ impl DomainPolicy {
     }
 }
 
-/// Whether a host can be a name server that a peer assigns: not this host itself, not a group, and not an
-/// address that is only valid on a link.
-pub fn is_name_server(addr: IpAddr) -> bool {
+/// Whether a peer can assign an address, as that of a name server or as a virtual one: it is the address of
+/// a host, neither this host itself nor a group, and not only valid on a link.
+pub fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => {
             let [first, ..] = v4.octets();
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn only_other_hosts_are_name_servers() {
         for text in ["10.1.0.53", "192.0.2.1", "8.8.8.8", "2001:db8::53", "fd00::53"] {
-            assert!(is_name_server(text.parse().unwrap()), "{text}");
+            assert!(is_host(text.parse().unwrap()), "{text}");
         }
         for text in [
             "0.0.0.0",
@@ -179,7 +179,7 @@ mod tests {
             "fe80::1",
             "::ffff:127.0.0.1",
         ] {
-            assert!(!is_name_server(text.parse().unwrap()), "{text}");
+            assert!(!is_host(text.parse().unwrap()), "{text}");
         }
     }
 }

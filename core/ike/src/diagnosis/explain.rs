@@ -6,7 +6,7 @@ use super::{
 };
 use crate::auth::credentials::id_matches;
 use crate::child_sa::{ChildNegotiation, ChildPolicy, SelectorLists, from_wire};
-use crate::config::{AddrPattern, Connection, Identity};
+use crate::config::{AddrPattern, ChildMode, Connection, Identity};
 use crate::context::Shared;
 use crate::negotiate::{IkeSuite, Offer};
 use crate::transport::{Content, ReceivedId};
@@ -14,7 +14,7 @@ use crate::{Context, Path, Routes, StateFault, TrafficSelector, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::Sa;
+use casemate_wire::ike::{NotifyType, Sa};
 
 /// An IKE_AUTH request that no connection accepts.
 pub(crate) struct RefusedInitiator<'a, 'm> {
@@ -154,8 +154,11 @@ impl Explain for ExplainFaults {
             local: content.ts_r.map(|ts| from_wire(&ts)).unwrap_or_default(),
             remote: content.ts_i.map(|ts| from_wire(&ts)).unwrap_or_default(),
         };
+        let asks_for_transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
         let considered = policy.configs.iter().take(MAX_CONSIDERED).map(|config| {
-            let SelectorLists { local, remote } = policy.dynamic_addrs.traffic_selectors(config);
+            let is_transport = asks_for_transport && config.mode == ChildMode::Transport;
+            let SelectorLists { local, remote } =
+                policy.dynamic_addrs.traffic_selectors(config, is_transport);
             let mismatch = match (overlap(&traffic.local, &local), overlap(&traffic.remote, &remote)) {
                 (true, true) => with_overlap,
                 (false, true) => ChildMismatch::LocalTraffic,
@@ -215,7 +218,7 @@ fn proof(content: &Content<'_>, id: Option<ReceivedId<'_>>) -> PeerProof {
         method: content.auth.map(|auth| auth.method),
         certificates: content.certs.len(),
         #[cfg(feature = "ppk")]
-        ppk_id: content.notify(casemate_wire::ike::NotifyType::PPK_IDENTITY).map(|notify| {
+        ppk_id: content.notify(NotifyType::PPK_IDENTITY).map(|notify| {
             let id = notify.data.get(1..).unwrap_or_default();
             id.get(..MAX_IDENTITY).unwrap_or(id).into()
         }),

@@ -5,9 +5,7 @@ use crate::context::{Shared, Step};
 use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
 use crate::engine::unprotected::respond_in_clear;
-use crate::state::{
-    IkeSa, IncomingMessage, InitRejected, MessageMeta, State, repeats_with_cookie, respond_to_init,
-};
+use crate::state::{IkeSa, IncomingMessage, InitRejected, MessageMeta, State, respond_to_init};
 use crate::transport::{Content, Received, parse_payloads};
 use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
@@ -118,20 +116,15 @@ impl Ike {
             return Err(StateFault::FragmentLimit.into());
         }
         let Self { shared, sas } = self;
-        let known = sas.find_half_open(request.spi_i, path.remote);
-        if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get_mut(id)).map(|sa| &mut sa.state) {
-            let mut step = Step { context, host, shared };
-            if state.init.request != datagram {
-                if !repeats_with_cookie(&state.init, request.spi_i, datagram, path, &step) {
-                    return Err(StateFault::MessageId.into());
-                }
-                state.init.request = datagram.into();
-            }
-            // RFC 7296 section 2.1: a repeated request gets the same response.
-            step.send(path, core::slice::from_ref(&state.init.response));
-            return Ok(());
+        if let Some(id) = sas.find_half_open(request.spi_i, path.remote)
+            && let Some(sa) = sas.get_mut(id)
+        {
+            let before = sa.half_open_bytes();
+            let repeated = sa.on_repeated_init(request, datagram, path, &mut Step { context, host, shared });
+            sas.count_half_open_bytes(id, before);
+            return repeated;
         }
-        let needs_cookie = self.check_limits(path.remote.ip())?;
+        let needs_cookie = self.check_limits(path.remote.ip(), datagram.len())?;
         let content =
             Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
         let mut step = self.step(host, context);
@@ -160,14 +153,20 @@ impl Ike {
         }
     }
 
-    /// Checks that a peer may start another IKE SA. Returns whether it needs a cookie.
-    fn check_limits(&self, source: IpAddr) -> Result<bool, StateFault> {
+    /// Checks that a peer may start another IKE SA with a request of this length. Returns whether it needs a
+    /// cookie.
+    fn check_limits(&self, source: IpAddr, len: usize) -> Result<bool, StateFault> {
         let settings = &self.shared.settings;
-        let half_open = self.sas.half_open_count();
-        if half_open >= settings.max_half_open {
+        let source = quota_source(source);
+        let (half_open, bytes) = (self.sas.half_open_count(), self.sas.half_open_bytes());
+        let max_bytes = settings.max_half_open_bytes;
+        if half_open >= settings.max_half_open || bytes.saturating_add(len) > max_bytes {
             return Err(StateFault::HalfOpenLimit);
         }
-        let from_source = self.sas.half_open_from(quota_source(source));
+        if len > self.sas.half_open_room(source, max_bytes) {
+            return Err(StateFault::SourceLimit);
+        }
+        let from_source = self.sas.half_open_from(source);
         let most = settings.max_half_open_per_source;
         // Without a cookie, anyone can use this part of a source's quota.
         let without_cookie = MAX_WITHOUT_COOKIE.min(most / 2);
@@ -182,7 +181,8 @@ impl Ike {
         // Cookies are required before the table is full, so that a flood of unknown peers does not keep other
         // peers out.
         Ok(half_open >= settings.cookie_threshold.min(settings.max_half_open / 2)
-            || from_source >= without_cookie)
+            || from_source >= without_cookie
+            || bytes >= max_bytes / 4)
     }
 
     fn on_init_response(
@@ -225,10 +225,15 @@ impl Ike {
         // Decryption does not change the ICV.
         let request = RequestKey::of(header, datagram);
         let Self { shared, sas } = self;
+        let max_bytes = shared.settings.max_half_open_bytes;
+        let remote = sas.get(id).ok_or(StateFault::UnknownSpi)?.common.path.remote.ip();
+        let room = sas.half_open_room(quota_source(remote), max_bytes);
         let sa = sas.get_mut(id).ok_or(StateFault::UnknownSpi)?;
         let sent_before = shared.transmits.len();
-        let received = sa.receive(header, datagram, path, &mut Step { context, host, shared })?;
-        let (first, payloads) = match received {
+        let before = sa.half_open_bytes();
+        let received = sa.receive(header, datagram, path, room, &mut Step { context, host, shared });
+        sas.count_half_open_bytes(id, before);
+        let (first, payloads) = match received? {
             Received::Message { first, payloads } => (first, payloads),
             Received::RepeatedResponse => {
                 self.update_sa(id, host, context, |sa, step| sa.on_repeated_response(step));

@@ -19,8 +19,10 @@ pub(crate) struct IkeSaTable {
     by_spi: OrderedMap<u64, IkeSaId>,
     /// Half-open IKE SAs that peers started, by [`half_open_key`]: finds repeated requests.
     half_open: ByteIndex,
-    /// Number of half-open IKE SAs of each source, by [`quota_source`].
-    sources: OrderedMap<u128, usize>,
+    /// Half-open IKE SAs of each source, by [`quota_source`].
+    sources: OrderedMap<u128, HalfOpenUse>,
+    /// Bytes of messages that all half-open IKE SAs hold.
+    half_open_bytes: usize,
     /// IDs of replaced IKE SAs, oldest first.
     replaced: WordSet,
     /// Entries (address of the connection in memory, IKE SA). Half-open IKE SAs are left out.
@@ -30,11 +32,42 @@ pub(crate) struct IkeSaTable {
     scheduled: OrderedMap<IkeSaId, Instant>,
 }
 
+/// Bytes for which every source gets room while there is any: enough for one half-open IKE SA with a key of
+/// ML-KEM-1024.
+const LITTLE: usize = 4_096;
+
+/// Half-open IKE SAs of one source.
+#[derive(Clone, Copy, Default)]
+struct HalfOpenUse {
+    count: usize,
+    /// Bytes of messages that they hold.
+    bytes: usize,
+}
+
 /// Index keys of an IKE SA when it was taken out.
 pub(crate) struct IndexKeys {
     own_spi: IkeSpi,
-    half_open: Option<(HalfOpenKey, u128)>,
+    half_open: Option<HalfOpenEntry>,
     connection_entry: Option<[u64; 3]>,
+}
+
+/// Index keys of a half-open IKE SA.
+struct HalfOpenEntry {
+    key: HalfOpenKey,
+    source: u128,
+    /// Bytes of messages that it holds.
+    bytes: usize,
+}
+
+impl HalfOpenEntry {
+    fn of(sa: &IkeSa) -> Option<Self> {
+        let remote = sa.common.path.remote;
+        sa.is_half_open().then(|| Self {
+            key: half_open_key(remote, sa.common.spi_i),
+            source: quota_source(remote.ip()),
+            bytes: sa.half_open_bytes(),
+        })
+    }
 }
 
 impl IndexKeys {
@@ -52,6 +85,7 @@ impl IkeSaTable {
             by_spi: OrderedMap::default(),
             half_open: ByteIndex::new(),
             sources: OrderedMap::default(),
+            half_open_bytes: 0,
             replaced: WordSet::new(),
             by_connection: WordSet::new(),
             timers: WordSet::new(),
@@ -63,11 +97,10 @@ impl IkeSaTable {
     pub(crate) fn insert(&mut self, mut sa: IkeSa) {
         let id = sa.common.id;
         self.by_spi.insert(sa.common.own_spi().0, id);
-        if sa.is_half_open() {
-            self.half_open.insert(&half_open_key(sa.common.path.remote, sa.common.spi_i), [id.0, 0]);
-            let source = quota_source(sa.common.path.remote.ip());
-            let known = self.sources.get(source).copied().unwrap_or(0);
-            self.sources.insert(source, known.saturating_add(1));
+        if let Some(HalfOpenEntry { key, source, bytes }) = HalfOpenEntry::of(&sa) {
+            self.half_open.insert(&key, [id.0, 0]);
+            let HalfOpenUse { count, .. } = self.half_open_use(source);
+            self.set_half_open_use(source, count.saturating_add(1), 0, bytes);
         }
         connection_entry(&sa).map(|entry| self.by_connection.insert(entry));
         self.schedule(&mut sa);
@@ -78,9 +111,7 @@ impl IkeSaTable {
     /// and not once for each operation of an IKE SA.
     pub(crate) fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, IndexKeys)> {
         let sa = *self.sas.remove(id)?;
-        let remote = sa.common.path.remote;
-        let half_open =
-            sa.is_half_open().then(|| (half_open_key(remote, sa.common.spi_i), quota_source(remote.ip())));
+        let half_open = HalfOpenEntry::of(&sa);
         let entry = connection_entry(&sa);
         let own_spi = sa.common.own_spi();
         Some((sa, IndexKeys { own_spi, half_open, connection_entry: entry }))
@@ -89,16 +120,14 @@ impl IkeSaTable {
     /// Puts an IKE SA back and updates the indexes. Does not keep a closed IKE SA: returns it with the
     /// reason.
     pub(crate) fn put_back(&mut self, mut sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
-        if let Some((key, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
-            self.half_open.remove(&key, [sa.common.id.0, 0]);
-            match self
-                .half_open_from(source)
-                .checked_sub(1)
-                .or_broken_default("half-open IKE SAs are counted by source")
-            {
-                0 => drop(self.sources.remove(source)),
-                left => drop(self.sources.insert(source, left)),
+        if let Some(HalfOpenEntry { key, source, bytes }) = before.half_open {
+            let HalfOpenUse { count, .. } = self.half_open_use(source);
+            let mut left = count;
+            if !sa.is_half_open() {
+                self.half_open.remove(&key, [sa.common.id.0, 0]);
+                left = count.checked_sub(1).or_broken_default("half-open IKE SAs are counted by source");
             }
+            self.set_half_open_use(source, left, bytes, sa.half_open_bytes());
         }
         let own_spi = sa.common.own_spi();
         if own_spi != before.own_spi {
@@ -173,7 +202,46 @@ impl IkeSaTable {
 
     /// Number of half-open IKE SAs that peers started from a source.
     pub(crate) fn half_open_from(&self, source: u128) -> usize {
-        self.sources.get(source).copied().unwrap_or(0)
+        self.half_open_use(source).count
+    }
+
+    /// Bytes of messages that all half-open IKE SAs hold.
+    pub(crate) const fn half_open_bytes(&self) -> usize {
+        self.half_open_bytes
+    }
+
+    /// Number of bytes that half-open IKE SAs of a source may hold in addition, if all may hold `most`: half
+    /// of what other sources leave of three quarters. The last quarter is for sources that hold little.
+    pub(crate) fn half_open_room(&self, source: u128, most: usize) -> usize {
+        let own = self.half_open_use(source).bytes;
+        let others = self.half_open_bytes.saturating_sub(own);
+        let shared = most.saturating_sub(most / 4).saturating_sub(others) / 2;
+        let little = LITTLE.min(most.saturating_sub(others));
+        shared.max(little).saturating_sub(own)
+    }
+
+    /// Counts the bytes that a half-open IKE SA holds after [`get_mut`](Self::get_mut), and held `before`.
+    pub(crate) fn count_half_open_bytes(&mut self, id: IkeSaId, before: usize) {
+        if let Some(HalfOpenEntry { source, bytes, .. }) = self.get(id).and_then(HalfOpenEntry::of) {
+            let HalfOpenUse { count, .. } = self.half_open_use(source);
+            self.set_half_open_use(source, count, before, bytes);
+        }
+    }
+
+    fn half_open_use(&self, source: u128) -> HalfOpenUse {
+        self.sources.get(source).copied().unwrap_or_default()
+    }
+
+    /// Sets the number of half-open IKE SAs of a source, one of which now holds `after` bytes and not
+    /// `before`.
+    fn set_half_open_use(&mut self, source: u128, count: usize, before: usize, after: usize) {
+        let changed = |bytes: usize| bytes.saturating_sub(before).saturating_add(after);
+        self.half_open_bytes = changed(self.half_open_bytes);
+        let bytes = changed(self.half_open_use(source).bytes);
+        match count {
+            0 => drop(self.sources.remove(source)),
+            _ => drop(self.sources.insert(source, HalfOpenUse { count, bytes })),
+        }
     }
 
     /// Number of IKE SAs that are not replaced.

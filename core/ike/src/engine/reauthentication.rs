@@ -55,7 +55,8 @@ impl Ike {
         }
     }
 
-    /// Starts a new IKE SA with another gateway beside one that its gateway has redirected.
+    /// Starts a new IKE SA with another gateway beside one that its gateway has redirected. It replaces an
+    /// attempt that no host has answered yet, such as that of an earlier redirect.
     #[cfg(feature = "redirect")]
     pub(super) fn follow_redirect(
         &mut self,
@@ -64,6 +65,8 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) {
+        let Some(origin) = self.sas.get(old).map(IkeSa::origin) else { return };
+        self.cancel_replacement(origin, host, context);
         let Some(sa) = self.sas.get(old) else { return };
         if let Some(Replacement::Connecting) = self.find_replacement(sa, context.now) {
             return;
@@ -119,7 +122,8 @@ impl Ike {
         }
     }
 
-    /// Ends the attempts to replace an IKE SA whose peer has just set up a new one itself.
+    /// Ends the attempts to replace an IKE SA that no host has answered yet: the peer has just set up a new
+    /// one itself, or has redirected this host elsewhere.
     pub(super) fn cancel_replacement(
         &mut self,
         origin: IkeSaId,

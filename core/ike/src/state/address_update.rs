@@ -24,14 +24,17 @@ impl Established {
         if let Some(best) = candidates(common, mobike, step).first()
             && *best != common.path
         {
+            // The peer may receive on the new path what it has not received on the old one.
+            let (now, retransmission) = (step.context.now, step.shared.settings.retransmission);
+            self.channel.window.restart_retransmission(now, &retransmission, step.context.rng);
             self.move_to(common, *best, step);
         }
     }
 
     /// Moves to a path and tells the peer.
     pub(super) fn move_to(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
-        let before = core::mem::replace(&mut common.path, path);
-        self.channel.resend(common, step);
+        let (before, nat) = (core::mem::replace(&mut common.path, path), self.contents.nat);
+        self.resend(common, step);
         if !self.is_open() {
             return;
         }
@@ -40,11 +43,14 @@ impl Established {
                 .any(|addr| addr == path.remote.ip());
         if let Some(mobike) = &mut self.contents.mobike {
             mobike.tried.clear();
-            mobike.is_unverified |= !is_configured;
+            if !is_configured {
+                mobike.await_check(before, nat);
+            }
         }
         self.own_addr_changed(before.local.ip(), path.local.ip(), step);
         self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
         if !self.is_unverified() {
+            self.contents.dynamic_addrs.peer_proved();
             self.move_children(common, step);
         }
         self.queue_first(Task::UpdateAddresses);
@@ -92,20 +98,21 @@ impl Established {
         });
         sent.map_err(|_| StateFault::Provider)?;
         self.note_announced(common, step);
-        Ok(Some(Pending::UpdateAddresses { path, cookie }))
+        Ok(Some(Pending::UpdateAddresses { path: Some(path), cookie }))
     }
 
     /// Handles the response to UPDATE_SA_ADDRESSES.
     pub(super) fn on_update_response(
         &mut self,
         common: &mut SaCommon,
-        sent_on: Path,
+        sent_on: Option<Path>,
         cookie: Cookie2,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) {
-        if sent_on != common.path {
-            // This host has moved again, and another update follows.
+        if sent_on != Some(common.path) {
+            // This host has moved again, or the request was sent on several paths.
+            self.queue_first(Task::UpdateAddresses);
             return;
         }
         match content.error() {
@@ -123,7 +130,8 @@ impl Established {
         }
         let Some(mobike) = &mut self.contents.mobike else { return };
         mobike.nat_refusals = 0;
-        let was_unverified = core::mem::take(&mut mobike.is_unverified);
+        let was_unverified = mobike.is_unverified;
+        self.peer_addr_checked();
         if was_unverified || nat_before != self.contents.nat {
             self.move_children(common, step);
         }
@@ -174,6 +182,9 @@ impl Established {
         mobike.tried.retain(|path| *path != common.path);
         for path in &mobike.tried {
             step.send(*path, self.channel.window.outstanding_datagrams());
+        }
+        if !mobike.tried.is_empty() {
+            self.forget_path_of_cookie();
         }
     }
 

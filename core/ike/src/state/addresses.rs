@@ -156,13 +156,11 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) {
         let before = core::mem::replace(&mut common.path, path);
-        self.channel.resend(common, step);
+        self.resend(common, step);
         self.own_addr_changed(before.local.ip(), path.local.ip(), step);
         let Some(mobike) = &mut self.contents.mobike else { return };
         if before.remote.ip() != path.remote.ip() {
-            if !core::mem::replace(&mut mobike.is_unverified, true) {
-                mobike.former = Some((before, nat_before.any()));
-            }
+            mobike.await_check(before, nat_before);
             self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
             self.queue_first(Task::CheckRoute);
         }
@@ -170,6 +168,30 @@ impl Established {
             self.move_children(common, step);
         }
         self.announce_if_changed(common, step);
+    }
+
+    /// Sends the outstanding request on the present path as well. Whoever receives there learns its cookie, so
+    /// that the response will not prove where the peer receives.
+    pub(super) fn resend(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        self.channel.resend(common, step);
+        self.forget_path_of_cookie();
+    }
+
+    /// Notes that the cookie of the outstanding request was sent on several paths.
+    pub(super) const fn forget_path_of_cookie(&mut self) {
+        if let Some(Pending::CheckRoute { path, .. } | Pending::UpdateAddresses { path, .. }) =
+            &mut self.pending
+        {
+            *path = None;
+        }
+    }
+
+    /// Notes that the peer has proved that it receives at its new address.
+    pub(super) fn peer_addr_checked(&mut self) {
+        if let Some(mobike) = &mut self.contents.mobike {
+            mobike.checked();
+        }
+        self.contents.dynamic_addrs.peer_proved();
     }
 
     /// Applies the result of NAT detection; `None` if the peer detects no NATs.
@@ -185,7 +207,7 @@ impl Established {
     pub(super) fn move_children(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
         step.event(Event::PathChanged {
             ike: common.id,
-            children: self.children().iter().map(|child| child.id).collect(),
+            children: self.children_in_use(),
             path: common.path,
             udp_encap: self.contents.nat.any(),
         });
@@ -219,14 +241,14 @@ impl Established {
         let sent =
             self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| cookie.write(out));
         sent.map_err(|_| StateFault::Provider)?;
-        Ok(Some(Pending::CheckRoute { path: common.path, cookie }))
+        Ok(Some(Pending::CheckRoute { path: Some(common.path), cookie }))
     }
 
     /// Handles the response to a return routability check.
     pub(super) fn on_route_check_response(
         &mut self,
         common: &SaCommon,
-        sent_on: Path,
+        sent_on: Option<Path>,
         cookie: Cookie2,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
@@ -234,14 +256,12 @@ impl Established {
         if !self.check_cookie2(cookie, content, common, step) {
             return;
         }
-        if sent_on != common.path {
-            // The request was sent on two paths, and the response does not tell on which one it arrived.
+        if sent_on != Some(common.path) {
+            // The request was sent on several paths, and the response does not tell on which one it arrived.
             self.queue_first(Task::CheckRoute);
             return;
         }
-        if let Some(mobike) = &mut self.contents.mobike {
-            (mobike.is_unverified, mobike.former) = (false, None);
-        }
+        self.peer_addr_checked();
         self.move_children(common, step);
     }
 

@@ -16,6 +16,8 @@ use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::path_mtu::PathSearch;
+#[cfg(feature = "mobike")]
+use crate::state::Task;
 use crate::state::{Established, SaCommon, SaContents, State};
 use crate::transport::{Build, Content};
 use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
@@ -64,8 +66,9 @@ impl HalfOpen {
     ) -> Result<Box<Accepted>, PeerFault> {
         let Authentic { content, path, peer, write_proof } = request;
         let replaces = self.check_unique(common, &peer, content, step)?;
-        // From here on the peer's address is authenticated.
-        common.path = path;
+        // From here on the peer's address is authenticated. It has proved that it receives where it began, by
+        // the nonce of our response.
+        let proved = core::mem::replace(&mut common.path, path).remote.ip();
         let remote = common.path.remote.ip();
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
         #[cfg(feature = "eap")]
@@ -79,12 +82,21 @@ impl HalfOpen {
         let requested = content.cp.filter(|_| !is_redirected);
         let leasing =
             requested.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
-        let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
-        let dynamic_addrs = DynamicAddrs { local: [common.path.local.ip()].into(), remote };
+        let mut dynamic_addrs =
+            DynamicAddrs { local: [common.path.local.ip()].into(), remote: [proved].into(), unproved: None };
+        match &*leased.addrs {
+            [] if common.connection.pools.is_empty() => dynamic_addrs.peer_moved(proved, remote),
+            addrs => dynamic_addrs.remote = addrs.into(),
+        }
         let first_child = match leasing {
             // RFC 5685 section 6: the redirect prevents the first Child SA.
             Ok(()) if is_redirected => FirstChild::None,
-            Ok(()) => self.first_child(common, content, &dynamic_addrs, step)?,
+            Ok(()) => match self.first_child(common, content, &dynamic_addrs, step)? {
+                FirstChild::Rejected(StateFault::TsUnacceptable) if dynamic_addrs.remote.is_empty() => {
+                    FirstChild::Rejected(StateFault::AddressNotRequested)
+                }
+                first_child => first_child,
+            },
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {
@@ -93,7 +105,7 @@ impl HalfOpen {
         #[cfg(feature = "mobike")]
         let (connection, routes) = (common.connection.clone(), step.context.routes);
         #[cfg(feature = "mobike")]
-        let mobike = crate::mobike::accept(common, content, path, &self.init, routes)?;
+        let mobike = crate::mobike::accept(common, content, (path, proved), &self.init, routes)?;
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
         #[cfg(feature = "eap")]
@@ -240,6 +252,8 @@ impl HalfOpen {
             let source = KeymatSource { prf, sk_d: d, nonces, secrets: &[], role };
             let ChildResponse { config, agreed, .. } = *response;
             let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, init.nat));
+            #[cfg(feature = "mobike")]
+            let owner = owner.until_check(mobike.as_deref());
             match install(NewChild::first(&config, agreed), &source, &owner, step) {
                 Ok(child) => children.push(child),
                 Err(fault) => {
@@ -250,6 +264,12 @@ impl HalfOpen {
             }
         }
         let (leased, assigned) = (leased.addrs, AssignedConfig::default());
+        let tasks = VecDeque::new();
+        #[cfg(feature = "mobike")]
+        let tasks = match &mobike {
+            Some(mobike) if mobike.is_unverified => [Task::CheckRoute].into(),
+            Some(_) | None => tasks,
+        };
         let contents = SaContents {
             peer: Arc::new(peer),
             nat: init.nat,
@@ -260,7 +280,7 @@ impl HalfOpen {
             assigned,
             children,
             path_search: PathSearch::OFF,
-            tasks: VecDeque::new(),
+            tasks,
         };
         let established = Established::new(common, channel, contents, step);
         #[cfg(feature = "redirect")]
@@ -273,6 +293,6 @@ impl HalfOpen {
         };
         #[cfg(feature = "resumption")]
         let established = established.with_granted_ticket(ticket_until);
-        State::Established(Box::new(established))
+        Box::new(established).start_next_task(common, step)
     }
 }

@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_wire::ike::NotifyType;
 use core::net::IpAddr;
 
 /// Takes the Child SA that IKE_AUTH creates from the requested ones. `None`: the IKE SA begins without.
@@ -62,15 +63,20 @@ impl AuthSent {
             peer
         };
         channel.peer_token = PeerToken::from_message(content);
-        let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        let mut assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        config_payload::refuse_addrs(
+            &mut assigned,
+            common.path,
+            &step.shared.assigned_addrs,
+            step.context.routes,
+        );
         #[cfg(feature = "split-dns")]
-        let assigned = {
-            let mut assigned = assigned;
+        {
             let policy = &common.connection.dns_domains;
             content.cp.iter().for_each(|cp| config_payload::add_domains(&mut assigned, cp, policy));
-            assigned
-        };
+        }
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
+        let has_no_address = content.has_notify(NotifyType::INTERNAL_ADDRESS_FAILURE);
         let mut tasks: VecDeque<Task> =
             queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
@@ -104,6 +110,9 @@ impl AuthSent {
                         // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
                         tasks.push_front(Task::DeleteIke(reason));
                         step.sa_fault(fault, common.path, common);
+                    } else if has_no_address {
+                        // RFC 7296 section 3.15.4: only another IKE SA can have an address.
+                        tasks.push_front(Task::DeleteIke(reason));
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
                     step.event(Event::ChildFailed { connection, child, replaces: None, reason });
@@ -113,7 +122,7 @@ impl AuthSent {
         #[cfg(feature = "resumption")]
         common.end_resumed(step);
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
-        if !assigned.addrs.is_empty() {
+        if !assigned.addrs.is_empty() || !assigned.refused_addrs.is_empty() {
             let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
             step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
         }
@@ -156,11 +165,15 @@ impl AuthSent {
 /// versions.
 fn dynamic_addrs_of_request(common: &SaCommon, vips: &[IpAddr]) -> DynamicAddrs {
     let own = if vips.is_empty() { [common.path.local.ip()].into() } else { vips.to_vec() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }
 
+/// Addresses for `dynamic` selectors. A host that has requested a virtual address and has got none has none:
+/// its own address would be seen outside of the tunnel.
 fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
-    let own =
-        if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
-    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+    let own = match &*assigned.addrs {
+        [] if common.connection.vips.is_empty() => [common.path.local.ip()].into(),
+        addrs => addrs.into(),
+    };
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into(), unproved: None }
 }

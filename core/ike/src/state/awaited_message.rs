@@ -35,6 +35,11 @@ impl AwaitedMessage {
         Ok(Box::new(Self { first, payloads: bytes.into(), path: message.path, until }))
     }
 
+    /// Length in bytes.
+    pub(super) const fn len(&self) -> usize {
+        self.payloads.len()
+    }
+
     pub(crate) const fn until(&self) -> Instant {
         self.until
     }

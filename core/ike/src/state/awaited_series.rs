@@ -146,8 +146,20 @@ impl Established {
         };
         self.timers.set(Timer::Series, None);
         let mut series = *series;
-        let KexResponse { method, public, .. } =
-            series.respond(content, step).inspect_err(|_| series.release(step))?;
+        let agreed = series.progress.next_method();
+        let KexResponse { method, public, .. } = match (series.respond(content, step), agreed) {
+            (Ok(response), _) => response,
+            (Err(fault), Some(agreed)) if fault == StateFault::KeMethod.into() => {
+                series.release(step);
+                step.sa_fault(fault, common.path, common);
+                self.channel.send_invalid_ke(common, ExchangeType::IKE_FOLLOWUP_KE, agreed, step);
+                return Ok(());
+            }
+            (Err(fault), _) => {
+                series.release(step);
+                return Err(fault);
+            }
+        };
         let write_ke = |out: &mut Writer<'_>| out.ke(&Ke { method: KeMethod(method.id()), data: &public });
         if series.progress.next_method().is_none() {
             return self.finish_series(common, series, &write_ke, step).map_err(PeerFault::from);

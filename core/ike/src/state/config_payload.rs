@@ -2,11 +2,11 @@
 //! 2.19 and 3.15, RFC 8598).
 
 use crate::address_pool::LeaseRequest;
-use crate::config::{Connection, is_name_server};
+use crate::config::{Connection, is_host};
 #[cfg(feature = "split-dns")]
 use crate::config::{DomainName, DomainPolicy};
 use crate::context::Step;
-use crate::{AssignedConfig, StateFault};
+use crate::{AssignedConfig, Path, Routes, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::AddrRange;
 use casemate_sa::table::OrderedMap;
@@ -83,13 +83,34 @@ pub(super) fn read_reply(cp: &Cp<'_>) -> AssignedConfig {
     assigned
 }
 
+/// Moves the addresses that this host does not take to the refused ones. It already has those of its other
+/// IKE SAs. Without an address, the name servers cannot be reached.
+pub(super) fn refuse_addrs(
+    assigned: &mut AssignedConfig,
+    path: Path,
+    held: &AssignedAddrs,
+    routes: &dyn Routes,
+) {
+    let (local, peer) = (path.local.ip(), path.remote.ip());
+    let is_taken = |addr: &IpAddr| {
+        is_host(*addr)
+            && ![local, peer].contains(addr)
+            && (held.contains(*addr) || routes.can_be_virtual(*addr, peer))
+    };
+    (assigned.addrs, assigned.refused_addrs) =
+        core::mem::take(&mut assigned.addrs).into_iter().partition(is_taken);
+    if assigned.addrs.is_empty() {
+        assigned.dns.clear();
+    }
+}
+
 /// Adds a name server once, if it can be one.
 fn add_server(assigned: &mut AssignedConfig, server: Option<IpAddr>) {
     let Some(server) = server else { return };
     if assigned.dns.contains(&server) {
         return;
     }
-    if is_name_server(server) && assigned.dns.len() < MAX_VALUES {
+    if is_host(server) && assigned.dns.len() < MAX_VALUES {
         assigned.dns.push(server);
     } else {
         assigned.refused = assigned.refused.saturating_add(1);
@@ -157,7 +178,8 @@ struct OwnedAttribute {
 }
 
 impl LeasedConfig {
-    /// Leases the requested addresses. Does nothing if the connection has no pools.
+    /// Leases an address of each requested IP version, or those that an AAA server has assigned. Does nothing
+    /// if the connection has no pools.
     pub(super) fn lease(
         &mut self,
         cp: &Cp<'_>,
@@ -184,6 +206,10 @@ impl LeasedConfig {
                     Some(addr) => self.add(attribute.kind, addr),
                     None => failed = true,
                 }
+                continue;
+            }
+            // One peer must not take a whole pool with one IKE SA.
+            if self.addrs.iter().any(|addr| addr.is_ipv4() == v4) {
                 continue;
             }
             match pools.lease(&connection.pools, v4, wanted, to) {
@@ -290,6 +316,11 @@ fn subnet_attribute(range: &AddrRange) -> Option<OwnedAttribute> {
 pub(crate) struct AssignedAddrs(OrderedMap<u128, usize>);
 
 impl AssignedAddrs {
+    /// Whether an IKE SA has this address.
+    fn contains(&self, addr: IpAddr) -> bool {
+        self.0.contains(bits(addr))
+    }
+
     /// Adds the addresses of an IKE SA. Returns those that no other IKE SA had.
     pub(crate) fn add(&mut self, addrs: &[IpAddr]) -> Vec<IpAddr> {
         let is_fresh = |addr: &&IpAddr| {
@@ -460,6 +491,46 @@ mod tests {
             on_wire(|out| LeasedConfig::default().write(out), |cp| cp.is_none()),
             "without a lease there is no payload"
         );
+    }
+
+    #[test]
+    fn addresses_that_this_host_cannot_take_are_refused() {
+        struct Own;
+        impl Routes for Own {
+            fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+                None
+            }
+            fn can_be_virtual(&self, addr: IpAddr, _: IpAddr) -> bool {
+                // Its own, the router, and one that another IKE SA has brought.
+                !addrs(&["192.0.2.22", "192.0.2.254", "10.9.0.7"]).contains(&addr)
+            }
+        }
+        let path =
+            Path { local: "192.0.2.2:4500".parse().unwrap(), remote: "192.0.2.1:4500".parse().unwrap() };
+        let bad = addrs(&[
+            "127.0.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "169.254.1.1",
+            "::1",
+            "ff02::1",
+            "192.0.2.1",
+            "192.0.2.2",
+            "192.0.2.22",
+            "192.0.2.254",
+        ]);
+        let good = addrs(&["10.9.0.1", "fd00::9", "10.9.0.7"]);
+        let mut held = AssignedAddrs::default();
+        held.add(&addrs(&["10.9.0.7"]));
+        let dns = addrs(&["10.1.0.53"]);
+        let mut assigned =
+            AssignedConfig { addrs: [&*bad, &*good].concat(), dns: dns.clone(), ..AssignedConfig::default() };
+        refuse_addrs(&mut assigned, path, &held, &Own);
+        assert_eq!((&assigned.addrs, &assigned.refused_addrs, &assigned.dns), (&good, &bad, &dns));
+        let mut assigned = AssignedConfig { addrs: bad.clone(), dns, ..AssignedConfig::default() };
+        refuse_addrs(&mut assigned, path, &held, &Own);
+        assert_eq!((assigned.addrs, assigned.refused_addrs, assigned.dns), (vec![], bad, vec![]));
     }
 
     #[test]

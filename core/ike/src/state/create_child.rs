@@ -99,7 +99,7 @@ impl Established {
 
     /// Whether this Child SA exists and has not been replaced.
     fn is_installed(&self, child: &ChildConfig) -> bool {
-        self.children().iter().any(|known| known.stage == Stage::Installed && known.config.name == child.name)
+        self.children().iter().any(|known| known.is_installed() && known.config.name == child.name)
     }
 
     /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
@@ -135,8 +135,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let replaced = child_request.replaces.map(|old| old.id);
-        let is_live =
-            |id| self.children().iter().any(|child| child.id == id && child.stage == Stage::Installed);
+        let is_live = |id| self.children().iter().any(|child| child.id == id && child.is_installed());
         if replaced.is_some_and(|id| !is_live(id))
             || (child_request.is_restart && self.is_installed(&child_request.config))
         {
@@ -217,7 +216,7 @@ impl Established {
         };
         // A Child SA that replaces another takes an extra place only until the other one is closed.
         let (most, all) = (step.shared.settings.max_children, self.children());
-        let installed = all.iter().filter(|child| child.stage == Stage::Installed).count();
+        let installed = all.iter().filter(|child| child.is_installed()).count();
         if all.len() >= most.saturating_mul(2) || (old.is_none() && installed >= most) {
             return Err(StateFault::ChildLimit.into());
         }
@@ -253,6 +252,7 @@ impl Established {
             return Err(if may_come { StateFault::Busy } else { StateFault::ChildNotFound });
         };
         match child.stage {
+            Stage::Installed if child.is_stopped => Err(StateFault::Busy),
             // RFC 9370 section 2.2.4: our own exchange has been completed, and its key exchanges go on.
             #[cfg(feature = "multiple-kex")]
             Stage::Installed if self.is_rekeyed_by_series(child.id) => Err(StateFault::Busy),
@@ -367,12 +367,8 @@ impl Established {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
         let source = KeymatSource { prf, sk_d: d, nonces, secrets, role };
         let owner = ChildOwner::new(common, self.contents.nat);
-        // Packets would go to an address at which the peer may not be.
         #[cfg(feature = "mobike")]
-        let owner = match self.mobike().and_then(|mobike| mobike.former) {
-            Some((path, udp_encap)) => ChildOwner { path, udp_encap, ..owner },
-            None => owner,
-        };
+        let owner = owner.until_check(self.mobike());
         install(new, &source, &owner, step)
     }
 }

@@ -12,6 +12,7 @@ use crate::state::{Established, SaCommon, State};
 use crate::transport::SecureChannel;
 use crate::{ChildId, DownReason, Event, IkeSaId};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 use core::time::Duration;
 
@@ -22,16 +23,41 @@ pub(super) const REPLACED_LIFETIME: Duration = Duration::from_secs(180);
 impl Established {
     /// Removes a Child SA. The Child SA that replaces it becomes active.
     pub(super) fn remove_child(&mut self, id: ChildId, end: EndCause, step: &mut Step<'_, '_>) {
+        self.stop_child(id, end.reason, step);
         let children = &mut self.contents.children;
         let Some(at) = children.iter().position(|child| child.id == id) else { return };
         let removed = children.swap_remove(at);
+        self.restart_child(&removed, end, step);
+    }
+
+    /// Ends a Child SA for this host. The Child SA that replaces it becomes active.
+    pub(super) fn stop_child(&mut self, id: ChildId, reason: DownReason, step: &mut Step<'_, '_>) {
+        let children = &mut self.contents.children;
         let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
         for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
             child.active = true;
             step.event(Event::ChildActive(child.id));
         }
-        step.child_down(id, end.reason, self.origin);
-        self.restart_child(&removed, end, step);
+        if let Some(child) = children.iter_mut().find(|child| child.id == id) {
+            child.stop(reason, self.origin, step);
+        }
+    }
+
+    /// Ends the Child SAs for this host when it has decided to close the IKE SA. The Delete exchange may wait
+    /// for another one, and the peer may leave both unanswered.
+    pub(super) fn stop_children_if_closing(&mut self, step: &mut Step<'_, '_>) {
+        let Some(reason) = self.closing_reason().filter(|reason| ends_traffic(*reason)) else { return };
+        // The successor takes over the Child SAs, and the decision to close.
+        if self.phase == Phase::Replaced || self.provisional.is_some() || self.peer_successor().is_some() {
+            return;
+        }
+        let origin = self.origin;
+        self.contents.children.iter_mut().for_each(|child| child.stop(reason, origin, step));
+    }
+
+    /// The Child SAs in the data path.
+    pub(super) fn children_in_use(&self) -> Vec<ChildId> {
+        self.children().iter().filter(|child| !child.is_stopped).map(|child| child.id).collect()
     }
 
     /// Waits for the peer to close this IKE SA, which has been replaced.
@@ -109,10 +135,36 @@ impl Established {
     }
 }
 
+/// Whether an IKE SA that this host closes for this reason carries no more traffic. Otherwise another one
+/// replaces it and its Child SAs.
+const fn ends_traffic(reason: DownReason) -> bool {
+    match reason {
+        DownReason::Local
+        | DownReason::Expired
+        | DownReason::Refused(_)
+        | DownReason::Fault(_)
+        | DownReason::Unconfigured => true,
+        DownReason::Inactive
+        | DownReason::Peer
+        | DownReason::Replaced
+        | DownReason::DeadPeer
+        | DownReason::InitialContact
+        | DownReason::NotUnique
+        | DownReason::Reauth
+        | DownReason::Forgotten { .. } => false,
+    }
+}
+
 impl SaContents {
     /// Releases Child SAs, leases and assigned addresses of the IKE SA `ike`, which has ended.
-    pub(crate) fn release(self, ike: IkeSaId, origin: IkeSaId, reason: DownReason, step: &mut Step<'_, '_>) {
-        self.children.iter().for_each(|child| step.child_down(child.id, reason, origin));
+    pub(crate) fn release(
+        mut self,
+        ike: IkeSaId,
+        origin: IkeSaId,
+        reason: DownReason,
+        step: &mut Step<'_, '_>,
+    ) {
+        self.children.iter_mut().for_each(|child| child.stop(reason, origin, step));
         self.leased.iter().for_each(|addr| step.shared.pools.release(*addr));
         let addrs = step.shared.assigned_addrs.remove(&self.assigned.addrs);
         if !addrs.is_empty() {

@@ -101,6 +101,17 @@ impl HalfOpen {
         self.expires_at
     }
 
+    /// Bytes of the messages that this state holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let InitExchange { request, response, .. } = &self.init;
+        let held = self.channel.window.held_bytes();
+        #[cfg(feature = "revocation")]
+        let held = held.saturating_add(self.awaited_message.as_ref().map_or(0, |awaited| awaited.len()));
+        #[cfg(feature = "eap")]
+        let held = held.saturating_add(self.rounds.as_ref().map_or(0, |rounds| rounds.held_bytes()));
+        held.saturating_add(request.len()).saturating_add(response.len())
+    }
+
     pub(crate) fn on_timeout(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         #[cfg(feature = "revocation")]
         if self.awaited_message.as_ref().is_some_and(|awaited| awaited.until() <= step.context.now) {
@@ -189,10 +200,27 @@ impl HalfOpen {
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
                 step.sa_fault(fault, meta.path, common);
-                self.channel.send_error(common, meta.exchange, fault, step);
+                self.refuse(common, meta.exchange, fault, step);
                 State::Closed(DownReason::Fault(fault))
             }
         }
+    }
+
+    /// Tells the peer of a fault.
+    fn refuse(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        fault: PeerFault,
+        step: &mut Step<'_, '_>,
+    ) {
+        #[cfg(feature = "multiple-kex")]
+        if fault == StateFault::KeMethod.into()
+            && let Some(agreed) = self.channel.suite.additional.after(self.kexes_done)
+        {
+            return self.channel.send_invalid_ke(common, exchange, agreed, step);
+        }
+        self.channel.send_error(common, exchange, fault, step);
     }
 
     /// Authenticates the peer by its AUTH payload.

@@ -24,7 +24,9 @@ impl Established {
         let Some(child) = self.child(id) else { return Ok(None) };
         child.stage = Stage::Closing;
         let closing = [child.agreed.inbound_spi()];
-        step.event(Event::ChildClosing(id));
+        if !child.is_stopped {
+            step.event(Event::ChildClosing(id));
+        }
         let sent = self
             .channel
             .send_request(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&closing, out));
@@ -40,7 +42,7 @@ impl Established {
     ) -> Result<Option<Pending>, StateFault> {
         self.phase = Phase::Closing;
         self.tasks.clear();
-        self.children().iter().for_each(|child| step.event(Event::ChildClosing(child.id)));
+        self.children_in_use().into_iter().for_each(|id| step.event(Event::ChildClosing(id)));
         let sent = self
             .channel
             .send_request(common, ExchangeType::INFORMATIONAL, step, &|out| out.delete(&Delete::IKE_SA));

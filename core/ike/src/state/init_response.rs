@@ -23,8 +23,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
 use casemate_wire::ike::{
-    ExchangeType, HEADER_LEN, HashAlgorithm, IkeSpi, Ke, KeMethod, Message, Nonce, Notify, NotifyType,
-    WriteError, Writer,
+    ExchangeType, HEADER_LEN, HashAlgorithm, Header, IkeSpi, Ke, KeMethod, Message, Nonce, Notify,
+    NotifyType, WriteError, Writer,
 };
 
 /// Rejection of a first request.
@@ -230,10 +230,31 @@ const fn spis_of_request(spi_i: IkeSpi) -> IkeSpis {
     IkeSpis { initiator: spi_i, responder: IkeSpi::NONE }
 }
 
+impl IkeSa {
+    /// Answers a repetition of the request that created this half-open IKE SA (RFC 7296 section 2.1).
+    pub(crate) fn on_repeated_init(
+        &mut self,
+        header: &Header,
+        request: &[u8],
+        path: Path,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), PeerFault> {
+        let State::HalfOpen(state) = &mut self.state else { return Err(StateFault::MessageId.into()) };
+        if state.init.request != request {
+            if !repeats_with_cookie(&state.init, header.spi_i, request, path, step) {
+                return Err(StateFault::MessageId.into());
+            }
+            state.init.request = request.into();
+        }
+        step.send(path, core::slice::from_ref(&state.init.response));
+        Ok(())
+    }
+}
+
 /// Whether a request repeats the one that created a half-open IKE SA, with a valid cookie in front (RFC 7296
 /// section 2.6). Cookies were required for one transmission and not for the next one, and both responses
 /// arrived at the peer. The peer's AUTH payload covers the request that the peer sent last: this one.
-pub(crate) fn repeats_with_cookie(
+fn repeats_with_cookie(
     init: &InitExchange,
     spi_i: IkeSpi,
     request: &[u8],

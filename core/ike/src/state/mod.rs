@@ -77,7 +77,7 @@ pub(crate) use established::{Established, SaContents};
 pub(crate) use half_open::HalfOpen;
 #[cfg(feature = "mobike")]
 pub(crate) use init_exchange::InitExchange;
-pub(crate) use init_response::{InitRejected, repeats_with_cookie, respond as respond_to_init};
+pub(crate) use init_response::{InitRejected, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 #[cfg(feature = "multiple-kex")]
 pub(crate) use intermediate::IntermediateSent;
@@ -142,19 +142,24 @@ pub(crate) struct MessageMeta {
 }
 
 impl IkeSa {
-    /// Decrypts a datagram and reassembles fragments.
+    /// Decrypts a datagram and reassembles fragments. `half_open_room` is the number of bytes that a
+    /// half-open IKE SA of this source may hold in addition.
     pub(crate) fn receive(
         &mut self,
         header: &Header,
         datagram: &mut [u8],
         path: Path,
+        half_open_room: usize,
         step: &mut Step<'_, '_>,
     ) -> Result<Received, PeerFault> {
         let state = &mut self.state;
         let (max_bytes, max_unauthenticated) =
             (step.shared.settings.max_message_bytes, step.shared.settings.max_unauthenticated_bytes);
         let (channel, limit) = match state {
-            State::HalfOpen(state) => (&mut state.channel, max_unauthenticated),
+            State::HalfOpen(state) => {
+                let room = half_open_room.saturating_add(state.channel.window.requests.held_bytes());
+                (&mut state.channel, max_unauthenticated.min(room))
+            }
             #[cfg(feature = "multiple-kex")]
             State::IntermediateSent(state) => (&mut state.channel, max_unauthenticated),
             State::AuthSent(state) => (&mut state.channel, max_unauthenticated),

@@ -2,7 +2,7 @@
 //! only when the host that decides on addresses says so (RFC 4555 section 3.5).
 
 use super::timers::Timer;
-use crate::child_sa::{ChildSa, Stage};
+use crate::child_sa::ChildSa;
 use crate::context::Step;
 use crate::nat::NatStatus;
 use crate::state::{Established, PathProbe, SaCommon, Task};
@@ -26,14 +26,14 @@ impl Established {
         let NatStatus { local, remote, .. } = self.contents.nat;
         if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
-            let children = self.children().iter().map(|child| child.id).collect();
+            let children = self.children_in_use();
             step.event(Event::PathChanged { ike: common.id, children, path, udp_encap: true });
             self.peer_addr_changed(before, path.remote.ip(), step);
         }
     }
 
-    /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
-    /// traffic selector, so Child SAs in transport mode are rekeyed.
+    /// Handles a new address of the peer (RFC 7296 section 2.23), which may be that of another host. In
+    /// transport mode the address is the peer's traffic selector, so Child SAs in transport mode are rekeyed.
     pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {
         if before == now {
             return;
@@ -41,14 +41,8 @@ impl Established {
         self.path_probe = PathProbe::None;
         self.contents.path_search.restart(step.context.now);
         self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
-        self.contents
-            .dynamic_addrs
-            .remote
-            .iter_mut()
-            .filter(|end| **end == before)
-            .for_each(|end| *end = now);
-        let is_bound =
-            |child: &&ChildSa| child.stage == Stage::Installed && child.agreed.mode == Mode::Transport;
+        self.contents.dynamic_addrs.peer_moved(before, now);
+        let is_bound = |child: &&ChildSa| child.is_installed() && child.agreed.mode == Mode::Transport;
         let bound: Vec<ChildId> = self.children().iter().filter(is_bound).map(|child| child.id).collect();
         // The peer may move often while a request is outstanding, so the queue holds each Child SA once.
         for id in bound {

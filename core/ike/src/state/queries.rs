@@ -21,6 +21,14 @@ impl IkeSa {
         matches!(self.state, State::HalfOpen(_))
     }
 
+    /// Bytes of the messages that the IKE SA holds while it is half-open.
+    pub(crate) fn half_open_bytes(&self) -> usize {
+        match &self.state {
+            State::HalfOpen(state) => state.held_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Time at which the peer was authenticated.
     pub(crate) fn authenticated_at(&self) -> Option<Instant> {
         match &self.state {
@@ -96,7 +104,7 @@ impl IkeSa {
     /// Whether the IKE SA accepts requests for Child SAs.
     pub(crate) fn accepts_child_requests(&self) -> bool {
         match &self.state {
-            State::Established(state) => state.is_open(),
+            State::Established(state) => state.is_open() && state.closing_reason().is_none(),
             State::HalfOpen(_) | State::Closed(_) => false,
             _ => true,
         }
@@ -245,7 +253,7 @@ impl IkeSa {
     pub(crate) fn reconfigure(&mut self, connection: &Arc<Connection>) -> Vec<ChildId> {
         self.common.connection = connection.clone();
         let State::Established(state) = &self.state else { return Vec::new() };
-        let is_gone = |child: &&ChildSa| !connection.children.contains(&child.config);
+        let is_gone = |child: &&ChildSa| !child.is_stopped && !connection.children.contains(&child.config);
         state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
@@ -335,7 +343,7 @@ impl Established {
         status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
         status.dns = assigned.dns.clone();
         status.dns_domains = assigned.domains.clone();
-        status.children = children.iter().map(ChildSa::status).collect();
+        status.children = children.iter().filter(|child| !child.is_stopped).map(ChildSa::status).collect();
     }
 
     /// Adds a negotiated Child SA.

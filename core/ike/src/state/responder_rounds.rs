@@ -88,6 +88,11 @@ impl ResponderRounds {
         }))
     }
 
+    /// Length of the first request in bytes.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.first_request.len()
+    }
+
     /// Parses the first request again.
     pub(super) fn first(&self) -> Result<Content<'_>, PeerFault> {
         parse_payloads(self.first_payload, &self.first_request)

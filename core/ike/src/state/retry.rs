@@ -4,7 +4,7 @@
 //! trying therefore does so at little cost.
 
 use super::timers::Timer;
-use crate::child_sa::{ChildRequest, ChildSa, Stage};
+use crate::child_sa::{ChildRequest, ChildSa};
 #[cfg(feature = "eap")]
 use crate::config::Lookup;
 use crate::config::{ChildConfig, Lifespan};
@@ -193,7 +193,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) {
         match self.child(old) {
-            Some(child) if child.stage == Stage::Installed => {
+            Some(child) if child.is_installed() => {
                 child.rekey_at = Some(retry_at(child.rekey_failures, step));
                 child.rekey_failures = child.rekey_failures.saturating_add(1);
             }

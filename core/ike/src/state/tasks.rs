@@ -7,7 +7,7 @@ use super::rekey::PendingRekey;
 use super::timers::Timer;
 #[cfg(feature = "mobike")]
 use crate::Path;
-use crate::child_sa::{ChildRequest, Stage};
+use crate::child_sa::ChildRequest;
 use crate::context::Step;
 use crate::engine::effects::Effect;
 #[cfg(feature = "mobike")]
@@ -103,8 +103,8 @@ pub(crate) enum Pending {
     Ticket,
     #[cfg(feature = "mobike")]
     UpdateAddresses {
-        /// Where the request was sent first.
-        path: Path,
+        /// Where the request was sent; `None` for several paths.
+        path: Option<Path>,
         cookie: Cookie2,
     },
     #[cfg(feature = "mobike")]
@@ -114,8 +114,8 @@ pub(crate) enum Pending {
     },
     #[cfg(feature = "mobike")]
     CheckRoute {
-        /// Where the request was sent first.
-        path: Path,
+        /// Where the request was sent; `None` for several paths.
+        path: Option<Path>,
         cookie: Cookie2,
     },
     /// The request that a path MTU probe will repeat.
@@ -159,6 +159,7 @@ impl Established {
     ) -> State {
         #[cfg(feature = "resumption")]
         self.end_session_if_closing(common, step);
+        self.stop_children_if_closing(step);
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
@@ -187,7 +188,7 @@ impl Established {
         match task {
             Task::Child(child_request) => self.request_child(common, *child_request, step),
             Task::RekeyChild(id) => {
-                let old = self.child(id).filter(|child| child.stage == Stage::Installed);
+                let old = self.child(id).filter(|child| child.is_installed());
                 match old.map(|old| ChildRequest::replacing(old)) {
                     Some(child_request) => self.request_child(common, child_request, step),
                     None => Ok(None),

@@ -172,7 +172,7 @@ impl Established {
                     self.timers.set(timer, None);
                     self.tasks.push_back(Task::RekeyIke);
                 }
-                Timer::Child => self.check_child_timers(now),
+                Timer::Child => self.check_child_timers(step),
                 Timer::Liveness => self.check_liveness(now),
                 Timer::Traffic => self.compare_traffic(step),
                 Timer::Keepalive => self.send_keepalive(common, step),
@@ -231,21 +231,29 @@ impl Established {
         self.timers.next(|timer| self.is_running(timer))
     }
 
-    fn check_child_timers(&mut self, now: Instant) {
+    /// Rekeys and ends Child SAs whose times have come. One that has reached its hard lifetime carries no more
+    /// traffic, whatever the peer does (RFC 4301 section 4.4.2.1).
+    fn check_child_timers(&mut self, step: &mut Step<'_, '_>) {
+        let now = step.context.now;
+        let mut expired = Vec::new();
         let Self { contents, tasks, .. } = self;
         for child in &mut contents.children {
-            if child.rekey_at.take_if(|at| *at <= now).is_some() && child.stage == Stage::Installed {
+            if child.rekey_at.take_if(|at| *at <= now).is_some() && child.is_installed() {
                 tasks.push_back(Task::RekeyChild(child.id));
             }
             if child.expires_at.take_if(|at| *at <= now).is_some() {
                 match child.stage {
-                    Stage::Installed => tasks.push_back(Task::DeleteChild(child.id, DownReason::Expired)),
+                    Stage::Installed => {
+                        expired.push(child.id);
+                        tasks.push_back(Task::DeleteChild(child.id, DownReason::Expired));
+                    }
                     // The peer has not closed the Child SA in time.
                     Stage::Replaced => tasks.push_back(Task::DeleteChild(child.id, DownReason::Replaced)),
                     Stage::Closing => {}
                 }
             }
         }
+        expired.into_iter().for_each(|id| self.stop_child(id, DownReason::Expired, step));
     }
 
     /// Postpones the liveness check: packets that Child SAs have received show that the peer is alive.

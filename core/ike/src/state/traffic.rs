@@ -156,7 +156,7 @@ impl Established {
         self.timers.set(Timer::Traffic, Some(next_comparison(now)));
         // The peer may have closed a Child SA that this host is closing, and its response was lost. Packets
         // on it then have no answer, although the peer knows the IKE SA.
-        let open = self.children().iter().filter(|child| child.stage != Stage::Closing);
+        let open = self.children().iter().filter(|child| child.stage != Stage::Closing && !child.is_stopped);
         let sent = open.filter_map(|child| step.host.last_outbound(child.id)).max();
         let received = self.last_inbound(step);
         if self.traffic.compare(sent, received, now) {
@@ -173,7 +173,7 @@ impl Established {
         let now = step.context.now;
         let mut next = self.timers.get(Timer::Traffic);
         let Self { contents, tasks, .. } = self;
-        for child in contents.children.iter().filter(|child| child.stage == Stage::Installed) {
+        for child in contents.children.iter().filter(|child| child.is_installed()) {
             let Some(limit) = child.config.inactivity else { continue };
             let (sent, received) =
                 (step.host.last_outbound(child.id), step.host.last_inbound(child.agreed.spi_in));

@@ -91,6 +91,14 @@ impl Reassembly {
         Ok(self.0.take().map(|partial| partial.concat()))
     }
 
+    /// Bytes that the incomplete message takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |partial| {
+            let slots = partial.pieces.len().saturating_mul(size_of::<Option<Vec<u8>>>());
+            partial.bytes.saturating_add(slots)
+        })
+    }
+
     /// Drops the incomplete message.
     pub(crate) fn clear(&mut self) {
         self.0 = None;

@@ -13,6 +13,8 @@ use crate::transport::{
 use crate::{Event, IkeKeys, KeyPair, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+#[cfg(feature = "multiple-kex")]
+use casemate_crypto::KexMethod;
 use casemate_crypto::SecretBytes;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
 use casemate_wire::invariant::OrBroken;
@@ -216,6 +218,19 @@ impl SecureChannel {
         });
     }
 
+    /// Refuses a public value of another method than the agreed one, which the notification names (RFC 7296
+    /// section 3.10.1).
+    #[cfg(feature = "multiple-kex")]
+    pub(crate) fn send_invalid_ke(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        agreed: KexMethod,
+        step: &mut Step<'_, '_>,
+    ) {
+        self.send_notify(common, exchange, NotifyType::INVALID_KE_PAYLOAD, &agreed.id().to_be_bytes(), step);
+    }
+
     /// Sends a response with one notification.
     pub(crate) fn send_notify(
         &mut self,
@@ -228,12 +243,11 @@ impl SecureChannel {
         let _ = self.send_response(common, exchange, step, &|out| out.notify(&Notify::new(kind, data)));
     }
 
-    /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once.
+    /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once. The number of
+    /// retransmissions and the time until the next one stay.
     #[cfg(feature = "mobike")]
-    pub(crate) fn resend(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
-        let (now, retransmission) = (step.context.now, step.shared.settings.retransmission);
-        let datagrams = self.window.resend(now, &retransmission, step.context.rng).to_vec();
-        step.send(common.path, &datagrams);
+    pub(crate) fn resend(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        step.send(common.path, self.window.outstanding_datagrams());
     }
 
     /// Retransmits the outstanding request if that is due.

@@ -149,18 +149,18 @@ impl Window {
         self.outstanding.as_ref().map_or(&[], |request| &request.datagrams)
     }
 
-    /// Begins the retransmission of the outstanding request again, on another path. Returns its datagrams.
+    /// Begins the retransmission of the outstanding request again. What the peer does must not lead here: it
+    /// could keep the request outstanding for ever, and those after it waiting.
     #[cfg(feature = "mobike")]
-    pub(crate) fn resend(
+    pub(crate) fn restart_retransmission(
         &mut self,
         now: Instant,
         retransmission: &Retransmission,
         rng: &mut dyn Rng,
-    ) -> &[Vec<u8>] {
+    ) {
         if let Some(request) = &mut self.outstanding {
             (request.tries, request.due) = (0, now.after(retransmission.wait(0, rng)));
         }
-        self.outstanding_datagrams()
     }
 
     /// Notes that the response has arrived. Returns the request.
@@ -185,6 +185,12 @@ impl Window {
     /// The last response, while it is stored.
     pub(crate) fn last_response(&self) -> &[Vec<u8>] {
         self.last_response.as_ref().map_or(&[], |response| &response.datagrams)
+    }
+
+    /// Bytes of the peer's incomplete request and of the last response.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let response = self.last_response.iter().flat_map(|response| &response.datagrams);
+        response.fold(self.requests.held_bytes(), |sum, datagram| sum.saturating_add(datagram.len()))
     }
 
     /// Time of the next timeout.

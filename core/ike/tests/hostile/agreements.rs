@@ -190,8 +190,10 @@ fn the_address_of_a_rejected_peer_returns_to_the_pool() {
     assert_eq!(pair.left.ike.status().next().unwrap().virtual_addrs.len(), 1, "the only address is free");
 }
 
+/// RFC 7296 section 3.15.4: the client needs another IKE SA to get an address. It does not use its own one
+/// meanwhile.
 #[test]
-fn an_empty_pool_rejects_the_child_sa_but_not_the_ike_sa() {
+fn without_a_free_address_there_is_no_child_sa_and_the_client_starts_again() {
     let (left, mut right, pool) = with_pool("10.9.0.1", &["0.0.0.0", "0.0.0.0"]);
     right.pools = vec!["other".into()];
     let mut pair = Pair::new(left, right);
@@ -206,6 +208,35 @@ fn an_empty_pool_rejects_the_child_sa_but_not_the_ike_sa() {
         )
     };
     assert!(pair.left.events.iter().any(refused), "{:?}", pair.left.events);
+    pair.check_children(0);
+    assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (0, 0));
+    assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
+}
+
+/// A connection with pools gives `dynamic` traffic to virtual addresses only: replies to another address would
+/// leave in clear as soon as the tunnel has ended.
+#[test]
+fn a_client_that_requests_no_address_gets_no_traffic() {
+    let (mut left, right, pool) = with_pool("10.9.0.9", &[]);
+    left.vips.clear();
+    let mut pair = Pair::new(left, right);
+    pair.right.add_pool(&pool);
+    pair.left.initiate(pair.now);
+    pair.run();
+    assert_eq!(count(&pair.right, "address-not-requested"), 1);
+    let refused = |event: &Event| {
+        matches!(
+            event,
+            Event::ChildFailed { reason: DownReason::Refused(NotifyType::FAILED_CP_REQUIRED), .. }
+        )
+    };
+    assert!(pair.left.events.iter().any(refused), "{:?}", pair.left.events);
+    let (connection, now) = (pair.left.ike.connections()[0].clone(), pair.now);
+    pair.left.with_context(now, |ike, host, context| {
+        ike.initiate(&connection, Some(&connection.children[0]), None, host, context).unwrap();
+    });
+    pair.run();
+    assert_eq!(count(&pair.right, "ts-unacceptable"), 1, "nor later");
     pair.check_children(0);
     assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
 }

@@ -280,7 +280,9 @@ impl Attack {
         let header = self.forger.header(exchange, self.next, false);
         let message = self.forger.seal(&header, inside);
         let answers = self.give(&message);
-        let (answer, payloads) = self.forger.open(answers.first().expect("an answer"));
+        let answer =
+            answers.first().unwrap_or_else(|| panic!("no answer: {:?}", self.pair.right.events.last()));
+        let (answer, payloads) = self.forger.open(answer);
         assert!(answer.flags.response, "{answer:?}");
         assert_eq!((answer.exchange, answer.message_id), (exchange, self.next));
         // RFC 7296 section 2.1: a repeated request gets the same response, bit by bit.

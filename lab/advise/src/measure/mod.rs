@@ -4,6 +4,7 @@
 //! provider.
 
 mod costs;
+mod key_exchange;
 
 use crate::goal::{Goal, UseCase};
 use crate::rank::ScoredSuite;
@@ -11,8 +12,8 @@ use crate::suites::{Candidate, family};
 use casemate_crypto::{AesBits, CipherAlg, EspSuite, MacAlg, MacKind, Provider};
 use casemate_measure::harness::{self, Workload};
 pub use costs::{Costs, Samples};
-pub use costs::{KexCost, measure_key_exchanges};
 use costs::{Operation, WorkSpec, workload};
+pub use key_exchange::{KexCost, measure_key_exchanges};
 use std::time::Duration;
 
 /// Packet lengths that are measured besides those of the mix, for the fitted line.

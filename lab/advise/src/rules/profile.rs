@@ -8,11 +8,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Built-in profiles: name and text. The first two are always in force.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("rfc8221", include_str!("../../profiles/rfc8221.toml")),
     ("rfc8247", include_str!("../../profiles/rfc8247.toml")),
     ("iot", include_str!("../../profiles/iot.toml")),
     ("cnsa", include_str!("../../profiles/cnsa.toml")),
+    ("cnsa2", include_str!("../../profiles/cnsa2.toml")),
     ("suite-b-128", include_str!("../../profiles/suite-b-128.toml")),
     ("suite-b-256", include_str!("../../profiles/suite-b-256.toml")),
 ];
@@ -31,6 +32,8 @@ pub struct Profile {
     pub read: String,
     /// Whether the profile is historic: for comparison, not for use.
     pub is_history: bool,
+    /// Requirements that Casemate cannot satisfy: what is required, and why it is not satisfied.
+    pub unmet: Vec<String>,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: Vec<Otherwise>,
 }
@@ -141,12 +144,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
         )
     })?;
     let top = Fields { document: place, offset: 0, table: table.get_ref() };
-    top.deny_unknown(&["name", "title", "read", "history", "rule", "otherwise"])?;
+    top.deny_unknown(&["name", "title", "read", "history", "unmet", "rule", "otherwise"])?;
     let profile = Profile {
         name: top.text("name")?.0.to_owned(),
         title: top.text("title")?.0.to_owned(),
         read: top.text("read")?.0.to_owned(),
         is_history: top.boolean("history")?,
+        unmet: top.texts("unmet")?,
         rules: top.tables("rule")?.iter().map(rule).collect::<Result<_, _>>()?,
         otherwise: top.tables("otherwise")?.iter().map(otherwise).collect::<Result<_, _>>()?,
     };
@@ -269,6 +273,22 @@ impl<'t> Fields<'t> {
         numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| {
             self.document
                 .error_at(value.span().start, format!("`{key}`: a list such as [128, 256] was expected"))
+        })
+    }
+
+    /// Reads an optional list of texts.
+    fn texts(&self, key: &str) -> Result<Vec<String>, ProfileError> {
+        let Some(value) = self.find(key) else { return Ok(Vec::new()) };
+        let text = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            _ => None,
+        };
+        let texts = match value.get_ref() {
+            DeValue::Array(items) => items.iter().map(text).collect(),
+            _ => None,
+        };
+        texts.ok_or_else(|| {
+            self.document.error_at(value.span().start, format!("`{key}`: a list of texts was expected"))
         })
     }
 

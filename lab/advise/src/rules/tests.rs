@@ -28,7 +28,13 @@ const fn pair(cipher: CipherAlg, kind: MacKind) -> EspSuite {
 
 #[test]
 fn every_profile_cites_rfc_section_and_date() {
-    for profile in Profile::built_in().unwrap() {
+    // NSA's table is not an RFC.
+    let (cnsa2, profiles): (Vec<_>, Vec<_>) =
+        Profile::built_in().unwrap().into_iter().partition(|profile| profile.name == "cnsa2");
+    assert!(cnsa2[0].rules.iter().all(|rule| {
+        rule.ruling.source.starts_with("CNSA 2.0 FAQ") || rule.ruling.source.starts_with("RFC 9370 section 2")
+    }));
+    for profile in profiles {
         assert!(profile.read.len() == 10 && profile.title.contains("RFC "), "{profile:?}");
         let rulings = profile.rules.iter().map(|rule| &rule.ruling);
         for ruling in rulings.chain(profile.otherwise.iter().map(|other| &other.ruling)) {
@@ -187,6 +193,20 @@ fn cnsa_and_suite_b_permit_only_their_suites() {
 }
 
 #[test]
+fn cnsa_2_requires_ml_kem_1024_and_says_what_is_missing() {
+    let cnsa2 = filter("cnsa2", true);
+    let suites: Vec<_> = suites::all().into_iter().filter(|suite| status(&cnsa2, *suite).is_some()).collect();
+    assert_eq!(suites, [gcm(AesBits::B256, 16)]);
+    let kex: Vec<_> = KexMethod::ALL.into_iter().filter(|method| cnsa2.kex(*method).is_ok()).collect();
+    assert_eq!(kex, [KexMethod::EcpP384, KexMethod::MlKem1024]);
+    assert_eq!(cnsa2.kex(KexMethod::MlKem1024).unwrap().status, RequirementLevel::Must);
+    assert!(cnsa2.prf(PrfAlg::HmacSha384).is_ok() && cnsa2.prf(PrfAlg::HmacSha256).is_err());
+    let unmet = Profile::named("cnsa2").unwrap().unmet;
+    assert!(unmet.len() == 1 && unmet[0].starts_with("signatures with ML-DSA-87: "), "{unmet:?}");
+    assert!(Profile::named("cnsa").unwrap().unmet.is_empty());
+}
+
+#[test]
 fn constrained_devices_prefer_algorithms_marked_iot() {
     let xcbc = pair(CipherAlg::AesCbc(AesBits::B128), MacKind::AesXcbc);
     assert_eq!(status(&filter("rfc8221", false), xcbc), Some(RequirementLevel::May));
@@ -203,6 +223,7 @@ fn profile_errors_name_the_line() {
         (head.into(), 1, "[[rule]] or [[otherwise]] was expected"),
         ("title = \"x\"\n".into(), 1, "`name` is missing"),
         (format!("{head}colour = 1\n"), 4, "`colour`: one of name, title"),
+        (format!("{head}unmet = [1]\n"), 4, "`unmet`: a list of texts was expected"),
         (format!("{head}{rule}"), 4, "`source` is missing"),
         (format!("{head}{rule}source = \" \"\n"), 9, "`source` is empty"),
         (format!("{head}{rule}source = 1\n"), 9, "a text in quotes"),

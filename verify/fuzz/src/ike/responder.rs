@@ -17,6 +17,9 @@ pub(crate) const TARGET: Target = Target {
     dictionary: &[],
 };
 
+/// All exchanges of IKEv2 that the engine knows, and one that it does not know.
+const EXCHANGES: [u8; 8] = [34, 35, 36, 37, 38, 43, 44, 240];
+
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut pair = Pair::with_defaults();
@@ -66,7 +69,7 @@ fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<IkeSpis>) -> Vec
             let unknown = IkeSpis { initiator: header.spi_i, responder: IkeSpi::NONE };
             let IkeSpis { initiator: spi_i, responder: spi_r } = spis.unwrap_or(unknown);
             header = Header { spi_i, spi_r, message_id: u32::from(input.u8() % 4), ..header };
-            header.exchange.0 = 34 + input.u8() % 5;
+            header.exchange.0 = EXCHANGES[input.index(EXCHANGES.len())];
             header.flags.response = input.flag();
             let mut message = plain(&header, &[]);
             message[16] = PayloadType(input.u8()).0;

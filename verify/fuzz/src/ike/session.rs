@@ -7,7 +7,10 @@ use super::pair::{IkePeer, Pair, connection, deliver};
 use crate::Target;
 use crate::input::{Input, Script};
 use casemate_crypto::KexMethod;
-use casemate_ike::config::{ChildMode, Childless, Connection, Encapsulation, Lifespan, Unique};
+use casemate_ike::config::{
+    AdditionalKex, AdditionalKexes, ChildMode, Childless, Connection, Encapsulation, KexRound, Lifespan,
+    Unique,
+};
 use casemate_ike::{DownReason, Event, IkeKeys, IkeState, Path, Transmit};
 use casemate_wire::ike::{ExchangeType, PayloadType};
 use std::sync::Arc;
@@ -26,7 +29,7 @@ pub(crate) const TARGET: Target = Target {
 const MAX_STEPS: usize = 80;
 /// Largest number of messages that are kept for repetition.
 const MAX_KEPT: usize = 64;
-const EXCHANGES: [u8; 5] = [34, 35, 36, 37, 43];
+const EXCHANGES: [u8; 6] = [34, 35, 36, 37, 43, 44];
 
 struct Session {
     pair: Pair,
@@ -71,12 +74,26 @@ fn pair(setup: u8) -> Pair {
             connection.encapsulation = Encapsulation::Auto;
         }
         connection.children = vec![Arc::new(child)];
+        if setup & 128 != 0 {
+            add_key_exchanges(&mut connection);
+        }
         connection
     };
     let mut pair = Pair::new(with("left", "right"), with("right", "left"));
     pair.left.ike.report_keys(true);
     pair.right.ike.report_keys(true);
     pair
+}
+
+/// Two additional key exchanges (RFC 9370) for the IKE SA and for Child SAs.
+fn add_key_exchanges(connection: &mut Connection) {
+    let kex = |method| AdditionalKex { methods: vec![method], optional: false };
+    let all = [(KexRound::ALL[0], kex(KexMethod::MlKem512)), (KexRound::ALL[2], kex(KexMethod::EcpP256))];
+    let additional: AdditionalKexes = all.into();
+    connection.proposals.iter_mut().for_each(|proposal| proposal.additional = additional.clone());
+    for proposal in &mut Arc::make_mut(&mut connection.children[0]).proposals {
+        (proposal.kex, proposal.additional) = (vec![KexMethod::X25519], additional.clone());
+    }
 }
 
 impl Session {
@@ -274,10 +291,11 @@ fn alter(payloads: &mut Vec<Raw>, input: &mut Input<'_>) {
     for _ in 0..input.u8() % 4 {
         let at = input.index(payloads.len());
         let Some(payload) = payloads.get(at).cloned() else { return };
-        match input.u8() % 4 {
+        match input.u8() % 5 {
             0 => drop(payloads.remove(at)),
             1 => payloads.push(payload),
             2 => payloads[at].kind = PayloadType(input.u8()),
+            3 => payloads[at].body.resize(input.u16().into(), 0),
             _ => {
                 let (place, with) = (input.index(payload.body.len()), input.u8());
                 if let Some(byte) = payloads[at].body.get_mut(place) {
@@ -325,6 +343,14 @@ fn seeds() -> Vec<Vec<u8>> {
     let lies = begin(4).u8(13).u8(0).u8(1).u8(1).u8(1).u8(0).u8(3).u8(9).u8(1).u8(1);
     let time = begin(4).u8(5).u16(60_000).u8(1).u8(5).u16(60_000).u8(1);
     let ends = begin(8).u8(9).u8(0).u8(LEFT | 10).u8(0).u8(1);
+    let kexes = begin(128).u8(7).u8(0).u8(1).u8(LEFT | 8).u8(0).u8(1).u8(6).u8(1);
+    let simultaneous = begin(128).u8(7).u8(0).u8(LEFT | 7).u8(0).u8(1).u8(5).u16(30_000).u8(1);
+    // The left side's IKE_INTERMEDIATE request with a truncated value, then IKE_FOLLOWUP_KE under its keys.
+    let early = Script::default().u8(128).u8(LEFT | 6).u8(0).u8(LEFT).u8(0);
+    let truncated = early.u8(13).u8(0).u8(0).u8(0).u8(1).u8(0).u8(3).u16(100).u8(1);
+    let followup = begin(128).u8(11).u8(0).u8(1).u8(5).u8(4).u8(34).u8(8).bytes(&[0, 0, 0, 8, 0, 19, 0, 0]);
     let both = Script::default().u8(16).u8(LEFT | 6).u8(6).u8(1).u8(14).u8(1).u8(1);
-    [begin(0), rekeys, lossy, forged, fragment, lies, time, ends, both].map(Script::finish).to_vec()
+    let all = [begin(0), rekeys, lossy, forged, fragment, lies, time, ends, both];
+    let with_kexes = [kexes, simultaneous, truncated, followup];
+    all.into_iter().chain(with_kexes).map(Script::finish).collect()
 }

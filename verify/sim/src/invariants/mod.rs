@@ -3,6 +3,7 @@
 mod delivery;
 mod nonces;
 mod peers;
+mod strength;
 
 use crate::node::{Incarnation, Node};
 use casemate::Notice;
@@ -44,8 +45,9 @@ type Sa<Id> = (Incarnation, Id);
 struct Authenticated {
     /// By the clock of the node.
     by_clock: Instant,
-    /// In simulation time, which has no jumps.
-    at: Duration,
+    /// When the IKE SA was established, in simulation time, which has no jumps. If it resumed a session, the
+    /// peer authenticated earlier.
+    established_at: Duration,
 }
 
 /// Number of retransmissions without a response after which a host may set up a new IKE SA (decision 0080).
@@ -58,7 +60,8 @@ pub(crate) struct Monitor {
     sealed: HashMap<nonces::KeyAndIv, u64>,
     /// Digest of each sent message. Only one message may have a [`MessageName`](nonces::MessageName).
     messages: HashMap<nonces::MessageName, u64>,
-    ike_keys: HashMap<Sa<[IkeSpi; 2]>, IkeKeys>,
+    /// Keys in the order in which additional key exchanges replaced them.
+    ike_keys: HashMap<Sa<[IkeSpi; 2]>, Vec<IkeKeys>>,
     /// By outbound SPI.
     outbound: HashMap<Sa<u32>, NonceSource>,
     children: HashMap<Sa<ChildId>, ChildUp>,
@@ -66,6 +69,8 @@ pub(crate) struct Monitor {
     authenticated: HashMap<Sa<IkeSaId>, Authenticated>,
     /// IKE SAs that a newer IKE SA with the same peer has to replace.
     must_close: HashSet<Sa<IkeSaId>>,
+    /// IKE SAs whose sessions were resumed.
+    resumed: HashSet<Sa<IkeSaId>>,
     /// Whether a request had no response for so long that its host may have set up a new IKE SA.
     was_silent: bool,
     /// Packets of protected hosts.
@@ -79,15 +84,18 @@ impl Monitor {
         match notice {
             Notice::Ike(Event::Keys(keys)) => {
                 let IkeSpis { initiator: spi_i, responder: spi_r } = keys.spis;
-                self.ike_keys.insert((incarnation, [spi_i, spi_r]), (**keys).clone());
+                self.ike_keys.entry((incarnation, [spi_i, spi_r])).or_default().push((**keys).clone());
             }
             Notice::Ike(Event::ChildUp(up)) => {
                 let source = NonceSource::of(&up.outbound);
                 self.outbound.insert((incarnation, up.outbound.spi.get()), source);
                 self.children.insert((incarnation, up.id), (**up).clone());
             }
-            Notice::Ike(Event::IkeUp { ike, .. }) => {
-                let authenticated = Authenticated { by_clock: node.time(), at: node.simulation_time() };
+            Notice::Ike(Event::IkeUp { ike, resumes, .. }) => {
+                // A resumed session does not authenticate the peer anew.
+                let earlier = resumes.and_then(|old| self.authenticated.get(&(incarnation, old)).copied());
+                let by_clock = earlier.map_or(node.time(), |earlier| earlier.by_clock);
+                let authenticated = Authenticated { by_clock, established_at: node.simulation_time() };
                 self.authenticated.insert((incarnation, *ike), authenticated);
             }
             Notice::Ike(Event::IkeRekeyed { old, new }) => {

@@ -123,7 +123,7 @@ impl Monitor {
         part: &Encrypted<'_>,
         message: &[u8],
     ) -> Checked {
-        let Some(keys) = self.ike_keys.get(&(incarnation, [header.spi_i, header.spi_r])) else {
+        let Some(keys) = self.keys_of_message(incarnation, header) else {
             return violated(format!("node {} sends with keys that no notice reported", incarnation.node));
         };
         let key = if header.flags.initiator { &keys.encr.initiator } else { &keys.encr.responder };

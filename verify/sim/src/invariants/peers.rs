@@ -1,6 +1,7 @@
 //! IKE SAs and their peers: no untrusted peer, no overdue reauthentication, no second IKE SA where it is not
 //! allowed, and a virtual address in use. Idle nodes: both sides have the same SAs, and no other state.
 
+use super::strength::check_ike_status;
 use super::{Checked, Monitor, violated};
 use crate::config::{self, LIMITS};
 use crate::manual;
@@ -61,8 +62,8 @@ impl Monitor {
             node.ikes().into_iter().filter(|other| other.id != ike && other.peer.as_ref() == Some(peer))
         {
             let authenticated = self.authenticated.get(&(incarnation, other.id));
-            let age =
-                authenticated.map(|authenticated| node.simulation_time().saturating_sub(authenticated.at));
+            let age = authenticated
+                .map(|authenticated| node.simulation_time().saturating_sub(authenticated.established_at));
             if age.is_some_and(|age| age > AT_ONCE) {
                 self.must_close.insert((incarnation, other.id));
             }
@@ -163,7 +164,7 @@ pub(crate) fn check_mirrors(plan: &Plan, nodes: &[Node], monitor: &Monitor) -> C
         let manual = usize::from(manual::is_used(plan, node.index));
         let ikes = node.ikes();
         for ike in &ikes {
-            check_ike(node, ike, nodes)?;
+            monitor.check_ike(plan, node, ike, nodes)?;
             ike.children.iter().try_for_each(|child| check_child(node, child, nodes, monitor))?;
         }
         let children: usize = ikes.iter().map(|ike| ike.children.len()).sum();
@@ -172,17 +173,24 @@ pub(crate) fn check_mirrors(plan: &Plan, nodes: &[Node], monitor: &Monitor) -> C
     Ok(())
 }
 
-fn check_ike(node: &Node, ike: &IkeStatus, nodes: &[Node]) -> Checked {
-    let is_mirror = |other: &IkeStatus| other.spis == ike.spis && other.initiator != ike.initiator;
-    let others = nodes.iter().filter(|other| other.index != node.index);
-    let Some(mirror) = others.flat_map(Node::ikes).find(is_mirror) else {
-        let IkeSpis { initiator: spi_i, responder: spi_r } = ike.spis;
-        return violated(format!("IKE SA {spi_i} {spi_r} is at node {} only", node.index));
-    };
-    if mirror.suite != ike.suite || mirror.children.len() != ike.children.len() {
-        return violated(format!("two sides of one IKE SA differ: {}", describe(nodes)));
+impl Monitor {
+    fn check_ike(&self, plan: &Plan, node: &Node, ike: &IkeStatus, nodes: &[Node]) -> Checked {
+        let is_mirror = |other: &IkeStatus| other.spis == ike.spis && other.initiator != ike.initiator;
+        let others = nodes.iter().filter(|other| other.index != node.index);
+        let mirror = others.flat_map(|other| other.ikes().into_iter().map(move |ike| (other, ike)));
+        let Some((other, mirror)) = mirror.into_iter().find(|(_, ike)| is_mirror(ike)) else {
+            let IkeSpis { initiator: spi_i, responder: spi_r } = ike.spis;
+            return violated(format!("IKE SA {spi_i} {spi_r} is at node {} only", node.index));
+        };
+        if mirror.suite != ike.suite
+            || mirror.children.len() != ike.children.len()
+            || (&mirror.ppk_id, mirror.is_resumed) != (&ike.ppk_id, ike.is_resumed)
+        {
+            return violated(format!("two sides of one IKE SA differ: {}", describe(nodes)));
+        }
+        check_ike_status(plan, node, ike)?;
+        self.check_ike_keys(node, other, ike.spis)
     }
-    Ok(())
 }
 
 fn check_child(node: &Node, child: &ChildStatus, nodes: &[Node], monitor: &Monitor) -> Checked {

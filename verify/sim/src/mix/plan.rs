@@ -6,6 +6,7 @@ use crate::plan::{
     Disruptions, HALF_OPEN, Layout, MAX_IKE_SAS, NetworkConditions, PerNode, Plan, Protection, Setup,
     Topology, VirtualAddrs,
 };
+use crate::post_quantum::{Outcome, PostQuantum};
 use casemate_ike::config::{Childless, CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::collections::BTreeMap;
@@ -97,6 +98,9 @@ impl MixPlan {
         if mix.is_soak() {
             soak(&mut plan, rng);
         }
+        if mix == Mix::FollowupKe {
+            (plan.setup.post_quantum, plan.setup.pfs) = (PostQuantum::draw_used(rng), true);
+        }
         let scenario = scenario::draw(mix, &mut plan, rng);
         let spread = rng.pick(&[20, 300, 3_000, 20_000]);
         let Scenario { operations, after, rules } = scenario.unwrap_or_else(|| rekeying_mix(mix, &plan, rng));
@@ -106,7 +110,7 @@ impl MixPlan {
             .collect();
         operations.sort_by_key(|(time, _)| *time);
         let count = if mix.is_soak() { 0 } else { rng.below(MAX_FAULTS + 1) };
-        let datagrams = (operations.len() + extra_exchanges(mix)) * 5;
+        let datagrams = (operations.len() + extra_exchanges(mix)) * datagrams_per_exchange(&plan.setup);
         let faults = (0..count).map(|_| (rng.below(datagrams), draw_fault(rng))).collect();
         Self { plan, after, operations, faults, rules }
     }
@@ -115,8 +119,19 @@ impl MixPlan {
 /// Number of exchanges that no operation starts.
 const fn extra_exchanges(mix: Mix) -> usize {
     match mix {
-        Mix::Reauth | Mix::Unique | Mix::Crash | Mix::CloseStart | Mix::DeadStart => 4,
+        Mix::Reauth | Mix::Unique | Mix::Crash | Mix::CloseStart | Mix::DeadStart | Mix::Resume => 4,
+        Mix::Refused => 10,
         _ => 0,
+    }
+}
+
+/// Datagrams of a rekeying in which faults can occur: that of the old SA's deletion included.
+const fn datagrams_per_exchange(setup: &Setup) -> usize {
+    let PostQuantum { rounds, ike, child, .. } = setup.post_quantum;
+    match (ike.outcome(), child.outcome()) {
+        // A message with a key of ML-KEM is fragmented.
+        (Outcome::Used, _) | (_, Outcome::Used) => 5 + 6 * rounds,
+        _ => 5,
     }
 }
 
@@ -152,6 +167,11 @@ fn operations(mix: Mix, rng: &mut TestRng) -> Vec<NodeOperation> {
         Mix::Everything => {
             let once = [RekeyIke, RekeyChild, CreateChild, DeleteChild];
             each(&[once, once].concat())
+        }
+        Mix::FollowupKe => {
+            let all = [RekeyIke, RekeyChild, CreateChild, DeleteChild];
+            let count = 1 + rng.below(6);
+            (0..count).map(|_| at(rng.pick(&[a, b]), rng.pick(&all))).collect()
         }
         _ => vec![],
     }
@@ -219,5 +239,7 @@ fn setup(rng: &mut TestRng) -> Setup {
         max_ike_sas_per_peer: MAX_IKE_SAS,
         max_half_open: HALF_OPEN,
         rohc: false,
+        post_quantum: PostQuantum::draw(rng),
+        tickets: rng.below(4) == 0,
     }
 }

@@ -1,17 +1,15 @@
-//! Run of a mix: setup, operations, quiet phase, checks, and the conditions that must hold during the run and
-//! at its end.
+//! Run of a mix: setup, operations, quiet phase, and checks.
 
-use super::plan::DatagramFault;
-use super::{Mix, MixPlan, NodeOperation, Operation};
+use super::plan::{DatagramFault, FaultSchedule};
+use super::{Mix, MixPlan, NodeOperation, Operation, Rules};
 use crate::addresses::HostPair;
 use crate::config::Variant;
-use crate::invariants::{self, Checked, Monitor, violated};
+use crate::invariants::{self, Checked, violated};
 use crate::node::Node;
-use crate::plan::{NetworkConditions, Plan, Topology};
+use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
 use crate::{Options, trace};
-use casemate::Notice;
-use casemate_ike::{ChildState, ChildStatus, DownReason, Event, IkeSpis, IkeState, IkeStatus};
+use casemate_ike::{ChildState, ChildStatus, IkeSpis, IkeState, IkeStatus};
 use casemate_sa::Spi;
 use casemate_test_support::TestRng;
 use std::collections::BTreeSet;
@@ -52,17 +50,14 @@ impl Simulation {
         let conditions = self.conditions;
         self.conditions =
             NetworkConditions { max_delay: conditions.min_delay, ..conditions.without_faults() };
-        if self.plan.single_initiator {
-            self.nodes[0].variant = Variant { ike: 0, ..Variant::FIRST };
+        let rules = mix_plan.rules;
+        if rules.allows_no_ike_sa() {
+            self.faults.begin(mix_plan.faults);
+            return self.run_refused();
         }
-        for index in 0..self.nodes.len() {
-            let now = self.now();
-            self.nodes[index].configure(&self.plan, now);
-            self.drain(index)?;
-        }
+        self.configure_nodes()?;
         self.run_for(SET_UP)?;
         self.conditions = conditions.without_faults();
-        let rules = mix_plan.rules;
         self.check_count(
             rules.initial_ike_sas..=rules.initial_ike_sas,
             rules.initial_ike_sas..=rules.initial_ike_sas,
@@ -80,12 +75,27 @@ impl Simulation {
         let until = self.now() + mix_plan.after + BUSY;
         self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive: rules.lossless });
         self.run_bounded(QUIET, *rules.children.end())?;
+        // Otherwise liveness checks may be late one after the other, and a datagram is always on its way.
+        self.faults = FaultSchedule::default();
         self.monitor.packet_log.check_arrived(self.now())?;
         self.wait_until_idle()?;
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
         self.check_sad()?;
         self.shut_down()
+    }
+
+    /// Loads the configuration of both endpoints.
+    pub(super) fn configure_nodes(&mut self) -> Checked {
+        if self.plan.single_initiator {
+            self.nodes[0].variant = Variant { ike: 0, ..Variant::FIRST };
+        }
+        for index in 0..self.nodes.len() {
+            let now = self.now();
+            self.nodes[index].configure(&self.plan, now);
+            self.drain(index)?;
+        }
+        Ok(())
     }
 
     /// Advances time, and checks every second that the SAs are not more than `children` rekeyed Child SAs
@@ -251,7 +261,8 @@ impl Simulation {
     }
 
     /// Delivers an IKE datagram according to its fault.
-    pub(crate) fn apply_fault(&mut self, delay: Duration, datagram: crate::net::Datagram) {
+    pub(crate) fn apply_fault(&mut self, delay: Duration, mut datagram: crate::net::Datagram) {
+        self.strip(&mut datagram);
         let fault = self.faults.next();
         self.trace.log(self.now(), || {
             let fault = fault.map_or_else(|| "sent    ".into(), |fault| format!("{fault:?}"));
@@ -293,94 +304,4 @@ fn child_sa_spis(node: &Node) -> BTreeSet<ChildSaSpis> {
     let spis_of =
         |ike: &IkeStatus| ike.children.iter().map(|child| ChildSaSpis::of(ike, child)).collect::<Vec<_>>();
     node.ikes().iter().flat_map(spis_of).collect()
-}
-
-/// Conditions of a mix.
-#[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    /// IKE SAs before the first operation.
-    pub(super) initial_ike_sas: usize,
-    /// IKE SAs at the end.
-    pub(super) ikes: RangeInclusive<usize>,
-    /// Child SAs at the end.
-    pub(super) children: RangeInclusive<usize>,
-    /// Whether every packet has to arrive.
-    pub(super) lossless: bool,
-    /// Permitted reasons for the end of an SA.
-    pub(super) allowed_ends: AllowedEnds,
-}
-
-/// Permitted reasons for the end of an SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AllowedEnds {
-    /// The SA is rekeyed or deleted.
-    Orderly,
-    /// As `Orderly`; or the IKE SA is terminated, reauthenticated, or replaced by a new one with the same
-    /// peer.
-    Intended,
-    /// As `Intended`; or the peer does not respond.
-    Outage,
-}
-
-impl Rules {
-    /// One IKE SA with one Child SA at the end.
-    pub(super) const fn one(lossless: bool, allowed_ends: AllowedEnds) -> Self {
-        Self { initial_ike_sas: 1, ikes: 1..=1, children: 1..=1, lossless, allowed_ends }
-    }
-
-    /// Rules of a mix that only rekeys, creates and deletes SAs.
-    pub(super) fn for_rekeyings(plan: &Plan, operations: &[NodeOperation]) -> Self {
-        let parallel = if plan.topology == Topology::Sites { 2 } else { 1 };
-        let count = |wanted| operations.iter().filter(|planned| planned.operation == wanted).count();
-        let (created, deleted) = (count(Operation::CreateChild), count(Operation::DeleteChild));
-        Self {
-            initial_ike_sas: parallel,
-            ikes: parallel..=parallel,
-            children: (parallel + created).saturating_sub(deleted)..=parallel + created,
-            // Without a Delete payload, the new SA always exists before the old one is removed.
-            lossless: deleted == 0,
-            allowed_ends: AllowedEnds::Orderly,
-        }
-    }
-
-    /// Checks that no endpoint declares a live peer dead or reports a fault of a conforming peer.
-    pub(crate) fn check_notice(&self, monitor: &Monitor, node: &Node, notice: &Notice) -> Checked {
-        let Notice::Ike(event) = notice else { return Ok(()) };
-        // After 7 s without a response, a host sets up a new IKE SA and may drop the old one (decision 0080).
-        let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
-        match event {
-            Event::IkeDown { ike, reason: why, .. }
-                if !allowed.allows_ike(*why) && monitor.was_up(node, *ike) =>
-            {
-                violated(format!("node {}: an IKE SA ended: {why}", node.index))
-            }
-            Event::ChildDown { reason: why, .. } if !allowed.allows_child(*why) => {
-                violated(format!("node {}: a Child SA ended: {why}", node.index))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl AllowedEnds {
-    fn allows_ike(self, why: DownReason) -> bool {
-        match why {
-            DownReason::Replaced | DownReason::Unconfigured | DownReason::Peer => true,
-            DownReason::Local
-            | DownReason::Reauth
-            | DownReason::Forgotten { is_reauthenticated: true, .. }
-            | DownReason::InitialContact
-            | DownReason::NotUnique => self != Self::Orderly,
-            DownReason::DeadPeer | DownReason::Forgotten { .. } => self == Self::Outage,
-            DownReason::Expired | DownReason::Inactive | DownReason::Refused(_) | DownReason::Fault(_) => {
-                false
-            }
-        }
-    }
-
-    fn allows_child(self, why: DownReason) -> bool {
-        let is_outage =
-            matches!(why, DownReason::DeadPeer | DownReason::Forgotten { is_reauthenticated: false, .. });
-        !matches!(why, DownReason::Fault(_) | DownReason::Expired) && (!is_outage || self == Self::Outage)
-    }
 }

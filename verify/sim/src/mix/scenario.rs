@@ -1,11 +1,13 @@
 //! Mixes with more operations than rekeying, creating and deleting: configuration, operations and
 //! rules.
 
-use super::run::{AllowedEnds, Rules};
+use super::rules::{AllowedEnds, Rules};
 use super::{Mix, NodeOperation, Operation};
 use crate::plan::{PerNode, Plan, Topology, VirtualAddrs};
+use crate::post_quantum::Outcome;
 use casemate_ike::config::{CloseAction, Unique};
 use casemate_test_support::TestRng;
+use casemate_wire::ike::NotifyType;
 use std::time::Duration;
 
 /// Reauthentication time. A tenth of it is random. An IKE SA that ends within a minute is set up again after
@@ -47,6 +49,8 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Option<Scena
         Mix::Crash => crash(plan, rng),
         Mix::Rebind => rebind(plan, rng),
         Mix::SoakReauth => soak_reauth(plan, rng),
+        Mix::Resume => resume(plan, rng),
+        Mix::Refused => refused(plan, rng),
         _ => return None,
     };
     Some(scenario)
@@ -154,6 +158,50 @@ fn dead_start(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     let seconds = 5 + rng.below(120) as u64;
     operations.push(NodeOperation { node: rng.below(2), operation: Operation::CutOff(seconds) });
     Scenario::at_once(operations, at_most_two(both_initiate))
+}
+
+/// Sites that both notice the outage may initiate at once.
+fn resume(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
+    let both_initiate = rng.coin();
+    if both_initiate {
+        (plan.topology, plan.single_initiator) = (Topology::Sites, true);
+    }
+    let setup = &mut plan.setup;
+    (setup.liveness, setup.tries, setup.on_close, setup.tickets) = (true, FEW_TRIES, None, true);
+    setup.unique = rng.pick(&[Unique::Never, Unique::No, Unique::Replace, Unique::Keep]);
+    let mut operations = rekeys(rng);
+    // Long enough that the peer is taken for dead, unless it has just received something.
+    let seconds = 35 + rng.below(90) as u64;
+    operations.push(NodeOperation { node: rng.below(2), operation: Operation::CutOff(seconds) });
+    if rng.below(4) == 0 {
+        operations.push(NodeOperation { node: rng.below(2), operation: Operation::Restart });
+    }
+    Scenario::at_once(operations, at_most_two(both_initiate))
+}
+
+fn refused(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
+    draw_topology(plan, rng);
+    let wanted = &mut plan.setup.post_quantum;
+    let (used, refused) = (Outcome::Used, Outcome::Refused);
+    let strips = match rng.below(4) {
+        0 => {
+            wanted.ike = PerNode::draw(refused, rng);
+            None
+        }
+        1 => {
+            wanted.ppk = PerNode::draw(refused, rng);
+            None
+        }
+        2 => {
+            wanted.ike = PerNode::draw(used, rng);
+            Some(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED)
+        }
+        _ => {
+            wanted.ppk = PerNode::draw(used, rng);
+            Some(NotifyType::USE_PPK)
+        }
+    };
+    Scenario::at_once(vec![], Rules { strips, ..Rules::none() })
 }
 
 fn crash(plan: &mut Plan, rng: &mut TestRng) -> Scenario {

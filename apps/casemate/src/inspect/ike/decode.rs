@@ -2,9 +2,10 @@
 //! reassembles fragments.
 
 use super::json;
-use super::key_table::{KeyTable, SaKeys};
-use casemate_ike::IkeSpis;
-use casemate_wire::ike::{Body, Encrypted, Header, Message, Payload, PayloadType, Payloads};
+use super::key_table::KeyTable;
+use super::message_key::MessageKey;
+use casemate_ike::{IkeSpis, SkError};
+use casemate_wire::ike::{Body, Encrypted, Fault, Header, Message, Payload, PayloadType, Payloads};
 use casemate_wire::invariant::OrBroken;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -77,21 +78,21 @@ impl Decoder {
     fn open(&mut self, message: &Message<'_>, encrypted: &Encrypted<'_>) -> Map<String, Value> {
         let state = |state: &str| Map::from_iter([("state".to_owned(), state.into())]);
         let header = message.header();
-        let Some(SaKeys { initiator, responder }) = self.keys.get(&spis(header)) else {
+        let of_sa = self.keys.get(&spis(header));
+        if of_sa.is_empty() {
             return state("no-key");
+        }
+        let keys =
+            of_sa.iter().map(|keys| if header.flags.initiator { &keys.initiator } else { &keys.responder });
+        // With additional key exchanges (RFC 9370), an SA has several keys in turn. The ICV shows which one.
+        let opened =
+            keys.map(|key| decrypt(key, message, encrypted)).find(|opened| !matches!(opened, Ok(None)));
+        let Opened { inner, is_checked } = match opened {
+            Some(Ok(Some(opened))) => opened,
+            Some(Err(fault)) => return Map::from_iter([("fault".to_owned(), json::fault(&fault))]),
+            Some(Ok(None)) | None => return state("icv-mismatch"),
         };
-        let key = if header.flags.initiator { initiator } else { responder };
-        let is_checked = key.is_checked();
-        let mut bytes = message.bytes().to_vec();
-        let opened = encrypted.parts(key.layout()).map(|parts| key.open(&mut bytes, &parts));
-        let inner = match opened {
-            Ok(Ok(inner)) => bytes.get(inner).or_broken_default("the inner payloads are inside the message"),
-            Ok(Err(casemate_ike::SkError::IcvMismatch)) => return state("icv-mismatch"),
-            Ok(Err(casemate_ike::SkError::Padding(fault))) | Err(fault) => {
-                return Map::from_iter([("fault".to_owned(), json::fault(&fault))]);
-            }
-        };
-        let Some(Plaintext { first, bytes }) = self.collect(header, encrypted, inner) else {
+        let Some(Plaintext { first, bytes }) = self.collect(header, encrypted, &inner) else {
             return state("held");
         };
         let mut object = state("opened");
@@ -126,6 +127,32 @@ impl Decoder {
     }
 }
 
+/// An encrypted payload that a key has opened.
+struct Opened {
+    /// The inner payloads, of a fragment its part of them.
+    inner: Vec<u8>,
+    /// Whether the ICV was verified.
+    is_checked: bool,
+}
+
+/// Decrypts an encrypted payload with a key; `None` if the ICV does not match.
+fn decrypt(
+    key: &MessageKey,
+    message: &Message<'_>,
+    encrypted: &Encrypted<'_>,
+) -> Result<Option<Opened>, Fault> {
+    let mut bytes = message.bytes().to_vec();
+    let parts = encrypted.parts(key.layout())?;
+    match key.open(&mut bytes, &parts) {
+        Ok(inner) => {
+            let inner = bytes.get(inner).or_broken_default("the inner payloads are inside the message");
+            Ok(Some(Opened { inner: inner.to_vec(), is_checked: key.is_checked() }))
+        }
+        Err(SkError::IcvMismatch) => Ok(None),
+        Err(SkError::Padding(fault)) => Err(fault),
+    }
+}
+
 /// The decrypted payloads of a message.
 struct Plaintext {
     /// Type of the first payload.
@@ -153,7 +180,8 @@ fn header(header: &Header) -> Map<String, Value> {
 /// [`Decoder::read`] writes these fields.
 const DECODED: &str = "a decoded message has all fields of its header";
 
-/// Formats a message of [`Decoder::read`] on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
+/// Formats a message of [`Decoder::read`] on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`. A
+/// KE payload has its method: `KE(ml-kem-768)`.
 pub fn summary_line(message: &Value) -> String {
     let Some(list) = message.get("payloads") else {
         return format!("not an IKEv2 message: {}", fault(message));
@@ -169,6 +197,7 @@ fn payloads(list: &Value) -> String {
         let name = payload.get("notify").or_else(|| payload.get("type")).and_then(Value::as_str);
         let name = match (name, payload.get("number"), payload.get("total")) {
             (Some(name), Some(number), Some(total)) => format!("{name} {number}/{total}"),
+            (Some("KE"), ..) => format!("KE({})", ke_method(payload)),
             (name, ..) => name.unwrap_or_default().to_owned(),
         };
         match (payload.get("payloads"), payload.get("state").and_then(Value::as_str)) {
@@ -180,6 +209,11 @@ fn payloads(list: &Value) -> String {
     };
     let names: Vec<String> = list.as_array().into_iter().flatten().map(one).collect();
     names.join(" ")
+}
+
+/// The method of a KE payload; empty if the payload is malformed.
+fn ke_method(payload: &Value) -> &str {
+    payload.get("method").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The text with a trailing space, unless it is empty.

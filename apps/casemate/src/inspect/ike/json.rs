@@ -1,7 +1,8 @@
 //! Payloads as JSON. Field names are those of RFC 7296 section 3, values those of the IANA registries.
 
 use casemate_wire::ike::{
-    Addresses, Body, Cp, Delete, Fault, Id, IdType, Notify, Payload, Proposal, Sa, Selector, Transform, Ts,
+    Addresses, Body, Cp, Delete, Fault, Id, IdType, Notify, NotifyType, Payload, Proposal, Sa, Selector,
+    Transform, Ts,
 };
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -115,7 +116,23 @@ fn notify(notify: &Notify<'_>) -> Value {
             object.insert(name.into(), hex(bytes));
         }
     }
+    if notify.kind == NotifyType::PPK_IDENTITY {
+        object.extend(ppk_id(notify.data));
+    }
     object.into()
+}
+
+/// Fields of PPK_IDENTITY (RFC 8784 section 5.1): the type of the PPK_ID, and the PPK_ID as text if it is
+/// printable. The data of a responder's notification is empty.
+fn ppk_id(data: &[u8]) -> Option<(String, Value)> {
+    let (kind, id) = data.split_first()?;
+    let kind = match kind {
+        1 => "PPK_ID_OPAQUE".into(),
+        2 => "PPK_ID_FIXED".into(),
+        other => Value::from(*other),
+    };
+    let text = str::from_utf8(id).ok().filter(|text| !text.chars().any(char::is_control));
+    Some(("ppk_id".into(), json!({ "type": kind, "value": text.map_or_else(|| hex(id), Value::from) })))
 }
 
 fn delete(delete: &Delete<'_>) -> Value {

@@ -2,7 +2,8 @@
 //!
 //! Each line is one SA: initiator SPI, responder SPI, SK_ei, SK_er, encryption, SK_ai, SK_ar, integrity;
 //! separated by commas, keys in hexadecimal, names in quotes. SK_ei and SK_er end with the salt or nonce
-//! if the algorithm has one. `#` begins a comment. A malformed row is reported and skipped.
+//! if the algorithm has one. `#` begins a comment. A malformed row is reported and skipped. An SA with
+//! additional key exchanges before IKE_AUTH (RFC 9370) has a row for its keys after each of them.
 
 use super::message_key::{MessageKey, RowSuite};
 use super::wireshark;
@@ -12,7 +13,6 @@ use casemate_ike::IkeSpis;
 use casemate_wire::ike::IkeSpi;
 use casemate_wire::invariant::OrBroken;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -23,7 +23,7 @@ const COLUMNS: usize = 8;
 const LONGEST_NAME: usize = 48;
 const LONGEST_NUMBER: usize = 8;
 
-/// The keys of one IKE SA.
+/// The keys of one IKE SA, from one row.
 pub struct SaKeys {
     /// Keys of messages from the original initiator of the SA.
     pub initiator: MessageKey,
@@ -31,10 +31,17 @@ pub struct SaKeys {
     pub responder: MessageKey,
 }
 
+impl SaKeys {
+    /// Whether the ICV distinguishes these keys from others.
+    const fn are_checked(&self) -> bool {
+        self.initiator.is_checked() && self.responder.is_checked()
+    }
+}
+
 /// All keys of a file.
 #[derive(Default)]
 pub struct KeyTable {
-    rows: BTreeMap<IkeSpis, SaKeys>,
+    rows: BTreeMap<IkeSpis, Vec<SaKeys>>,
     /// The skipped rows, with the reasons.
     problems: Vec<LineProblem>,
 }
@@ -64,18 +71,20 @@ impl KeyTable {
 
     fn add(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(Row { spis, keys }) = row(line)? else { return Ok(()) };
-        match self.rows.entry(spis) {
-            Entry::Vacant(entry) => {
-                entry.insert(keys);
-                Ok(())
-            }
-            Entry::Occupied(_) => Err("duplicate SPIs: the keys of an earlier line are used".into()),
+        let of_sa = self.rows.entry(spis).or_default();
+        let are_distinguished = keys.are_checked() && of_sa.iter().all(SaKeys::are_checked);
+        if !of_sa.is_empty() && !are_distinguished {
+            return Err("duplicate SPIs: the keys of an earlier line are used, because an ICV that is not \
+                        checked does not show which of the keys are right"
+                .into());
         }
+        of_sa.push(keys);
+        Ok(())
     }
 
-    /// The keys of the SA with these SPIs.
-    pub fn get(&self, spis: &IkeSpis) -> Option<&SaKeys> {
-        self.rows.get(spis)
+    /// The keys of the SA with these SPIs, in the order of their lines; empty if there are none.
+    pub fn get(&self, spis: &IkeSpis) -> &[SaKeys] {
+        self.rows.get(spis).map_or(&[], Vec::as_slice)
     }
 
     /// The skipped rows, in the order of the lines. No text contains a key.
@@ -226,8 +235,21 @@ mod tests {
     fn rows_comments_and_empty_lines() {
         let table = KeyTable::parse(format!("# mine\n\n{ROW}\r\n").as_bytes());
         assert!(table.problems().is_empty());
-        assert!(table.get(&spis(0x0102_0304_0506_0708, 0x1112_1314_1516_1718)).is_some());
-        assert!(table.get(&spis(0x1112_1314_1516_1718, 0x0102_0304_0506_0708)).is_none());
+        assert_eq!(table.get(&spis(0x0102_0304_0506_0708, 0x1112_1314_1516_1718)).len(), 1);
+        assert!(table.get(&spis(0x1112_1314_1516_1718, 0x0102_0304_0506_0708)).is_empty());
+    }
+
+    #[test]
+    fn rows_with_the_same_spis_need_a_checked_icv() {
+        let count = |rows: &[&str]| {
+            let table = KeyTable::parse(rows.join("\n").as_bytes());
+            let keys = table.get(&spis(0x0102_0304_0506_0708, 0x1112_1314_1516_1718)).len();
+            (keys, table.problems().len())
+        };
+        let unchecked = ROW.replace("HMAC_SHA1_96 [RFC2404]", "ANY 96-bits of Authentication [No Checking]");
+        assert_eq!(count(&[ROW, ROW]), (2, 0));
+        assert_eq!(count(&[ROW, &unchecked]), (1, 1));
+        assert_eq!(count(&[&unchecked, ROW, ROW]), (1, 2));
     }
 
     #[test]
@@ -251,8 +273,6 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
             assert!(!error.contains("445566") && !error.contains("0123456789"), "{error}");
         }
-        let twice = problems(&format!("{ROW}\n{ROW}"));
-        assert_eq!(twice, "2: duplicate SPIs: the keys of an earlier line are used");
         assert_eq!(problems("a\nb").lines().count(), 2);
     }
 
@@ -281,7 +301,7 @@ mod tests {
         let lines: Vec<usize> = table.problems().iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [6], "{:?}", table.problems());
         let checked: Vec<Option<bool>> =
-            (1..=9).map(|spi| table.get(&spis(spi, spi)).map(|keys| keys.initiator.is_checked())).collect();
+            (1..=9).map(|spi| table.get(&spis(spi, spi)).first().map(SaKeys::are_checked)).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(checked, [no, yes, yes, no, no, None, yes, yes, yes]);
         let warning = table.warnings_at(Path::new("f")).next().unwrap();

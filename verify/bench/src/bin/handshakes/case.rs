@@ -15,20 +15,35 @@ pub(crate) enum Auth {
 }
 
 /// Kind of handshake.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) auth: Auth,
-    /// Key exchange method in a proposal.
+    /// Key exchange methods in a proposal: the first one, and additional ones (RFC 9370).
     pub(crate) kex: &'static str,
+    /// Whether both sides require a post-quantum pre-shared key (RFC 8784).
+    pub(crate) ppk: bool,
 }
 
 /// All cases.
-pub(crate) const CASES: [Case; 4] = [
-    Case { auth: Auth::Psk, kex: "x25519" },
-    Case { auth: Auth::Psk, kex: "modp2048" },
-    Case { auth: Auth::Ecdsa, kex: "x25519" },
-    Case { auth: Auth::Ecdsa, kex: "modp2048" },
+pub(crate) const CASES: [Case; 12] = [
+    Case::new(Auth::Psk, X25519),
+    Case::new(Auth::Psk, "ecp384"),
+    Case::new(Auth::Psk, "modp2048"),
+    Case::new(Auth::Psk, X25519_ML_KEM_768),
+    Case::new(Auth::Psk, "ecp384-ke1_mlkem1024"),
+    Case::with_ppk(X25519),
+    Case::with_ppk(X25519_ML_KEM_768),
+    Case::new(Auth::Ecdsa, X25519),
+    Case::new(Auth::Ecdsa, "ecp384"),
+    Case::new(Auth::Ecdsa, "modp2048"),
+    Case::new(Auth::Ecdsa, X25519_ML_KEM_768),
+    Case::new(Auth::Ecdsa, "ecp384-ke1_mlkem1024"),
 ];
+
+/// The key exchange to which all others are compared.
+pub(crate) const X25519: &str = "x25519";
+/// The key exchange of the goals.
+pub(crate) const X25519_ML_KEM_768: &str = "x25519-ke1_mlkem768";
 
 /// Addresses of the two sides on the link.
 pub(crate) const INITIATOR: &str = "10.9.0.1";
@@ -37,13 +52,31 @@ pub(crate) const RESPONDER: &str = "10.9.0.2";
 pub(crate) const BEHIND: &str = "10.99.2.1";
 
 impl Case {
+    pub(crate) const fn new(auth: Auth, kex: &'static str) -> Self {
+        Self { auth, kex, ppk: false }
+    }
+
+    const fn with_ppk(kex: &'static str) -> Self {
+        Self { auth: Auth::Psk, kex, ppk: true }
+    }
+
     /// Name in tables.
     pub(crate) fn name(self) -> String {
         let auth = match self.auth {
             Auth::Psk => "psk",
             Auth::Ecdsa => "ecdsa",
         };
-        format!("{auth} {}", self.kex)
+        format!("{auth} {}{}", self.kex, if self.ppk { " ppk" } else { "" })
+    }
+
+    /// The case with the same authentication and X25519 alone.
+    pub(crate) const fn base(self) -> Self {
+        Self::new(self.auth, X25519)
+    }
+
+    /// Whether there are additional key exchanges, which need IKE_INTERMEDIATE (RFC 9242).
+    pub(crate) fn has_additional_kex(self) -> bool {
+        self.kex.contains("-ke1_")
     }
 
     /// `swanctl.conf` of the responder, which accepts any initiator.
@@ -76,16 +109,22 @@ impl Case {
             Auth::Psk => ("psk", String::new()),
             Auth::Ecdsa => ("pubkey", format!("certs = {own}.pem")),
         };
+        let (ppk, secret) = if self.ppk { (PPK, PPK_SECRET) } else { ("", "") };
         format!(
             "connections {{\n t {{\n  version = 2\n  local_addrs = {local_addr}\n  remote_addrs = {remote_addr}\n  mobike = no\n  \
-             unique = never\n  proposals = aes128gcm16-prfsha256-{}\n  \
+             unique = never\n  proposals = aes128gcm16-prfsha256-{}\n  {ppk}\
              local {{\n auth = {auth}\n id = {own}.test\n {certs}\n }}\n  remote {{\n auth = {auth}\n id = {peer}\n }}\n  \
              children {{\n c {{\n esp_proposals = aes128gcm16\n local_ts = {local_ts}\n remote_ts = {remote_ts}\n }}\n }}\n }}\n}}\n\
-             secrets {{\n ike-t {{\n secret = \"a secret of the two\"\n }}\n}}\n",
+             secrets {{\n ike-t {{\n secret = \"a secret of the two\"\n }}\n{secret}}}\n",
             self.kex
         )
     }
 }
+
+/// Lines of a connection that requires the key of [`PPK_SECRET`].
+const PPK: &str = "ppk_id = key.test\n  ppk_required = yes\n  ";
+/// Section of `secrets` with a post-quantum pre-shared key of 32 bytes.
+const PPK_SECRET: &str = " ppk-t {\n id = key.test\n secret = 0x5b0c7f6fdb0a4f6c93c81f7c8e1d3a5577b4c9e2a60d4c8fb1e2d3c4a5968778\n }\n";
 
 /// Ends of a connection, as one side is configured with them.
 struct Ends {

@@ -1,10 +1,6 @@
 //! Initiators: one IKE engine that starts handshakes, each with separate identity, SPIs and traffic
 //! selectors; over UDP, with a number of handshakes in parallel.
 
-use crate::Options;
-use crate::case::{BEHIND, Case, INITIATOR, Pki, RESPONDER};
-use crate::report::Row;
-use crate::responder::{self, Program};
 use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_crypto::{Provider, Providers, Rng};
@@ -13,8 +9,7 @@ use casemate_ike::{
     Context, DownReason, Event, Host, Ike, IkeSettings, Path as IkePath, Routes, TrafficSelectorTemplate,
     Transmit,
 };
-use casemate_interop::{Error, Netns, Result, run};
-use casemate_measure::stats::Spread;
+use casemate_interop::{Error, Result};
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
 use socket2::SockRef;
@@ -23,8 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-/// Providers of `casemate run --config`, in its order.
-pub(crate) const PROVIDERS: [&dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO];
+/// Providers in the order in which they are tried.
+pub(crate) type ProviderList = &'static [&'static dyn Provider];
+
+/// Providers of `casemate run --config`, in its order. AWS-LC has all algorithms of the handshakes.
+pub(crate) const PROVIDERS: ProviderList = &[&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO];
 
 /// More SAs than any measurement needs.
 const SETTINGS: IkeSettings = IkeSettings { max_ike_sas: 1 << 20, ..IkeSettings::SERVER };
@@ -48,6 +46,7 @@ pub(crate) struct Initiator {
     ike: Ike,
     connection: Arc<Connection>,
     source_address: SourceAddress,
+    providers: ProviderList,
     keyring: Keyring,
     rng: TestRng,
     spis: Spis,
@@ -82,23 +81,24 @@ impl Routes for NoRoutes {
 }
 
 /// Loads a configuration and its keys.
-pub(crate) fn load(file: &Path) -> (Vec<Arc<Connection>>, Keyring) {
+pub(crate) fn load(file: &Path, providers: ProviderList) -> (Vec<Arc<Connection>>, Keyring) {
     let config =
         Config::load(file, &SystemEnvironment).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let keyring =
-        Keyring::load(&config, &PROVIDERS, &SystemEnvironment).unwrap_or_else(|errors| panic!("{errors:?}"));
+        Keyring::load(&config, providers, &SystemEnvironment).unwrap_or_else(|errors| panic!("{errors:?}"));
     (config.connections, keyring)
 }
 
 impl Initiator {
     /// Initiators with the only connection of a `swanctl.conf`.
-    pub(crate) fn new(file: &Path, source_address: SourceAddress) -> Self {
-        let (mut connections, keyring) = load(file);
+    pub(crate) fn new(file: &Path, source_address: SourceAddress, providers: ProviderList) -> Self {
+        let (mut connections, keyring) = load(file, providers);
         let connection = connections.pop().expect("the file has a connection");
         Self {
             ike: Ike::new(SETTINGS),
             connection,
             source_address,
+            providers,
             keyring,
             rng: TestRng::new(std::process::id().into()),
             spis: Spis(0x1000),
@@ -149,7 +149,7 @@ impl Initiator {
         now: Instant,
         act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T,
     ) -> T {
-        let providers = Providers(&PROVIDERS);
+        let providers = Providers(self.providers);
         let mut context = Context {
             now,
             unix_time: unix_time(),
@@ -219,7 +219,7 @@ struct Ports([(UdpSocket, SocketAddr); 2]);
 /// configuration.
 pub(crate) fn run_load(file: &Path, from: &str, count: u32) -> Result<Duration> {
     let ports = Ports::open(from)?;
-    let mut initiator = Initiator::new(file, SourceAddress::Shared);
+    let mut initiator = Initiator::new(file, SourceAddress::Shared, PROVIDERS);
     let start = Clock::now();
     let now = || Instant::ZERO.after(start.elapsed());
     let mut buffer = vec![0; 65_536];
@@ -303,88 +303,4 @@ struct Received {
     len: usize,
     /// Length of the non-ESP marker in front of the message.
     marker_len: usize,
-}
-
-/// Time limit of the handshakes of one measurement.
-const TURN_LIMIT: Duration = Duration::from_secs(150);
-
-/// Result of one measurement.
-struct Turn {
-    rate: f64,
-    cpu_ms: f64,
-    programs_ms: f64,
-    resident_kib: f64,
-}
-
-/// Measures all programs. Returns one row for each.
-pub(crate) fn rounds(
-    case: Case,
-    programs: &[Program],
-    options: &Options,
-    pki: Option<&Pki>,
-    directory: &Path,
-) -> Result<Vec<Row>> {
-    let mut turns: Vec<Vec<Turn>> = programs.iter().map(|_| Vec::new()).collect();
-    for round in 0..options.rounds as usize {
-        for step in 0..programs.len() {
-            // Each round starts with another program.
-            let which = (round + step) % programs.len();
-            let program = &programs[which];
-            let directory = directory.join(format!("{round}-{}", program.name()));
-            responder::prepare(case, pki, &directory)?;
-            let context = Error::context(format!("{} with {}", case.name(), program.name()));
-            turns[which].push(turn(program, options.count, &directory).map_err(context)?);
-        }
-    }
-    let row = |(program, turns): (&Program, Vec<Turn>)| {
-        let spread = |value: fn(&Turn) -> f64| {
-            Spread::of(turns.iter().map(value)).expect("there is at least one round")
-        };
-        Row {
-            case: case.name(),
-            responder: program.name(),
-            rate: spread(|turn| turn.rate),
-            cpu: spread(|turn| turn.cpu_ms),
-            programs: spread(|turn| turn.programs_ms),
-            resident: spread(|turn| turn.resident_kib),
-        }
-    };
-    Ok(programs.iter().zip(turns).map(row).collect())
-}
-
-fn turn(program: &Program, count: u32, directory: &Path) -> Result<Turn> {
-    let (initiators, netns) = connected()?;
-    let responder = program.start(&netns, &directory.join("responder"))?;
-    let before = responder.usage()?;
-    let own = std::env::current_exe().map_err(Error::context("this program"))?.display().to_string();
-    let file = directory.join("initiator/swanctl.conf").display().to_string();
-    let words = ["--cpu-list", "0", &own, "--load", &file, &count.to_string()];
-    let output = run(&initiators, TURN_LIMIT, "taskset", &words)?;
-    let after = responder.usage()?;
-    let seconds: f64 = match output.status {
-        0 => output.stdout.trim().parse().map_err(Error::context(output.stdout.trim()))?,
-        _ => return Err(Error::new(output.stdout)),
-    };
-    let count = f64::from(count);
-    Ok(Turn {
-        rate: count / seconds,
-        cpu_ms: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / count,
-        programs_ms: after.programs.saturating_sub(before.programs).as_secs_f64() * 1e3 / count,
-        resident_kib: after.resident_kib.saturating_sub(before.resident_kib) as f64 / count,
-    })
-}
-
-/// Two connected namespaces: for the initiators and for the responder.
-fn connected() -> Result<(Netns, Netns)> {
-    let (initiators, responder) = (Netns::new()?, Netns::new()?);
-    initiators.ip(&format!(
-        "link add wire type veth peer name wire netns {}\nlink set wire up\naddr add {INITIATOR}/24 dev wire\n\
-         route add default via {RESPONDER}\n",
-        responder.pid()
-    ))?;
-    responder.ip(&format!(
-        "link set wire up\naddr add {RESPONDER}/24 dev wire\naddr add {BEHIND}/24 dev lo\n\
-         route add default via {INITIATOR}\n"
-    ))?;
-    Ok((initiators, responder))
 }

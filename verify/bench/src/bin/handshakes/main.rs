@@ -11,12 +11,14 @@
 mod case;
 mod initiator;
 mod memory;
+mod processes;
 mod report;
 mod responder;
 
 use case::{Auth, CASES, Case, INITIATOR, Pki};
 use casemate_interop::{Charon, Error, Result, is_root};
 use casemate_testbed::TempDir;
+use memory::ProviderSet;
 use report::{InMemory, Report};
 use responder::Program;
 use std::path::{Path, PathBuf};
@@ -64,8 +66,10 @@ fn start(options: &Options) -> Result<()> {
             None
         }
     };
-    for case in &cases {
-        report.in_memory.push(in_memory(*case, options.sas, pki.as_ref(), directory.path())?);
+    for providers in &memory::PROVIDERS {
+        for case in &cases {
+            report.in_memory.push(in_memory(*case, providers, options.sas, pki.as_ref(), directory.path())?);
+        }
     }
     if !options.in_memory {
         processes(&cases, options, pki.as_ref(), directory.path(), &mut report)?;
@@ -78,11 +82,18 @@ fn start(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn in_memory(case: Case, count: u32, pki: Option<&Pki>, directory: &Path) -> Result<InMemory> {
-    let directory = directory.join("memory").join(case.name());
+fn in_memory(
+    case: Case,
+    providers: &ProviderSet,
+    count: u32,
+    pki: Option<&Pki>,
+    directory: &Path,
+) -> Result<InMemory> {
+    let directory = directory.join("memory").join(providers.name).join(case.name());
     responder::prepare(case, pki, &directory)?;
-    let cost = memory::measure(case, count, &directory);
-    Ok(InMemory { case: case.name(), count, time: cost.time.as_secs_f64() * 1e3, bytes: cost.bytes })
+    let count = count.min(providers.most_sas);
+    let cost = memory::measure(case, count, providers.list, &directory);
+    Ok(InMemory { case, provider: providers.name, count, cost })
 }
 
 fn processes(
@@ -102,9 +113,7 @@ fn processes(
         Ok(charon) => programs.push(Program::Charon(charon)),
         Err(error) => report.skipped.push(format!("charon: {error}")),
     }
-    for case in cases {
-        report.rows.extend(initiator::rounds(*case, &programs, options, pki, &directory.join(case.name()))?);
-    }
+    report.rows = processes::rounds(cases, &programs, options, pki, directory)?;
     Ok(())
 }
 
@@ -117,7 +126,7 @@ Usage: handshakes [--json] [--quick] [--in-memory] [--casemate PROGRAM] [--round
   --casemate PROGRAM  program to measure (default: `casemate` in the directory of this program)
   --rounds N          rounds; each measures every responder with a new process (default: 5)
   --count N           handshakes of a responder in each round (default: 2000)
-  --sas N             IKE SAs in memory, each with a Child SA (default: 10000)
+  --sas N             IKE SAs in memory, each with a Child SA (default: 10000; at most 1000 with RustCrypto)
   --quick             one short round: a smoke test, not a measurement
   --json              print one JSON object
 ";

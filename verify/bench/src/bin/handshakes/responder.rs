@@ -12,6 +12,10 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// CPU of the responders. The initiators use the others.
 pub(crate) const CPU: &str = "1";
 
+/// Names of the programs in tables.
+pub(crate) const CASEMATE: &str = "casemate";
+pub(crate) const CHARON: &str = "charon";
+
 /// Responder program.
 #[derive(Debug, Clone)]
 pub(crate) enum Program {
@@ -30,8 +34,16 @@ impl Program {
     /// Name in tables.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Casemate(_) => "casemate",
-            Self::Charon(_) => "charon",
+            Self::Casemate(_) => CASEMATE,
+            Self::Charon(_) => CHARON,
+        }
+    }
+
+    /// Whether the program has the algorithms of a case. Debian's charon 5.9 has no additional key exchanges.
+    pub(crate) fn supports(&self, case: Case) -> bool {
+        match self {
+            Self::Casemate(_) => true,
+            Self::Charon(_) => !case.has_additional_kex(),
         }
     }
 

@@ -1,0 +1,209 @@
+//! Clients that claim addresses at which they do not receive, and clients that delay their end. A client has
+//! the keys of its own IKE SA, and may send its messages from any address.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_ike::config::{AddrPattern, Connection};
+use casemate_ike::{DownReason, Event, Path, TrafficSelector, TrafficSelectorTemplate, Transmit};
+use casemate_sa::{AddrRange, Instant};
+use pair::{LEFT, Pair, RIGHT, connection, deliver};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Address of another host, at which the client does not receive.
+const VICTIM: &str = "198.51.100.7";
+const NATT: u16 = 4_500;
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Connections of a client and of a gateway, whose Child SA carries the traffic of the client's own address.
+fn connections(mobike: bool) -> [Connection; 2] {
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    for connection in [&mut left, &mut right] {
+        connection.mobike = mobike;
+        connection.local_addrs = vec![AddrPattern::Any];
+    }
+    right.remote_addrs = vec![AddrPattern::Any];
+    let dynamic = vec![TrafficSelectorTemplate::DYNAMIC];
+    Arc::make_mut(&mut left.children[0]).local_ts = dynamic.clone();
+    Arc::make_mut(&mut right.children[0]).remote_ts = dynamic;
+    [left, right]
+}
+
+fn pair_of([left, right]: [Connection; 2]) -> Pair {
+    let mut pair = Pair::new(left, right);
+    (pair.left.routes.source, pair.right.routes.source) = (Some(addr(LEFT)), Some(addr(RIGHT)));
+    pair.left.initiate(pair.now);
+    pair
+}
+
+fn established(mobike: bool) -> Pair {
+    let mut pair = pair_of(connections(mobike));
+    pair.run();
+    pair.check_children(1);
+    pair
+}
+
+/// The client says that it is at this address.
+fn announce(pair: &mut Pair, at: &str) {
+    pair.left.routes.source = Some(addr(at));
+    pair.left.with_context(pair.now, |ike, host, context| ike.addresses_changed(host, context));
+}
+
+/// Delivers what the client has sent, as if from this address.
+fn send_from(pair: &mut Pair, source: &str) {
+    for mut transmit in pair.left.sent.drain(..).collect::<Vec<_>>() {
+        transmit.path.local.set_ip(addr(source));
+        deliver(&mut pair.right, transmit, pair.now);
+    }
+}
+
+fn is_request(transmit: &Transmit) -> bool {
+    // The flag R of the IKE header (RFC 7296 section 3.1).
+    transmit.message[19] & 0x20 == 0
+}
+
+/// Delivers the responses of the gateway: the client gets them also from another address, if it repeats its
+/// request from its own one. Returns the gateway's requests.
+fn get_responses(pair: &mut Pair) -> Vec<Transmit> {
+    let (requests, responses): (Vec<_>, Vec<_>) = pair.right.sent.drain(..).partition(is_request);
+    responses.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    requests
+}
+
+/// Traffic of the client and destination of its packets, for each Child SA of the gateway.
+fn carried(pair: &Pair) -> Vec<(Vec<TrafficSelector>, IpAddr)> {
+    pair.right.children().iter().map(|child| (child.remote.clone(), child.outbound.dst)).collect()
+}
+
+fn only(address: &str) -> Vec<TrafficSelector> {
+    vec![TrafficSelector::any(AddrRange::single(addr(address)))]
+}
+
+fn moved_to(pair: &Pair, address: &str) -> bool {
+    let to =
+        |event: &Event| matches!(event, Event::PathChanged { path, .. } if path.remote.ip() == addr(address));
+    pair.right.events.iter().any(to)
+}
+
+/// The traffic of an address belongs to the client only after it has answered a check there.
+#[test]
+fn an_update_alone_does_not_claim_the_traffic_of_an_address() {
+    let mut pair = established(true);
+    announce(&mut pair, VICTIM);
+    send_from(&mut pair, VICTIM);
+    let check = get_responses(&mut pair);
+    assert_eq!(check.len(), 1);
+    let child = pair.left.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+    send_from(&mut pair, LEFT);
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))], "the request names another address");
+    get_responses(&mut pair);
+
+    check.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    pair.run();
+    assert!(moved_to(&pair, VICTIM), "the client receives there after all");
+    let child = pair.left.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+    pair.run();
+    assert_eq!(carried(&pair).last(), Some(&(only(VICTIM), addr(VICTIM))));
+}
+
+/// IKE_SA_INIT comes from the own address, and the rest from another one.
+#[test]
+fn a_request_of_ike_auth_alone_does_not_claim_an_address() {
+    for mobike in [true, false] {
+        let mut pair = pair_of(connections(mobike));
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+        send_from(&mut pair, VICTIM);
+        let requests = get_responses(&mut pair);
+        // RFC 7296 section 2.23 lets the packets follow without MOBIKE.
+        let destination = if mobike { LEFT } else { VICTIM };
+        let [(traffic, to)] = &carried(&pair)[..] else { panic!("{:?}", carried(&pair)) };
+        assert!(traffic != &only(VICTIM) && *to == addr(destination), "{traffic:?}, {to}");
+        assert_eq!(requests.len(), usize::from(mobike), "the address is checked");
+    }
+}
+
+/// A cookie that was sent to two addresses proves neither of them.
+#[test]
+fn a_cookie_that_was_sent_to_two_addresses_proves_neither() {
+    let mut pair = established(true);
+    let mut known = None;
+    for at in [VICTIM, LEFT, VICTIM] {
+        announce(&mut pair, at);
+        send_from(&mut pair, at);
+        let requests = get_responses(&mut pair);
+        if at == LEFT {
+            known = requests.into_iter().next();
+        }
+    }
+    // The client answers the request that it got at its own address, as if at the other one.
+    deliver(&mut pair.left, known.unwrap(), pair.now);
+    send_from(&mut pair, VICTIM);
+    assert!(!moved_to(&pair, VICTIM));
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    let again: Vec<_> = pair.right.sent.iter().map(|transmit| transmit.path).collect();
+    let end = |ip| SocketAddr::new(addr(ip), NATT);
+    assert_eq!(again, [Path { local: end(RIGHT), remote: end(VICTIM) }], "a new check");
+}
+
+/// Passes the time while the client sends updates from two addresses in turn, and answers no request.
+fn move_and_ignore(pair: &mut Pair, seconds: u64) {
+    for second in 0..seconds {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.right.handle_timeouts(pair.now);
+        if second % 4 == 0 {
+            let at = if second % 8 == 0 { VICTIM } else { LEFT };
+            announce(pair, at);
+            send_from(pair, at);
+        }
+        get_responses(pair);
+    }
+}
+
+fn ended_at(pair: &Pair, from: Instant) -> Option<Duration> {
+    (pair.right.ike.status().count() == 0).then(|| pair.now.since(from))
+}
+
+/// A client that is locked out carries no more traffic, and does not keep its IKE SA by moving.
+#[test]
+fn a_client_that_moves_and_does_not_answer_is_locked_out() {
+    let mut pair = established(true);
+    move_and_ignore(&mut pair, 10);
+    let ike = pair.right.ike.status().next().unwrap().id;
+    let from = pair.now;
+    pair.right.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    });
+    assert_eq!(pair.right.children().len(), 0, "no more traffic");
+    let down = |event: &Event| matches!(event, Event::ChildDown { reason: DownReason::Local, .. });
+    assert_eq!(pair.right.events.iter().filter(|event| down(event)).count(), 1);
+    let mut end = None;
+    for _ in 0..30 {
+        move_and_ignore(&mut pair, 10);
+        end = end.or_else(|| ended_at(&pair, from));
+    }
+    assert!(end.unwrap() < Duration::from_secs(260), "{end:?}");
+    assert_eq!(pair.right.events.iter().filter(|event| down(event)).count(), 1);
+    assert!(pair.right.leaked_spis().is_empty());
+}
+
+/// The hard lifetime of a Child SA ends its traffic, although the Delete exchange waits.
+#[test]
+fn a_child_sa_ends_at_its_hard_lifetime() {
+    let [left, mut right] = connections(true);
+    Arc::make_mut(&mut right.children[0]).lifespan.hard = Some(Duration::from_secs(20));
+    let mut pair = pair_of([left, right]);
+    pair.run();
+    pair.check_children(1);
+    move_and_ignore(&mut pair, 21);
+    assert_eq!(pair.right.children().len(), 0);
+    let down = |event: &Event| matches!(event, Event::ChildDown { reason: DownReason::Expired, .. });
+    assert!(pair.right.events.iter().any(down));
+}
