@@ -43,7 +43,7 @@ impl Monitor {
             return Ok(());
         }
         match Message::parse(payload.strip_prefix(&[0; 4]).unwrap_or(payload)) {
-            // Only after IKE_AUTH, the peer is sure to support fragmentation.
+            // Until IKE_AUTH, the announcement of fragmentation may have been corrupted.
             Ok(message) if is_whole(message.header()) => {
                 violated(format!("node {} sends {} bytes unfragmented", node.index, datagram.ip_len()))
             }
@@ -108,7 +108,8 @@ impl Monitor {
 }
 
 fn is_whole(header: &Header) -> bool {
-    header.next_payload == PayloadType::SK && header.exchange != ExchangeType::IKE_AUTH
+    let may_be_whole = matches!(header.exchange, ExchangeType::IKE_INTERMEDIATE | ExchangeType::IKE_AUTH);
+    header.next_payload == PayloadType::SK && !may_be_whole
 }
 
 /// Checks that at least one client has a virtual address.
