@@ -56,8 +56,8 @@ pub trait Routes {
         true
     }
 
-    /// Whether this host can take `addr` as a virtual address on an IKE SA with `peer`: the host does not have
-    /// it, and it is not the router to the peer. The default is for hosts that know neither.
+    /// Whether this host can take `addr` as a virtual address on an IKE SA with `peer`: the host does not
+    /// have it, and it is not the router to the peer. The default is for hosts that know neither.
     fn can_be_virtual(&self, _addr: IpAddr, _peer: IpAddr) -> bool {
         true
     }

@@ -1,8 +1,8 @@
 //! Fetches a CRL or an OCSP response by HTTP.
 //!
 //! No redirect is followed, no proxy is used, and nothing is sent but the request itself. A URI of a
-//! certificate may lead to global and private addresses of others only: not to this host, not to its link, where cloud
-//! services have their secrets, and not to groups.
+//! certificate may lead to global and private addresses of others only: not to this host, not to its link,
+//! where cloud services have their secrets, and not to groups.
 
 use super::uri::HttpUri;
 use casemate_linux::netlink::Netlink;
