@@ -240,40 +240,6 @@ impl Journal {
         Ok(())
     }
 
-    /// From now on, this handle changes name servers.
-    pub fn use_name_servers(&mut self, dns: DnsHandle) {
-        self.dns = dns;
-    }
-
-    /// Restores the name servers of this host. Returns warnings.
-    pub fn restore_name_servers(&mut self) -> Vec<String> {
-        let (dns, mut warnings) = (self.dns.clone(), Vec::new());
-        let mut restore = |undo: &Undo| {
-            let Undo::NameServers(target) = undo else { return None };
-            let restored = target.restore(&dns);
-            let is_done = restored.is_ok();
-            warnings.extend(restored.unwrap_or_else(|error| Some(error.to_string())));
-            is_done.then(|| undo.clone())
-        };
-        let done: Vec<Undo> = self.entries.iter().rev().filter_map(&mut restore).collect();
-        let forgotten = done.iter().map(|undo| self.forget(undo));
-        warnings.extend(forgotten.filter_map(Result::err).map(|error| error.to_string()));
-        warnings
-    }
-
-    /// Drops a change that was undone. If it is in the last line, that line is removed, so that changes that
-    /// come and go do not let the file grow. A process that ends meanwhile leaves the line or removes it.
-    pub(crate) fn forget(&mut self, undone: &Undo) -> Result<(), Error> {
-        self.entries.retain(|entry| entry != undone);
-        if let Some((change, len)) = self.last_change.take()
-            && change == *undone
-            && self.file.set_len(len).is_ok()
-        {
-            return Ok(());
-        }
-        self.write_line(&format_args!("{UNDONE}{undone}"))
-    }
-
     /// Whether another instance with files in the same directory has made this change, or may have made it,
     /// in the current namespace. An error if one of their journals cannot be read.
     pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> Result<bool, Error> {
@@ -294,18 +260,6 @@ impl Journal {
             }
         }
         Ok(false)
-    }
-
-    /// Drops rules and routes of a table from the journal, because another instance has claimed its number
-    /// since.
-    pub(crate) fn release_table(&mut self, table: u32) -> Result<(), Error> {
-        let is_of_table = |entry: &mut Undo| match entry {
-            Undo::Rule(rule) => rule.numbers.table == table,
-            Undo::Routes { table: noted, .. } => *noted == table,
-            Undo::MarkTable { .. } | Undo::Sysctl { .. } | Undo::Guard { .. } | Undo::NameServers(_) => false,
-        };
-        let given_up: Vec<Undo> = self.entries.extract_if(.., is_of_table).collect();
-        given_up.iter().try_for_each(|undo| self.write_line(&format_args!("{UNDONE}{undo}")))
     }
 
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {

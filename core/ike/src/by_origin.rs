@@ -2,8 +2,8 @@
 //!
 //! Rekeying replaces an IKE SA by another one with the same peer, identity and Child SAs. If both hosts rekey
 //! at once, an IKE SA has two successors for a while, and one of them is redundant and ends (RFC 7296 section
-//! 2.8.1). The events do not tell which one. So a value belongs to the origin, the IKE SA whose
-//! IKE_AUTH exchange authenticated the peer, and lasts until the last IKE SA with that origin has ended.
+//! 2.8.1). The events do not tell which. So a value belongs to the origin, the IKE SA whose IKE_AUTH exchange
+//! authenticated the peer, and lasts until the last IKE SA with that origin has ended.
 
 use crate::IkeSaId;
 use alloc::vec::Vec;
