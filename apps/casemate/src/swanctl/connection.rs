@@ -17,12 +17,12 @@ use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
+use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation, Fragmentation,
     IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
     SendCert, Shunt, StartAction, Unique,
 };
-use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, SpdRules};
 use casemate_strongswan::proposal;
 use std::path::Path;
