@@ -97,6 +97,15 @@ fn cleanup_removes_all_files_of_the_instance() {
     host.run_xfrm(XFRM).crash();
     fs::write(instance_file(host, "new"), "casemate promises 1\n").unwrap();
     assert!(instance_file(host, "sock").exists());
+    for command in [&["status"][..], &["why", "gw"]] {
+        let refused = host.casemate(command);
+        let error = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains("`casemate cleanup --tun ") && error.contains("`casemate run --tun "),
+            "{error}"
+        );
+    }
     host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert_eq!(instance_files(host), [""; 0]);
 }
@@ -112,6 +121,9 @@ fn cleanup_beside_a_running_instance_says_to_stop_it() {
     assert!(error.contains("is running") && error.contains("stop it"), "{error}");
     assert!(!error.contains("free name"), "{error}");
     assert_eq!(instance_files(&net.left), files);
+    let file = net.left.file("xfrm");
+    let planned = net.left.casemate(&["run", "--dry-run", "--xfrm", file.to_str().unwrap()]);
+    assert!(stderr(&planned).contains("a restart uses those of the instance again"), "{}", stderr(&planned));
     assert!(running.stop().success());
 }
 

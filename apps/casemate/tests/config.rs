@@ -45,7 +45,7 @@ impl Directory {
     fn run(&self) -> (Output, String) {
         let conf = self.0.file("swanctl.conf");
         let output = casemate(&["run", "--dry-run", "--config", conf.to_str().unwrap()]);
-        let error = String::from_utf8(output.stderr.clone()).unwrap();
+        let error = casemate_test_support::warnings_of_example(&output.stderr);
         (output, error)
     }
 }

@@ -89,9 +89,15 @@ fn a_refused_configuration_leaves_nothing_and_takes_nothing() {
 
     std::fs::write(net.left.file("conf"), too_large()).unwrap();
     let refused = net.left.casemate(&["reload"]);
-    assert!(!refused.status.success());
+    assert_eq!(refused.status.code(), Some(1));
     let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refusal.contains("policy table is full"), "{refusal}");
+
+    std::fs::write(net.left.file("conf"), "connections {\n far {\n childs {\n }\n }\n}\n").unwrap();
+    let wrong = net.left.casemate(&["reload"]);
+    let shown = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert_eq!(wrong.status.code(), Some(2), "a wrong file: {shown}");
+    assert!(shown.contains("did you mean `children`?"), "{shown}");
 
     assert_eq!(last_error(&net.left, "far"), error, "the history of the connection is kept");
     assert!(has_token(&response_to_unknown_request(&net)), "peers still get tokens");

@@ -74,6 +74,14 @@ fn append(report: &Path, line: &str) -> io::Result<()> {
     File::options().create(true).append(true).open(report)?.write_all(line.as_bytes())
 }
 
+/// The standard error of a dry run of an example, without the warnings that this machine does not have the
+/// addresses of the example.
+pub fn warnings_of_example(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let is_other = |line: &&str| !line.contains("is not an address of this host");
+    text.lines().filter(is_other).map(|line| format!("{line}\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

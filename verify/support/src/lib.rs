@@ -24,7 +24,7 @@ mod softhsm;
 #[cfg(feature = "std")]
 pub use casemate_testbed::TempDir;
 #[cfg(feature = "std")]
-pub use environment::{REPORT, eventually, skip, write_program};
+pub use environment::{REPORT, eventually, skip, warnings_of_example, write_program};
 #[cfg(feature = "std")]
 pub use program::{Process, Program};
 pub use rng::{CountingRng, FixedRng, TestRng};

@@ -150,17 +150,34 @@ pub fn reload() -> Result<(), Failure> {
 /// Finds the running instance. Commands require exactly one in the network namespace.
 fn instance() -> Result<Instance, Failure> {
     let all = Instance::all().map_err(Failure::failed)?;
-    let mut alive =
-        all.into_iter().filter(|instance| unix_socket::connect(&instance.control_socket(), TIMEOUT).is_ok());
+    let mut alive = all.into_iter().filter(is_running);
     match (alive.next(), alive.next()) {
         (Some(instance), None) => Ok(instance),
-        (None, _) => Err(Failure::failed(
-            "no instance is running in this network namespace, or this user may not access it",
-        )),
+        (None, _) => Err(Failure::failed(no_instance())),
         (Some(_), Some(_)) => Err(Failure::failed(
             "several instances are running in this network namespace: exactly one was expected",
         )),
     }
+}
+
+/// Whether an instance listens at its control socket.
+pub(crate) fn is_running(instance: &Instance) -> bool {
+    unix_socket::connect(&instance.control_socket(), TIMEOUT).is_ok()
+}
+
+/// That no instance is running, and what to do if one has left its changes behind.
+pub(crate) fn no_instance() -> String {
+    let mut text =
+        "no instance is running in this network namespace, or this user may not access it".to_owned();
+    let all = Instance::all().unwrap_or_default();
+    for instance in all.iter().filter(|instance| instance.journal().exists()) {
+        let tun = instance.tun();
+        text.push_str(&format!(
+            "\nthe instance with --tun {tun} has ended without removing its changes, so its guard may block \
+             traffic: `casemate run --tun {tun}` takes them over, and `casemate cleanup --tun {tun}` removes them"
+        ));
+    }
+    text
 }
 
 fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
@@ -173,7 +190,8 @@ fn report(answer: Value) -> Result<(), Failure> {
         return Ok(());
     }
     let error = answer.get("error").and_then(Value::as_str).unwrap_or("no reason was given");
-    Err(Failure::failed(error))
+    let is_input = answer.get("is_input").and_then(Value::as_bool) == Some(true);
+    Err(if is_input { Failure::bad_input(error) } else { Failure::failed(error) })
 }
 
 /// Sends a request to the running instance and returns its response.

@@ -7,7 +7,7 @@ mod session;
 
 pub use client::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
 pub use client::{initiate, log, redirect, rekey, reload, send_request, terminate};
-pub(crate) use client::{query, stream};
+pub(crate) use client::{is_running, no_instance, query, stream};
 pub(crate) use server::{
     Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
 };
@@ -117,6 +117,11 @@ pub fn outcome(result: &Result<(), String>) -> String {
         Ok(()) => json!({"ok": true}).to_string(),
         Err(error) => json!({"ok": false, "error": error}).to_string(),
     }
+}
+
+/// The response to a reload whose files have errors.
+pub fn bad_input(error: &str) -> String {
+    json!({"ok": false, "error": error, "is_input": true}).to_string()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::message::{Message, Subject};
 pub use super::rate_limit::LogCategory;
 use super::wording;
 use casemate::{Notice, PolicyChange};
-use casemate_datapath::{Audit, AuditedHeader, Event as DatapathEvent, SaId, SaStatus};
+use casemate_datapath::{Audit, AuditedHeader, Direction, Event as DatapathEvent, SaId, SaStatus};
 use casemate_ike::{AssignedConfig, ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
 use casemate_strongswan::notation;
 use std::fmt::Write as _;
@@ -93,12 +93,19 @@ fn datapath_line(event: &DatapathEvent, sa: Option<&SaStatus>) -> (Level, String
 
 fn policy_line(change: &PolicyChange) -> String {
     match change {
-        PolicyChange::Added { direction, policy, .. } => {
-            format!("policy added: {direction:?}, {}, {}", policy.selector, policy.action).to_lowercase()
+        PolicyChange::Added { direction, policy, id, .. } => {
+            format!("{} policy {id} added: {}, {}", words_of(*direction), policy.selector, policy.action)
         }
         PolicyChange::SpdAdded { spd } => format!("SPD added: {spd}"),
         PolicyChange::SpdRemoved { spd } => format!("SPD removed: {spd}"),
-        PolicyChange::Removed { .. } => format!("{change:?}"),
+        PolicyChange::Removed { direction, id } => format!("{} policy {id} removed", words_of(*direction)),
+    }
+}
+
+const fn words_of(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Outbound => "outbound",
+        Direction::Inbound => "inbound",
     }
 }
 

@@ -9,6 +9,7 @@ use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Star
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
+use crate::log::wording;
 use crate::output;
 use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
@@ -18,7 +19,7 @@ use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_eap::Method;
 use casemate_ike::IkeSettings;
-use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
+use casemate_ike::config::{AddrPattern, Connection, LocalMethod, RemoteMethod};
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
@@ -72,6 +73,8 @@ impl IkeConfig {
             true => initial_policies(&loaded, start)?,
             false => InitialPolicies::default(),
         };
+        let own = start.netlink.addresses().map_err(Failure::failed)?;
+        foreign_addrs(&loaded.connections, &own).iter().for_each(|warning| start.log.warn(warning));
         if args.aka_numbers.is_none()
             && loaded.connections.iter().any(|connection| needs_sequence_numbers(connection))
         {
@@ -100,6 +103,30 @@ impl IkeConfig {
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers })),
         })
     }
+}
+
+/// A warning for each connection none of whose single addresses in `local_addrs` is one of this host.
+fn foreign_addrs(connections: &[Arc<Connection>], own: &[IpAddr]) -> Vec<String> {
+    let warning = |connection: &Arc<Connection>| {
+        let is_single =
+            |pattern: &&AddrPattern| matches!(pattern, AddrPattern::Range(_)) && pattern.is_single();
+        let all_single =
+            connection.local_addrs.iter().filter(is_single).count() == connection.local_addrs.len();
+        let is_own = |pattern: &AddrPattern| match pattern {
+            AddrPattern::Range(range) => own.contains(&range.first()),
+            AddrPattern::Any | AddrPattern::Host(_) => true,
+        };
+        let is_foreign = all_single && !connection.local_addrs.iter().any(is_own);
+        is_foreign.then(|| {
+            format!(
+                "connection {}: local_addrs = {} is not an address of this host: it works as soon as an \
+                 interface has it",
+                connection.name,
+                wording::addrs(&connection.local_addrs)
+            )
+        })
+    };
+    connections.iter().filter_map(warning).collect()
 }
 
 /// The warning about connections with EAP-AKA whose numbers end with the run.

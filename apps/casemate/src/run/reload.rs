@@ -2,7 +2,7 @@
 
 use super::controller::{READY, RELOAD_FAILED, RunController};
 use crate::config_source::{ConfigReload, LoadedConfig, ReloadKind};
-use crate::control::{Reply, outcome};
+use crate::control::{Reply, bad_input, outcome};
 use crate::keyring::Keyring;
 use crate::log::level::Level;
 use crate::swanctl::{Charon, RadiusConfig};
@@ -24,6 +24,22 @@ pub(super) struct PendingReload {
     clients: Option<Vec<ReloadClient>>,
     /// What clients of vici have loaded.
     change: Option<Loaded>,
+}
+
+/// Why a reload has failed.
+struct ReloadError {
+    error: String,
+    /// Whether the files have errors.
+    is_input: bool,
+}
+
+/// The response to a client of the control socket.
+fn response(result: &Result<(), ReloadError>) -> String {
+    match result {
+        Ok(()) => outcome(&Ok(())),
+        Err(ReloadError { error, is_input: true }) => bad_input(error),
+        Err(ReloadError { error, is_input: false }) => outcome(&Err(error.clone())),
+    }
 }
 
 /// What IKE uses besides connections and pools.
@@ -64,7 +80,7 @@ impl RunController {
     pub(super) fn start_reload(&mut self, clients: Vec<ReloadClient>) {
         if self.source.is_none() {
             let why = "manual keys cannot be reloaded: restart the instance";
-            return self.reloaded(&Err(why.into()), clients);
+            return self.reloaded(&Err(ReloadError { error: why.into(), is_input: false }), clients);
         }
         if self.reload.is_some() {
             return self.next_reload.get_or_insert_default().extend(clients);
@@ -94,7 +110,8 @@ impl RunController {
                 if let Some(vici) = &mut self.vici {
                     vici.cancel_change();
                 }
-                self.reloaded(&Err(why), clients.unwrap_or_default());
+                let error = ReloadError { error: why, is_input: false };
+                self.reloaded(&Err(error), clients.unwrap_or_default());
             }
         }
     }
@@ -115,7 +132,7 @@ impl RunController {
         });
         self.end_change(&result, clients.is_some(), is_valid, change, handle);
         if let Some(clients) = clients {
-            self.reloaded(&result, clients);
+            self.reloaded(&result.map_err(|error| ReloadError { error, is_input: !is_valid }), clients);
         }
         if let Some(clients) = self.next_reload.take() {
             self.start_reload(clients);
@@ -180,20 +197,20 @@ impl RunController {
 
     /// Logs the result of a reload and queues the responses to the clients, which are sent when the
     /// system state matches.
-    fn reloaded(&mut self, result: &Result<(), String>, clients: Vec<ReloadClient>) {
+    fn reloaded(&mut self, result: &Result<(), ReloadError>, clients: Vec<ReloadClient>) {
         match result {
             Ok(()) => self.log.program(Level::Info, "the configuration was read again"),
-            Err(error) => {
+            Err(ReloadError { error, .. }) => {
                 error.lines().for_each(|line| self.log.program(Level::Error, &format!("reload: {line}")));
             }
         }
         self.reload_status = Some(if result.is_ok() { READY } else { RELOAD_FAILED });
         for client in clients {
             match client {
-                ReloadClient::Control(reply) => self.responses.push((reply, outcome(result))),
+                ReloadClient::Control(reply) => self.responses.push((reply, response(result))),
                 ReloadClient::Vici(id) => {
                     if let Some(vici) = &mut self.vici {
-                        vici.end_reload(id, result);
+                        vici.end_reload(id, &result.as_ref().copied().map_err(|why| why.error.clone()));
                     }
                 }
             }

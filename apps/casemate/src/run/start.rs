@@ -6,7 +6,7 @@ use super::controller::RunController;
 use super::ike::{IkeConfig, IkeState};
 use super::manual::{ManualKeys, ManualState};
 use super::name_servers::{ClaimedNameServers, NameServersUse};
-use crate::control::{Channels, ControlServer, Listeners};
+use crate::control::{self, Channels, ControlServer, Listeners};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::{Log, LogOptions, Sink};
@@ -334,6 +334,14 @@ impl<'a> Start<'a> {
         let Self { args, netlink, log, .. } = self;
         if args.dry_run {
             let numbers = RoutingNumbers::free(netlink).map_err(Failure::failed)?;
+            let is_this = |instance: &Instance| instance.tun() == args.tun && control::is_running(instance);
+            if Instance::all().map_err(Failure::failed)?.iter().any(is_this) {
+                log.warn(&format!(
+                    "an instance with --tun {} is running: the mark, the table and the preferences below are \
+                     free ones, and a restart uses those of the instance again",
+                    args.tun
+                ));
+            }
             return Ok(ClaimedInstance { numbers, resources: None });
         }
         let classifier = scheduling.map(|scheduling| &scheduling.classifier);

@@ -5,6 +5,7 @@ use super::child::{self, ChildEntry};
 use super::credential_rules::{OwnSignature, PeerConditions};
 use super::lifetime;
 use super::pool;
+use super::pool_warnings;
 use super::ppk;
 use super::problem::Problems;
 use super::resolved::Resolved;
@@ -16,12 +17,12 @@ use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
+use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation, Fragmentation,
     IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
     SendCert, Shunt, StartAction, Unique,
 };
-use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, SpdRules};
 use casemate_strongswan::proposal;
 use std::path::Path;
@@ -171,7 +172,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     }
     warn_of_unproven_identities(&connection, &keys);
     warn_of_other_version(&connection, &keys);
-    warn_of_pools_in_networks(&connection, context.own_pools, &keys);
+    pool_warnings::warn(&connection, context.own_pools, &keys);
     if connection.vips.is_empty() && keys.has("dns_domains") {
         keys.error(
             "dns_domains",
@@ -235,33 +236,6 @@ fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
                 "all traffic of {here} is protected, and traffic of {other} leaves in clear. If this host has \
                  {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
             ));
-        }
-    }
-}
-
-/// Warns of a pool whose addresses belong to a network behind this host: its hosts look for the clients on
-/// their own link. A network with all addresses is no such network.
-fn warn_of_pools_in_networks(connection: &Connection, pools: &[Pool], keys: &Keys<'_>) {
-    let templates = connection.children.iter().flat_map(|child| &child.local_ts);
-    let networks: Vec<AddrRange> = templates
-        .filter_map(|template| template.addrs)
-        .filter(|addrs| ![AddrRange::ANY_V4, AddrRange::ANY_V6].contains(addrs))
-        .collect();
-    for pool in pools.iter().filter(|pool| connection.pools.contains(&pool.name)) {
-        let has_pool = |network: &&AddrRange| {
-            let [network, addrs] = [**network, pool.addrs].map(TrafficSelector::any);
-            network.contains(&addrs)
-        };
-        if let Some(network) = networks.iter().find(has_pool) {
-            keys.warn(
-                "pools",
-                &format!(
-                    "the addresses of {}, {}, lie in local_ts = {network}: hosts there do not send packets \
-                     for clients to this gateway unless it answers ARP or neighbor requests for them; a \
-                     network of its own was expected in `addrs`",
-                    pool.name, pool.addrs
-                ),
-            );
         }
     }
 }

@@ -18,6 +18,7 @@ mod credential_rules;
 mod files;
 mod lifetime;
 mod pool;
+mod pool_warnings;
 mod ppk;
 mod problem;
 mod radius;

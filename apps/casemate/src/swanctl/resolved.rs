@@ -129,6 +129,11 @@ impl<'r, 't> Resolved<'r, 't> {
         self.layers.iter().filter_map(|layer| self.resolver.tree.get(*layer))
     }
 
+    /// Where another part of the section begins, if it has several.
+    pub(super) fn reopened(&self) -> Option<&Location> {
+        self.resolver.tree.get(*self.layers.first()?)?.reopened.as_ref()
+    }
+
     /// Location of the section.
     pub(super) fn location(&self) -> Option<&'t Location> {
         self.sections_of_layers().next().map(|section| &section.location)

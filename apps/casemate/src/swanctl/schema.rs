@@ -51,6 +51,11 @@ impl<'a> Keys<'a> {
         for (name, value) in resolved.keys() {
             if let Err(why) = schema.allows(name, value) {
                 keys.problem(&value.location, name, &why);
+            } else if let Some(key) = schema.odd_prefix(name) {
+                keys.warn(
+                    name,
+                    &format!("it counts as one more `{key}`, as in strongSwan: `{key}`, `{key}2` or `{key}-b` was expected"),
+                );
             }
         }
         for section in resolved.sections() {
@@ -188,6 +193,18 @@ impl Schema {
         let exact = self.keys.iter().find(|(key, _)| *key == name);
         let begins = |(key, rule): &&(&str, Rule)| matches!(rule, Rule::ReadPrefix) && name.starts_with(key);
         exact.or_else(|| self.keys.iter().find(begins)).map(|(_, rule)| *rule)
+    }
+
+    /// The key of which this name is the beginning with further letters, so that it may be a slip.
+    fn odd_prefix(&self, name: &str) -> Option<&'static str> {
+        if self.keys.iter().any(|(key, _)| *key == name) {
+            return None;
+        }
+        let of = |(key, rule): &(&'static str, Rule)| {
+            let suffix = name.strip_prefix(key).filter(|_| matches!(rule, Rule::ReadPrefix))?;
+            suffix.starts_with(|first: char| first.is_ascii_alphabetic()).then_some(*key)
+        };
+        self.keys.iter().find_map(of)
     }
 
     fn allows(&self, name: &str, value: &Value) -> Result<(), String> {

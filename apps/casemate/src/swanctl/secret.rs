@@ -118,6 +118,11 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
     let mut places = Vec::new();
     for section in resolved.sections() {
         let name = section.name();
+        if let Some(again) = section.reopened() {
+            let text = "two sections have this name and are read as one, with the last value of each key: \
+                        another name was expected for the second one";
+            problems.warn(again, format!("{}: {text}", section.path()));
+        }
         if let Some((_, why)) = REFUSED.iter().find(|(front, _)| name.starts_with(front)) {
             refuse(&section, &format!("this section is not supported: {why}"), problems);
         } else if let Some(folder) = FOLDERS.iter().find(|folder| name.starts_with(**folder)) {
@@ -299,6 +304,31 @@ mod tests {
         }
         for text in ["0x1", "0xzz", "0s*", "0x", "0s"] {
             assert!(secret(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sections_with_the_same_name_cause_a_warning() {
+        let text = b"secrets {\neap-c {\nid = carol\nsecret = a\n}\neap-c {\nid = dave\nsecret = b\n}\n}\n";
+        let config = Config::parse(Path::new("/nowhere/x.conf"), text, &SystemEnvironment).unwrap();
+        let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+        let [warning] = &warnings[..] else { panic!("one warning expected: {warnings:?}") };
+        assert!(
+            warning.starts_with("/nowhere/x.conf:6: secrets.eap-c: two sections have this name"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn a_suffix_of_letters_causes_a_warning() {
+        for (key, count) in [("id", 0), ("id2", 0), ("id-dave", 0), ("idd", 1)] {
+            let text = format!("secrets {{\neap-c {{\n{key} = carol\nsecret = a\n}}\n}}\n");
+            let config = Config::parse(Path::new("/nowhere/x.conf"), text.as_bytes(), &SystemEnvironment);
+            let warnings = config.unwrap().warnings;
+            assert_eq!(
+                warnings.iter().filter(|one| one.to_string().contains("one more `id`")).count(),
+                count
+            );
         }
     }
 

@@ -139,7 +139,8 @@ fn eap(word: &str) -> Parsed<Vec<Method>> {
     }
     Method::from_keyword(keyword).map(|method| vec![method]).ok_or_else(|| {
         let methods = Method::ALL.map(|method| method.to_string());
-        let words: Vec<&str> = ["eap"].into_iter().chain(methods.iter().map(String::as_str)).collect();
+        let words: Vec<&str> =
+            ["eap", "eap-radius"].into_iter().chain(methods.iter().map(String::as_str)).collect();
         format!("this method is not implemented: {} was expected", or(&words))
     })
 }

@@ -73,7 +73,13 @@ pub(super) fn unknown(kind: &str, name: &str, names: &[&str]) -> String {
 }
 
 fn is_similar(name: &str, known: &str) -> bool {
-    name.len() <= known.len().saturating_add(2) && distance(name, known) <= known.len().div_ceil(4).min(2)
+    let is_near = name.len() <= known.len().saturating_add(2)
+        && distance(name, known) <= known.len().div_ceil(4).min(2);
+    // Another ending, such as `childs` for `children`.
+    let common = name.chars().zip(known.chars()).take_while(|(a, b)| a == b).count();
+    let has_same_stem =
+        common >= 5 && common.saturating_add(1) >= name.len() && common.saturating_mul(2) >= known.len();
+    is_near || has_same_stem
 }
 
 /// The Levenshtein distance of two words.
@@ -113,6 +119,8 @@ mod tests {
         for name in ["rekeytime", "REKEY_TIME", "Rekey_Tim"] {
             assert_eq!(unknown("key", name, &names), "not a key of swanctl.conf; did you mean `rekey_time`?");
         }
+        let section = unknown("section", "childs", &["local", "remote", "children"]);
+        assert!(section.ends_with("did you mean `children`?"), "{section}");
         assert!(unknown("key", "foo", &names).ends_with("expected one of rekey_time, reauth_time, id"));
         assert!(unknown("key", &"x".repeat(10_000), &names).contains("expected one of"));
     }

@@ -131,7 +131,11 @@ impl<'r> FileParser<'r, '_> {
             // The text here may be part of a secret, so the message does not show it.
             return Err(Problem::new(&location, "`=`, `{` or `:` was expected after the first word"));
         }
+        let known = self.loader.tree.get(self.into).and_then(|section| section.section(name));
         let section = self.loader.tree.open(self.into, name, location.clone());
+        if known.is_some() {
+            self.loader.tree.reopen(section, location.clone());
+        }
         for reference in references {
             self.loader.tree.refer(section, reference);
         }

@@ -31,6 +31,8 @@ pub(super) struct SectionId(usize);
 pub(super) struct Section {
     /// Location of the first opening brace.
     pub(super) location: Location,
+    /// Location of the last opening brace of another part of it, if it has several in the files.
+    pub(super) reopened: Option<Location>,
     /// Keys and their values, in order of first appearance.
     pub(super) keys: Vec<(String, Value)>,
     /// Nested sections, in order of first appearance.
@@ -52,6 +54,7 @@ impl Section {
     fn new(location: Location) -> Self {
         Self {
             location,
+            reopened: None,
             keys: Vec::new(),
             sections: Vec::new(),
             references: Vec::new(),
@@ -103,6 +106,13 @@ impl Tree {
             section.sections.push((name.to_owned(), id));
         }
         id
+    }
+
+    /// Notes that another part of the section begins.
+    pub(super) fn reopen(&mut self, id: SectionId, location: Location) {
+        if let Some(section) = self.sections.get_mut(id.0) {
+            section.reopened = Some(location);
+        }
     }
 
     /// Sets the value of a key and replaces an earlier one.

@@ -137,6 +137,11 @@ fn this_host_does_not_have_its_local_address() {
     let Some(tunnel) = tunnel else { return };
     tunnel.log_names(
         Side::Left,
+        &["connection gw: local_addrs = 192.0.2.77 is not an address of this host"],
+        AT_ONCE,
+    );
+    tunnel.log_names(
+        Side::Left,
         &["an interface with 192.0.2.77 and a route to 192.0.2.2 were expected"],
         AT_ONCE,
     );

@@ -21,6 +21,13 @@ pub struct PolicyId {
     generation: u32,
 }
 
+impl fmt::Display for PolicyId {
+    /// Writes the two numbers, for a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
 impl MapKey for PolicyId {
     fn words(self) -> [u64; 2] {
         [self.slot.into(), self.generation.into()]

@@ -45,7 +45,7 @@ fn check_packet(packet: &ClientPacket) {
         "load-shared" => "secrets",
         _ => return,
     };
-    let known = Known { pools: &[], has_scheduler: false, has_groups: false };
+    let known = Known { pools: &[], has_scheduler: false, has_groups: false, has_all_secrets: true };
     match convert(kind, message, &[]).map(|converted| converted.sections.read(&known)) {
         Err(reason) => assert!(!reason.is_empty()),
         Ok(Err(reasons)) => assert!(reasons.iter().all(|reason| !reason.is_empty()) && !reasons.is_empty()),

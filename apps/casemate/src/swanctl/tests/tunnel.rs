@@ -156,3 +156,21 @@ fn a_pool_in_a_network_behind_this_host_is_noticed() {
         assert_eq!(warnings(harmless), [""; 0], "{harmless}");
     }
 }
+
+/// The gateway of docs/manual/remote-access.md with mistakes.
+#[test]
+fn pools_that_do_not_fit_the_children_are_noticed() {
+    let warnings = |away: &str, dns: &str| {
+        let pool = format!("pools {{ staff {{\n addrs = 10.9.0.0/24\n dns = {dns}\n }} }}");
+        let drops =
+            format!("mode = drop\n start_action = trap\n local_ts = 10.1.0.0/16\n remote_ts = {away}");
+        let config =
+            ok(&format!("{}\n{pool}", connection("pools = staff", "local_ts = 10.1.0.0/16", &drops)));
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("10.9.0.0/24", "10.1.0.53"), [""; 0]);
+    let drops = warnings("10.8.0.0/24", "10.1.0.53");
+    assert!(matches!(&drops[..], [one] if one.contains("drops packets to 10.8.0.")), "{drops:?}");
+    let server = warnings("10.9.0.0/24", "10.2.0.53");
+    assert!(matches!(&server[..], [one] if one.contains("the name server 10.2.0.53 of staff")), "{server:?}");
+}
