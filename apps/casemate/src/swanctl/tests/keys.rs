@@ -167,7 +167,7 @@ fn all_errors_are_reported() {
              ecp256 or modp2048",
             "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: keywords such as aes256gcm16, aes128, \
              sha256, prfsha256 or x25519 were expected",
-            "swanctl.conf:5: connections.gw.local.auth: `eap-fast`: this method is not implemented: eap, \
+            "swanctl.conf:5: connections.gw.local.auth: `eap-fast`: this method is not implemented: eap, eap-radius, \
              eap-tls, eap-aka', \
              eap-aka, eap-ttls, eap-peap, eap-mschapv2, eap-gtc or eap-md5 was expected",
             "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
