@@ -77,8 +77,8 @@ fn a_value_of_the_other_round_is_refused() {
     check_ended(attack, &with_value_of(&payloads, &second), &change);
 }
 
-/// A changed ciphertext, or a changed key, gives the two sides different keys (FIPS 203 section 6.3):
-/// neither is authenticated, and nothing is left.
+/// A changed ciphertext, or a changed key, gives the two sides different keys (FIPS 203 section 6.3): no peer
+/// is authenticated, and nothing is left.
 #[test]
 fn another_value_of_the_right_form_authenticates_nobody() {
     let (mut attack, payloads) = half_open();
