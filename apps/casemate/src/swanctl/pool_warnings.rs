@@ -40,8 +40,8 @@ fn in_networks(connection: &Connection, pools: &[Pool], keys: &Keys<'_>) {
     }
 }
 
-/// Warns of children with `mode = drop` for addresses that no pool has. Those of the pools then leave in clear
-/// while their clients are not connected.
+/// Warns of children with `mode = drop` for addresses that no pool has. Those of the pools then leave in
+/// clear while their clients are not connected.
 fn beside_drops(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) {
     // The pools of clients of vici, and addresses of RADIUS servers, are not known here.
     if pools.is_empty() || pools.len() < connection.pools.len() {
