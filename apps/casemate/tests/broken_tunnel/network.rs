@@ -38,7 +38,7 @@ fn the_peer_is_down() {
     assert!(shown.contains("\nConnections\n") && shown.contains("  gw  connecting  192.0.2.2 "), "{shown}");
     let unknown = tunnel.net.left.casemate(&["why", "nothing"]);
     let error = String::from_utf8(unknown.stderr).unwrap();
-    assert_eq!(error, "casemate: nothing: no connection and no child has this name\n");
+    assert_eq!(error, "casemate: nothing: no connection, no child and no peer has this name\n");
     tunnel.why_names(
         Side::Left,
         &["gw: connecting", "the peer has never responded", hint, "192.0.2.2: on wire0"],
