@@ -272,8 +272,8 @@ fn groups_of_the_server_select_the_connection() {
     let Some(net) = TestNet::build("radius_groups") else { return };
     let user = |name: &str, items: &str| format!("{name} Cleartext-Password := \"sesame\"\n {items}\n");
     let users = [
-        user("carol", "Class := 0x7265736561726368"),
-        user("dave", "Filter-Id := \"Sales\",\n Tunnel-Type := ESP"),
+        user("carol", "Class := 0x7265736561726368,\n Framed-IP-Address := 10.77.0.9"),
+        user("dave", "Filter-Id := \"Sales\",\n Tunnel-Type := ESP,\n Framed-IP-Address := 10.77.0.10"),
         user("mallory", "Class := 0x726573656172636873,\n Filter-Id := \"Sales\""),
     ];
     let settings = Settings { port: PORT, users: &users.concat(), clients: CLIENTS };
@@ -286,7 +286,7 @@ fn groups_of_the_server_select_the_connection() {
     let names = ["carol", "dave", "mallory"];
     let of_user = |name: &&str| {
         format!(
-            "{name} {{\nversion = 2\nlocal_addrs = {}\nremote_addrs = {}\n\
+            "{name} {{\nversion = 2\nlocal_addrs = {}\nremote_addrs = {}\nvips = 0.0.0.0\n\
              proposals = aes128gcm16-prfsha256-x25519\nlocal {{\nauth = eap-mschapv2\nid = {name}\n}}\n\
              remote {{\nauth = psk\nid = gateway.test\n}}\n\
              children {{\n{name} {{\nremote_ts = {}/32\nesp_proposals = aes128gcm16\n}}\n}}\n}}\n",

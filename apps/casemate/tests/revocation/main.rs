@@ -284,7 +284,8 @@ fn crls_are_fetched_if_no_responder_answers() {
 fn delta_crls_are_fetched() {
     let Some(net) = TestNet::build("revocation_delta") else { return };
     let plain = Ca::new(net.right.file("plain"), "").unwrap();
-    let server = Server::start(&net.right, Side::Right.outer(true), &plain, Answer::Nothing);
+    // URIs of certificates do not lead to the host that checks.
+    let server = Server::start(&net.left, Side::Left.outer(true), &plain, Answer::Nothing);
     let uris = format!(
         "crlDistributionPoints=URI:http://{0}/ca.crl\nfreshestCRL=URI:http://{0}/delta.crl",
         server.addr
@@ -365,10 +366,11 @@ fn nothing_is_fetched_for_a_peer_that_proves_nothing() {
 fn uris_of_certificates_lead_to_other_hosts_only() {
     let Some(net) = TestNet::build("revocation_uris") else { return };
     let loopback6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
-    let outside = [true, false].map(|v4| (Side::Right.outer(v4), true));
-    for (addr, is_allowed) in [(LOOPBACK, false), (loopback6, false)].into_iter().chain(outside) {
+    let own = [LOOPBACK, loopback6, Side::Right.outer(true), Side::Right.outer(false)];
+    let others = [true, false].map(|v4| (&net.left, Side::Left.outer(v4), true));
+    for (host, addr, is_allowed) in own.map(|addr| (&net.right, addr, false)).into_iter().chain(others) {
         let plain = Ca::new(net.right.file(&format!("plain-{addr}")), "").unwrap();
-        let server = Server::start(&net.right, addr, &plain, Answer::Status("404 Not Found"));
+        let server = Server::start(host, addr, &plain, Answer::Status("404 Not Found"));
         let uri = format!("authorityInfoAccess=OCSP;URI:http://{}/", server.addr);
         let ca = Ca::new(net.right.file(&format!("ca-{addr}")), &uri).unwrap();
         for host in [&net.left, &net.right] {
