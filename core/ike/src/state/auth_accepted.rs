@@ -20,7 +20,7 @@ use crate::path_mtu::PathSearch;
 use crate::state::Task;
 use crate::state::{Established, SaCommon, SaContents, State};
 use crate::transport::{Build, Content};
-use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
+use crate::{DownReason, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -263,7 +263,7 @@ impl HalfOpen {
                 }
             }
         }
-        let (leased, assigned) = (leased.addrs, AssignedConfig::default());
+        let leased = leased.addrs;
         let tasks = VecDeque::new();
         #[cfg(feature = "mobike")]
         let tasks = match &mobike {
@@ -277,7 +277,7 @@ impl HalfOpen {
             #[cfg(feature = "mobike")]
             mobike,
             leased,
-            assigned,
+            assigned: None,
             children,
             path_search: PathSearch::OFF,
             tasks,

@@ -142,7 +142,7 @@ impl AuthSent {
                 step.context.routes,
             ),
             leased,
-            assigned,
+            assigned: (assigned != AssignedConfig::default()).then(|| Box::new(assigned)),
             children,
             path_search: PathSearch::OFF,
             tasks,

@@ -166,7 +166,10 @@ impl SaContents {
     ) {
         self.children.iter_mut().for_each(|child| child.stop(reason, origin, step));
         self.leased.iter().for_each(|addr| step.shared.pools.release(*addr));
-        let addrs = step.shared.assigned_addrs.remove(&self.assigned.addrs);
+        let addrs = self
+            .assigned
+            .map(|assigned| step.shared.assigned_addrs.remove(&assigned.addrs))
+            .unwrap_or_default();
         if !addrs.is_empty() {
             step.event(Event::AddrsReleased { ike, addrs });
         }

@@ -28,8 +28,8 @@ pub(crate) struct SaContents {
     pub(crate) dynamic_addrs: DynamicAddrs,
     /// Addresses that this host leased to the peer.
     pub(crate) leased: Vec<IpAddr>,
-    /// Configuration that the peer assigned to this host.
-    pub(crate) assigned: AssignedConfig,
+    /// Configuration that the peer assigned to this host. A gateway has thousands of IKE SAs without one.
+    pub(crate) assigned: Option<Box<AssignedConfig>>,
     pub(crate) children: Vec<ChildSa>,
     /// MOBIKE, if both sides support it.
     #[cfg(feature = "mobike")]
@@ -196,7 +196,7 @@ impl Established {
 
     /// Virtual addresses that the peer assigned to this host.
     pub(super) fn assigned_addrs(&self) -> &[IpAddr] {
-        &self.contents.assigned.addrs
+        self.contents.assigned.as_ref().map_or(&[], |assigned| &assigned.addrs)
     }
 
     /// Whether another IKE SA has replaced this one.

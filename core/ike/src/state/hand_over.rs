@@ -7,7 +7,7 @@ use crate::engine::effects::Effect;
 use crate::path_mtu::PathSearch;
 use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
-use crate::{AssignedConfig, DownReason, IkeSaId, Path};
+use crate::{DownReason, IkeSaId, Path};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -105,7 +105,7 @@ impl SaContents {
             #[cfg(feature = "mobike")]
             mobike: self.mobike.clone(),
             leased: Vec::new(),
-            assigned: AssignedConfig::default(),
+            assigned: None,
             children: Vec::new(),
             path_search: PathSearch::OFF,
             tasks: VecDeque::new(),

@@ -339,10 +339,12 @@ impl Established {
         status.nat = *nat;
         status.established = Some(self.established_at);
         status.rekey_at = self.timers.get(Timer::Rekey);
-        let own = &assigned.addrs;
-        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
-        status.dns = assigned.dns.clone();
-        status.dns_domains = assigned.domains.clone();
+        let own = assigned.as_ref().map_or(&[][..], |assigned| &assigned.addrs);
+        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.to_vec() };
+        if let Some(assigned) = assigned {
+            status.dns = assigned.dns.clone();
+            status.dns_domains = assigned.domains.clone();
+        }
         status.children = children.iter().filter(|child| !child.is_stopped).map(ChildSa::status).collect();
     }
 
