@@ -143,7 +143,7 @@ fn a_cookie_that_was_sent_to_two_addresses_proves_neither() {
             known = requests.into_iter().next();
         }
     }
-    // The client answers the request that it got at its own address, as if at the other one.
+    // The client answers the request that it got at its own address, as if at that of the victim.
     deliver(&mut pair.left, known.unwrap(), pair.now);
     send_from(&mut pair, VICTIM);
     assert!(!moved_to(&pair, VICTIM));

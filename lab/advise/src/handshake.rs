@@ -107,7 +107,8 @@ impl AdditionalExchange {
         if !self.is_recommended() {
             return vec![format!(
                 "no ML-KEM: {} would take {:.0} ms of one side on this device, more than {:.0} ms. A \
-                 post-quantum pre-shared key (ppk_id, RFC 8784) protects against the same attacker without that time",
+                 post-quantum pre-shared key (ppk_id, RFC 8784) protects against the same attacker without \
+                 that time",
                 cost.method,
                 cost.side_micros() / 1e3,
                 self.most_micros / 1e3

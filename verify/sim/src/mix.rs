@@ -65,9 +65,9 @@ pub enum Mix {
     SoakReauth,
     /// Both sides create, delete and rekey SAs with additional key exchanges.
     FollowupKe,
-    /// One side is cut off until the other one takes it for dead. Sessions are resumed with tickets.
+    /// One side is cut off until its peer takes it for dead. Sessions are resumed with tickets.
     Resume,
-    /// One side requires what the other one does not have, or an attacker removes an announcement from every
+    /// One side requires what its peer does not have, or an attacker removes an announcement from every
     /// message: no IKE SA is established.
     Refused,
 }

@@ -24,7 +24,7 @@ pub(crate) enum Requirement {
 pub(crate) enum Outcome {
     Used,
     NotUsed,
-    /// One side requires what the other one does not have.
+    /// One side requires what its peer does not have.
     Refused,
 }
 

@@ -174,7 +174,8 @@ pub(crate) fn no_instance() -> String {
         let tun = instance.tun();
         text.push_str(&format!(
             "\nthe instance with --tun {tun} has ended without removing its changes, so its guard may block \
-             traffic: `casemate run --tun {tun}` takes them over, and `casemate cleanup --tun {tun}` removes them"
+             traffic: `casemate run --tun {tun}` takes them over, and `casemate cleanup --tun {tun}` \
+             removes them"
         ));
     }
     text

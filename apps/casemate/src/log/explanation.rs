@@ -242,7 +242,8 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
             "the post-quantum pre-shared key that {id} names is not in `secrets`, or ppk_id does not allow it"
         ),
         StateFault::PpkUnused => format!(
-            "{id} uses no post-quantum pre-shared key; hosts use them if each has a section `ppk` in `secrets`"
+            "{id} uses no post-quantum pre-shared key; hosts use them if each has a section `ppk` in \
+             `secrets`"
         ),
         StateFault::NoSharedKey => match &connection.local.method {
             LocalMethod::Certificate(names) if names.is_empty() => {

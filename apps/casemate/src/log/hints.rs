@@ -75,12 +75,13 @@ fn authentication_refused(connection: &Connection) -> Vec<String> {
 fn refused_proof(method: &LocalMethod) -> &'static str {
     match Proof::of(method) {
         Proof::Secret => {
-            "the peer needs a connection for these two identities, and the same `secret` for both identities: \
-             its log says what differs"
+            "the peer needs a connection for these two identities, and the same `secret` for both \
+             identities: its log says what differs"
         }
         Proof::Certificate => {
-            "the peer needs a connection for these two identities, and trust in the certificate of this host, \
-             which must contain its identity, and be valid now and not revoked: its log says what differs"
+            "the peer needs a connection for these two identities, and trust in the certificate of this \
+             host, which must contain its identity, and be valid now and not revoked: its log says what \
+             differs"
         }
         Proof::Password => {
             "the user name or the password is wrong, or the peer has no connection for these two identities: \
@@ -159,8 +160,8 @@ pub(super) fn child_refused(
             wording::list(&connection.vips)
         )],
         DownReason::Refused(NotifyType::FAILED_CP_REQUIRED) => vec![
-            "this host requests no virtual address, and the peer gives its traffic to virtual addresses only: \
-             vips = 0.0.0.0 was expected"
+            "this host requests no virtual address, and the peer gives its traffic to virtual addresses \
+             only: vips = 0.0.0.0 was expected"
                 .into(),
         ],
         _ => Vec::new(),
@@ -171,7 +172,8 @@ pub(super) fn child_refused(
 pub(super) fn up_without_ppk(connection: &Connection, used: Option<&[u8]>) -> Vec<String> {
     match (&connection.ppk.id, used) {
         (Some(_), None) => vec![format!(
-            "without a post-quantum pre-shared key: one host has no key for ppk_id = {}, and neither requires one",
+            "without a post-quantum pre-shared key: one host has no key for ppk_id = {}, and neither \
+             requires one",
             wording::ppk_id(connection)
         )],
         (Some(_) | None, _) => Vec::new(),
@@ -216,8 +218,8 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
             ),
         }],
         StateFault::AddressNotRequested => vec![format!(
-            "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests none; \
-             `vips = 0.0.0.0` on the peer was expected",
+            "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests \
+             none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
         )],
         StateFault::NotUnique => vec![

@@ -292,9 +292,9 @@ impl ServiceThread {
         while let Some(Silence { server, addr, after }) = self.client.next_silence() {
             let client = source_for(addr).map(|client| format!(" ({client})")).unwrap_or_default();
             self.problem(&format!(
-                "{addr} ({server}) has not answered in {} s: check that it runs, that it knows this client{client}, \
-                 and that the secret is the same on both; servers drop requests of unknown clients, and those \
-                 with another secret",
+                "{addr} ({server}) has not answered in {} s: check that it runs, that it knows this \
+                 client{client}, and that the secret is the same on both; servers drop requests of unknown \
+                 clients, and those with another secret",
                 after.as_secs_f32().round()
             ));
         }

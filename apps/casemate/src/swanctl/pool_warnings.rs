@@ -55,8 +55,8 @@ fn beside_drops(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) {
                 keys.warn(
                     "pools",
                     &format!(
-                        "child {} drops packets to {dropped}, where no pool of this connection has addresses: \
-                         the addresses of a pool were expected, such as {}",
+                        "child {} drops packets to {dropped}, where no pool of this connection has \
+                         addresses: the addresses of a pool were expected, such as {}",
                         shunt.name,
                         pools.first().map(|pool| pool.addrs.to_string()).unwrap_or_default()
                     ),

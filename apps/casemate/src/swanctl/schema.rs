@@ -54,7 +54,10 @@ impl<'a> Keys<'a> {
             } else if let Some(key) = schema.odd_prefix(name) {
                 keys.warn(
                     name,
-                    &format!("it counts as one more `{key}`, as in strongSwan: `{key}`, `{key}2` or `{key}-b` was expected"),
+                    &format!(
+                        "it counts as one more `{key}`, as in strongSwan: `{key}`, `{key}2` or \
+                         `{key}-b` was expected"
+                    ),
                 );
             }
         }
@@ -195,7 +198,7 @@ impl Schema {
         exact.or_else(|| self.keys.iter().find(begins)).map(|(_, rule)| *rule)
     }
 
-    /// The key of which this name is the beginning with further letters, so that it may be a slip.
+    /// The key that this name begins with, followed by further characters, so that it may be a slip.
     fn odd_prefix(&self, name: &str) -> Option<&'static str> {
         if self.keys.iter().any(|(key, _)| *key == name) {
             return None;

@@ -8,7 +8,8 @@ use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
 
 const TUNNEL: &[&str] = &[
     "TLS is established, so the certificates are accepted: compare the user name (`eap_id` of the client) \
-     and its password with those of the server, here the `secret` in a section `eap` of `secrets` with this `id`",
+     and its password with those of the server, here the `secret` in a section `eap` of `secrets` with this \
+     `id`",
     "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
 ];
 const CERTIFICATES: &[&str] = &[
@@ -63,8 +64,8 @@ pub(super) fn refused_proof_advice(connection: &Connection) -> &'static str {
     match Proof::of(&connection.local.method) {
         Proof::Secret => "compare the secrets, or check certificate, CA and clock of both hosts",
         Proof::Certificate => {
-            "check the certificate of this host with `openssl x509 -text`: names, dates and CA; the log of the \
-             peer says whether it is revoked, and the clock of the peer must be right"
+            "check the certificate of this host with `openssl x509 -text`: names, dates and CA; the log of \
+             the peer says whether it is revoked, and the clock of the peer must be right"
         }
         Proof::Password => {
             "compare the user name (`eap_id`, or else `id`) and its password with those of the peer"

@@ -309,14 +309,16 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         StateFault::NoPeer | StateFault::WrongIdentity => {
             &["make remote.id here equal to local.id on the peer, and local.id here equal to its remote.id"]
         }
-        StateFault::AuthMismatch => &[
-            "use the same `secret` for the two identities on both hosts, and for `ppk_id`, if it is shown above",
-        ],
+        StateFault::AuthMismatch => {
+            &["use the same `secret` for the two identities on both hosts, and for `ppk_id`, if it is shown \
+             above"]
+        }
         StateFault::NoSharedKey => {
             &["add a section to `secrets` with the identity of the peer and the secret, or the private key"]
         }
         StateFault::EapFailed => &[
-            "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as `id`",
+            "use the same `secret` in a section `eap` of `secrets` on both hosts, with the EAP identity as \
+             `id`",
             "if a RADIUS server decides: its log says why, and `casemate log` whether it has answered",
         ],
         StateFault::PpkMissing | StateFault::PpkUnused => &[

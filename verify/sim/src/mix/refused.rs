@@ -1,4 +1,4 @@
-//! Mix in which no IKE SA may be established: one side requires what the other one does not have, or an
+//! Mix in which no IKE SA may be established: one side requires what its peer does not have, or an
 //! attacker removes an announcement from the unprotected messages, so that the two sides would use less than
 //! both want.
 
