@@ -14,9 +14,12 @@ use casemate_wire::udp::Natt;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// UDP port that IKE shares with ESP.
 const NATT: u16 = 4_500;
+/// Time in which a request and its response arrive, with the longest delay of each.
+const LOSSLESS_TIME: Duration = Duration::from_secs(3);
 
 /// Datagram on the network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -140,6 +143,7 @@ impl Simulation {
             max_delay,
             informational_delay,
             max_ip_len,
+            max_losses: _,
         } = self.conditions;
         let is_udp = matches!(datagram.payload, Payload::Udp(_));
         if max_ip_len.is_some_and(|max_ip_len| is_udp && datagram.ip_len() > max_ip_len) {
@@ -152,7 +156,8 @@ impl Simulation {
         if self.rules.is_some() && loss == 0 && !is_cut_off && datagram.is_ike() {
             return self.apply_fault(delay, datagram);
         }
-        if rng.per_mille(loss) || is_cut_off {
+        let is_kept = self.now < self.ike_arrives_until && datagram.is_ike();
+        if rng.per_mille(loss) && !is_kept || is_cut_off {
             self.counter.coverage.count(Situation::Lost);
             return self.trace.log(self.now, || format!("lost     {}", trace::format_datagram(&datagram)));
         }
@@ -164,6 +169,13 @@ impl Simulation {
             self.schedule(delay, SimEvent::Arrival(datagram.clone()));
         }
         self.schedule(delay, SimEvent::Arrival(datagram));
+    }
+
+    /// Handles a retransmission, before its datagrams are sent.
+    pub(crate) fn note_retransmission(&mut self, attempt: u32) {
+        if self.conditions.max_losses.is_some_and(|max_losses| attempt >= max_losses) {
+            self.ike_arrives_until = self.now + LOSSLESS_TIME;
+        }
     }
 
     /// Sends datagrams of the attacker to the network.

@@ -49,6 +49,9 @@ pub(crate) struct NetworkConditions {
     pub(crate) informational_delay: Duration,
     /// UDP datagrams in longer IP packets are dropped.
     pub(crate) max_ip_len: Option<usize>,
+    /// After this number of retransmissions of a request, IKE messages are not lost for a while. Otherwise,
+    /// each lifetime ends sooner or later during an exchange of many fragments that is lost every time.
+    pub(crate) max_losses: Option<u32>,
 }
 
 /// Rates of disruptions, per thousand seconds.
@@ -129,6 +132,7 @@ impl NetworkConditions {
         max_delay: Duration::from_millis(20),
         informational_delay: Duration::ZERO,
         max_ip_len: None,
+        max_losses: None,
     };
 
     /// Same delays, without loss, duplication and corruption.

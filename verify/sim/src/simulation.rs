@@ -14,6 +14,8 @@ use crate::net::Datagram;
 use crate::node::{self, Node};
 use crate::plan::{Disruptions, NetworkConditions, Plan};
 use crate::trace::{self, Trace};
+use casemate::Notice;
+use casemate_ike::Event;
 use casemate_test_support::TestRng;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -67,6 +69,8 @@ pub(crate) struct Simulation {
     pub(crate) now: Duration,
     pub(crate) conditions: NetworkConditions,
     pub(crate) network_rng: TestRng,
+    /// Until this time, no IKE message is lost.
+    pub(crate) ike_arrives_until: Duration,
     /// Whether disruptions happen.
     pub(crate) is_disrupted: bool,
     queue: BTreeMap<(Duration, u64), SimEvent>,
@@ -108,6 +112,7 @@ impl Simulation {
             defect: options.defect,
             now: Duration::ZERO,
             conditions: plan.conditions,
+            ike_arrives_until: Duration::ZERO,
             is_disrupted: true,
             queue: BTreeMap::new(),
             sequence: 0,
@@ -262,6 +267,9 @@ impl Simulation {
             self.trace.log(self.now, || format!("node {index}: {}", trace::format_notice(&notice)));
             let untrusted = self.plan.is_untrusted(index);
             self.counter.notice(&self.plan.setup, &self.nodes[index], untrusted, &notice);
+            if let Notice::Ike(Event::Retransmitted { attempt, .. }) = &notice {
+                self.note_retransmission(*attempt);
+            }
             let rules = self.rules.as_ref();
             rules.map_or(Ok(()), |rules| rules.check_notice(&self.monitor, &self.nodes[index], &notice))?;
             self.monitor.check_new(&self.plan, &self.nodes[index], &notice)?;

@@ -201,7 +201,8 @@ fn soak(plan: &mut Plan, rng: &mut TestRng) {
     (plan.setup.child_life, plan.setup.ike_life) = (Duration::from_secs(10), Duration::from_secs(35));
     plan.setup.on_close = rng.pick(&[Some(CloseAction::Clear), None]);
     let max_delay = plan.conditions.min_delay + Duration::from_millis(rng.pick(&[20, 200, 1_000]));
-    plan.conditions = NetworkConditions { loss: 50, duplicate: 50, max_delay, ..plan.conditions };
+    let max_losses = Some(2);
+    plan.conditions = NetworkConditions { loss: 50, duplicate: 50, max_delay, max_losses, ..plan.conditions };
     plan.disrupted_for = Duration::from_secs(600);
 }
 

@@ -140,13 +140,14 @@ pub(crate) fn refusal(programs: &Programs, netns: &Netns, directory: &Path) -> R
 /// key, only the key remains, so that the same reason appears once.
 fn reason(line: &str, directory: &str) -> String {
     let (_, place) = line.split_once(directory).unwrap_or(("", line));
+    let place = place.replace(directory, "");
     let reason = match place.split_once(": ") {
         Some((file, reason)) if file.starts_with("swanctl.conf:") => reason,
-        _ => return place.replace(directory, ""),
+        _ => return place,
     };
     let (path, rest) = reason.split_once(": ").unwrap_or(("", reason));
     let key = path.rsplit('.').next().unwrap_or(path);
-    format!("{key}: {rest}").replace(directory, "")
+    format!("{key}: {rest}")
 }
 
 #[cfg(test)]
@@ -158,5 +159,7 @@ mod tests {
         let line = "error: /tmp/x/moon/swanctl.conf:12: connections.a.children.b.mark_in: `10`: no marks";
         assert_eq!(reason(line, "/tmp/x/moon/"), "mark_in: `10`: no marks");
         assert_eq!(reason("/tmp/x/moon/x509ac: no folder", "/tmp/x/moon/"), "x509ac: no folder");
+        let line = "error: /tmp/x.1/moon/swanctl.conf:1: /tmp/x.1/moon/x509ac: no folder";
+        assert_eq!(reason(line, "/tmp/x.1/moon/"), "x509ac: no folder");
     }
 }
