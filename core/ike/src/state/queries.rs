@@ -9,7 +9,7 @@ use crate::nat::NatStatus;
 use crate::state::timers::Timer;
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::Content;
-use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
+use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeSpis, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -43,6 +43,14 @@ impl IkeSa {
         match &self.state {
             State::Established(state) => state.origin,
             _ => self.common.id,
+        }
+    }
+
+    /// SPIs of the origin. Rekeying does not change them, and they are the same at the peer.
+    pub(crate) fn origin_spis(&self) -> IkeSpis {
+        match &self.state {
+            State::Established(state) => state.origin_spis,
+            _ => self.common.spis(),
         }
     }
 
