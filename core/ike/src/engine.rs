@@ -367,10 +367,11 @@ impl Ike {
         Step { context, host, shared: &mut self.shared }
     }
 
-    /// Whether an IKE SA with the peer at this address is established or being set up. Takes time in
-    /// proportion to the number of IKE SAs.
+    /// Whether an IKE SA with the peer at this address is being set up, established or being closed. Takes
+    /// time in proportion to the number of IKE SAs.
     pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
-        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && sa.is_alive())
+        let exists = |sa: &IkeSa| sa.is_alive() || sa.authenticated_at().is_some();
+        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && exists(sa))
     }
 
     /// Number of IKE SAs, including half-open ones.
