@@ -170,6 +170,10 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> bool {
+        // Until the peer uses a successor that it has made, the predecessor has the Child SAs.
+        if let Some(predecessor) = self.sas.get(ike).and_then(IkeSa::holder_of_children) {
+            self.update_sa(predecessor, host, context, |sa, step| sa.close(reason, step));
+        }
         self.update_sa(ike, host, context, |sa, step| sa.close(reason, step)).is_found()
     }
 
