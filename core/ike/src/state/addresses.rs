@@ -161,7 +161,7 @@ impl Established {
         let Some(mobike) = &mut self.contents.mobike else { return };
         if before.remote.ip() != path.remote.ip() {
             mobike.await_check(before, nat_before);
-            self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
+            self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
             match self.pending {
                 Some(Pending::CheckRoute { .. }) => self.queue_another_check(),
                 _ => self.queue_first(Task::CheckRoute),
