@@ -18,12 +18,17 @@ fn path(local: &str, remote: &str) -> Path {
     Path { local: end(local), remote: end(remote) }
 }
 
-/// Attacks a gateway that accepts every address of its peer.
-fn attack() -> Attack {
+/// A client, and a gateway that accepts every address of its peer.
+fn pair() -> Pair {
     let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
     (left.mobike, right.mobike) = (true, true);
     right.remote_addrs = vec![AddrPattern::Any];
-    Attack::on(Pair::new(left, right))
+    Pair::new(left, right)
+}
+
+/// Attacks an established gateway.
+fn attack() -> Attack {
+    Attack::on(pair())
 }
 
 impl Attack {
@@ -105,6 +110,19 @@ fn a_prohibited_nat_is_reported() {
     assert!(check.is_none() && attack.moves() == 0 && attack.count("unexpected-nat") == 1);
     let (answer, _) = attack.ask_from(LEFT, &[update(), prohibition()]);
     assert_eq!(answer, []);
+}
+
+/// The refusal comes after the peer was authenticated. It leaves no Child SA behind, not even in part.
+#[test]
+fn a_prohibited_nat_in_ike_auth_leaves_no_spi() {
+    let (mut attack, mut auth) = Attack::half_open(pair());
+    let data = [&[192, 0, 2, 1][..], &[192, 0, 2, 9], &[0x11, 0x94], &[0x11, 0x94]].concat();
+    auth.push(Raw::notify(NotifyType::NO_NATS_ALLOWED, &data));
+    let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
+    let message = attack.forger.seal(&header, &auth);
+    assert_eq!(attack.give(&message).len(), 1);
+    assert_eq!(attack.count("unexpected-nat"), 1);
+    assert!(attack.pair.right.leaked_spis().is_empty());
 }
 
 /// Messages without UPDATE_SA_ADDRESSES move nothing, wherever they come from.

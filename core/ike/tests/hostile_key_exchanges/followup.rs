@@ -1,6 +1,6 @@
 //! IKE_FOLLOWUP_KE with hostile contents, by an authenticated peer.
 
-use crate::forge::{Attack, MessageForger, Raw, give_left, give_right, notifies};
+use crate::forge::{Attack, MessageForger, Raw, altered, give_left, give_right, notifies};
 use crate::pair::Pair;
 use crate::values::{CHANGES, Change, UNREDUCED_KEY, with_other_value, with_value_of};
 use crate::{check_honest, faults};
@@ -293,4 +293,25 @@ fn a_peer_that_forgets_every_series_loses_the_ike_sa() {
     let is_down = |event: &Event| matches!(event, Event::IkeDown { reason, .. } if *reason == closed);
     assert!(series.pair.left.events.iter().any(is_down), "after {refusals} refusals");
     assert_eq!(refusals, 5);
+}
+
+/// The peer has a successor that does not exist here, and the draft of ML-KEM demands the end (section 2.2 of
+/// draft-ietf-ipsecme-ikev2-mlkem).
+#[test]
+fn an_invalid_answer_to_a_rekeying_ends_the_ike_sa() {
+    let mut pair = crate::pair();
+    pair.left.initiate(pair.now);
+    pair.run();
+    let (left, mut right) = (MessageForger::against(&pair.right), MessageForger::against(&pair.left));
+    let id = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
+    pair.deliver_to_right();
+    let sent = pair.right.sent.pop_front().unwrap().message;
+    let (header, payloads) = left.open(&sent);
+    let zero = altered(&payloads, PayloadType::KE, |body| body[4..].fill(0));
+    let response = right.seal(&right.header(ExchangeType::CREATE_CHILD_SA, header.message_id, true), &zero);
+    let sent = give_left(&mut pair, &response);
+    assert_eq!(left.open(&sent[0]).1.iter().map(|raw| raw.kind).collect::<Vec<_>>(), [PayloadType::DELETE]);
+    assert_eq!(pair.left.children().len(), 0);
+    assert_eq!(faults(&pair.left, StateFault::KeValue), 1);
 }
