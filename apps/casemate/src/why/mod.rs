@@ -7,6 +7,7 @@
 mod eap_advice;
 mod findings;
 mod forwarding;
+mod negotiated;
 mod render;
 mod report;
 mod subject;
@@ -117,7 +118,9 @@ fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
 fn add_finding(report: &mut Value, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
-            list.push(text.into());
+            if !list.iter().any(|known| known == text) {
+                list.push(text.into());
+            }
         }
     }
 }
