@@ -1,5 +1,5 @@
-//! Additional key exchanges of a proposal (RFC 9370): which of them no peer can accept, and what in a proposal
-//! is allowed and probably not meant.
+//! Additional key exchanges of a proposal (RFC 9370): which of them no peer can accept, and what a proposal
+//! allows and its author probably does not mean.
 
 use super::keyword::Keyword;
 use super::proposal::Keywords;

@@ -215,10 +215,12 @@ impl Keywords {
         }
         all.retain(|_, kex| !kex.methods.is_empty());
         if cfg!(feature = "multiple-kex") && !additional::can_be_agreed(&all) {
-            return Err("no method can be used in two additional key exchanges (RFC 9370 section 2.2.2), so no \
+            return Err(
+                "no method can be used in two additional key exchanges (RFC 9370 section 2.2.2), so no \
                         peer can accept it: another method in each of ke1_ to ke7_ was expected, as in \
                         ke1_mlkem768-ke2_mlkem1024"
-                .into());
+                    .into(),
+            );
         }
         Ok(all)
     }

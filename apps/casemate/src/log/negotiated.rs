@@ -29,9 +29,12 @@ pub(crate) fn without_additional_kex(sa: &IkeStatus) -> Option<String> {
             "without an additional key exchange: this host offered {offered}, the peer chose {used} alone"
         )
     } else {
+        // The order of the responder's proposals decides.
+        let is_last = sa.connection.proposals.first().is_some_and(|first| first.additional.is_empty());
+        let order = if is_last { ", or these come behind in `proposals` of this host" } else { "" };
         format!(
-            "without an additional key exchange: this host accepts {offered}, the peer offered none of \
-             these or prefers {used} alone"
+            "without an additional key exchange, with {used} alone: this host accepts {offered}, the peer \
+             offered none of these{order}"
         )
     })
 }
@@ -128,7 +131,11 @@ pub(crate) mod tests {
         assert!(text.ends_with("this host offered ke1_mlkem768, the peer chose x25519 alone"), "{text}");
         let responder = IkeStatus { initiator: false, ..sa.clone() };
         let text = without_additional_kex(&responder).unwrap();
-        assert!(text.contains("this host accepts ke1_mlkem768, the peer offered none of these"), "{text}");
+        assert!(text.ends_with("this host accepts ke1_mlkem768, the peer offered none of these"), "{text}");
+        let (hybrid, classical) = BOTH.split_once(", ").unwrap();
+        let classical_first = established(connection(&format!("{classical}, {hybrid}")), None);
+        let text = without_additional_kex(&IkeStatus { initiator: false, ..classical_first }).unwrap();
+        assert!(text.ends_with("or these come behind in `proposals` of this host"), "{text}");
         let resumed = IkeStatus { is_resumed: true, ..sa };
         assert!(without_additional_kex(&resumed).unwrap().contains("as the session that it resumes"));
         // The defaults.

@@ -274,9 +274,9 @@ const fn end(reason: DownReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_ike::config::{ChildConfig, Identity};
     use crate::log::negotiated::tests::{connection as connection_with, established};
     use casemate_crypto::KexMethod;
+    use casemate_ike::config::{ChildConfig, Identity};
     use casemate_ike::{Path, PeerFault, StateFault};
     use casemate_wire::ike::NotifyType;
 

@@ -2,7 +2,7 @@
 //! failure.
 
 use super::eap_advice::{eap_advice, refused_proof_advice};
-use super::negotiated::negotiated;
+use super::negotiation::{long_request_advice, negotiated};
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
@@ -248,17 +248,6 @@ fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     }
 }
 
-/// What to try if IKE_AUTH may be too long for the path.
-const LONG_PROOF: &[&str] =
-    &["fragmentation = yes, if certificates make the request longer than the path allows"];
-/// What to try if IKE_INTERMEDIATE may be too long for the path.
-const LONG_KEYS: &[&str] = &[
-    "fragmentation = yes on both hosts, which is the default: ML-KEM makes the request longer than one \
-     datagram of 1,280 bytes, so all fragments must pass",
-    "`proposals` without `ke1_`, such as aes256gcm16-prfsha384-x25519, show whether only the long requests \
-     are lost",
-];
-
 /// What to try after a failure.
 fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -274,12 +263,7 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
         Cause::NoResponse {
             exchange: exchange @ (ExchangeType::IKE_INTERMEDIATE | ExchangeType::IKE_AUTH),
             remote,
-        } => {
-            let port = format!("let UDP port {} pass between the hosts, in both directions", remote.port());
-            let log = "the peer's log says whether the request arrived";
-            let long = if exchange == ExchangeType::IKE_INTERMEDIATE { LONG_KEYS } else { LONG_PROOF };
-            [&[port.as_str()], long, &[log]].concat().into_iter().map(str::to_owned).collect()
-        }
+        } => long_request_advice(exchange, remote),
         Cause::NoResponse { .. } | Cause::DeadPeer => {
             texts(&["check that the peer runs and that the path to it works"])
         }
@@ -405,19 +389,6 @@ mod tests {
         let mut found = Findings::default();
         traffic_of(&traffic(5, 5, false), &mut found);
         assert_eq!(found, Findings::default());
-    }
-
-    #[test]
-    fn a_long_request_without_a_response_has_advice_about_port_and_fragments() {
-        let connection = crate::log::negotiated::tests::connection("default");
-        let remote = "192.0.2.2:4500".parse().unwrap();
-        for (exchange, long) in
-            [(ExchangeType::IKE_INTERMEDIATE, "ML-KEM"), (ExchangeType::IKE_AUTH, "certificates")]
-        {
-            let tries = advice(Cause::NoResponse { exchange, remote }, &connection);
-            assert_eq!(tries[0], "let UDP port 4500 pass between the hosts, in both directions");
-            assert!(tries[1].starts_with("fragmentation = yes") && tries[1].contains(long), "{tries:?}");
-        }
     }
 
     #[test]

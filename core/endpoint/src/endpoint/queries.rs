@@ -26,7 +26,7 @@ pub struct NamedSas {
 #[derive(Debug, Clone)]
 pub enum NoticeSa {
     /// An SA of the data path whose lifetime is reached.
-    Datapath(SaStatus),
+    Datapath(Box<SaStatus>),
     /// An IKE SA that is established now, or that has replaced another one.
     Ike(Box<IkeStatus>),
 }
@@ -77,7 +77,7 @@ impl Endpoint {
         use casemate_datapath::Event::{HardLifetime, SoftLifetime};
         match notice {
             Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) => {
-                self.datapath().sas().find(|sa| sa.id == *id).map(NoticeSa::Datapath)
+                self.datapath().sas().find(|sa| sa.id == *id).map(|sa| NoticeSa::Datapath(Box::new(sa)))
             }
             Notice::Ike(Event::IkeUp { ike, .. } | Event::IkeRekeyed { new: ike, .. }) => {
                 self.ike.status_of(*ike).map(|status| NoticeSa::Ike(Box::new(status)))

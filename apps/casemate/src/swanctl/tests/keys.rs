@@ -315,7 +315,8 @@ fn proposals_that_are_probably_not_meant_give_a_warning_where_they_are_named() {
         assert!(found[0].contains(name) && found[0].contains(why), "{found:?}");
     }
     assert!(warnings("default", "default").is_empty());
-    let twice = only("connections {\n c {\n proposals = aes256-sha256-x25519-ke1_mlkem768-ke2_mlkem768\n }\n}");
+    let twice =
+        only("connections {\n c {\n proposals = aes256-sha256-x25519-ke1_mlkem768-ke2_mlkem768\n }\n}");
     let why = "no method can be used in two additional key exchanges";
     assert!(twice.contains(":3: connections.c.proposals: ") && twice.contains(why), "{twice}");
 }
