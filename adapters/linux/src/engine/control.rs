@@ -406,7 +406,7 @@ mod tests {
         assert!(!PendingNotices::must_wait(&policy) && !PendingNotices::must_wait(&datapath));
         assert!(PendingNotices::must_wait(&ike));
         let mut notices = PendingNotices::default();
-        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone()));
+        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone(), None));
         assert_eq!((notices.waiting.len(), notices.lost), (MAX_NOTICES, 3));
     }
 
