@@ -5,7 +5,7 @@
 mod pair;
 
 use casemate_ike::config::{Connection, Lifespan};
-use casemate_ike::{DownReason, Event, IkeSettings, IkeState};
+use casemate_ike::{DownReason, Event, IkeSettings, IkeState, IkeStatus};
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{IkePeer, Pair, connection};
 use std::time::Duration;
@@ -99,6 +99,49 @@ fn one_of_two_simultaneous_ike_sas_remains_after_reauthentication() {
         );
         pair.check_children(1);
     }
+}
+
+/// As above, but the left side rekeys the redundant IKE SA when it begins to close it, and its Delete payload
+/// is late. The new SPIs do not change the choice of the right side: otherwise both IKE SAs would be closed.
+#[test]
+fn rekeying_does_not_change_which_of_two_simultaneous_ike_sas_remains() {
+    let mut runs = 0;
+    for seed in 0..32 {
+        let right = Connection { reauth: Some(Duration::from_secs(61)), ..reauthenticating("right", "left") };
+        let mut pair = Pair::new(reauthenticating("left", "right"), right);
+        (pair.left.rng, pair.right.rng) =
+            (pair::RecordingRng::new(seed), pair::RecordingRng::new(seed + 100));
+        pair.left.initiate(pair.now);
+        pair.right.initiate(pair.now);
+        pair.run();
+        let [redundant, remaining] = [true, false]
+            .map(|initiator| pair.left.ike.status().find(|ike| ike.initiator == initiator).unwrap());
+        if redundant.spis > remaining.spis {
+            continue;
+        }
+        runs += 1;
+        pair.advance(Duration::from_secs(59));
+        pair.left.with_context(pair.now, |ike, host, context| ike.rekey(redundant.id, host, context));
+        pair.now = pair.now.after(SECOND);
+        pair.left.handle_timeouts(pair.now);
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+        let late = core::mem::take(&mut pair.left.sent);
+        assert!(!late.is_empty());
+        pair.now = pair.now.after(SECOND);
+        pair.right.handle_timeouts(pair.now);
+        let is_in_use = |ike: IkeStatus| !ike.children.is_empty();
+        assert!(pair.right.ike.status().any(is_in_use), "seed {seed}");
+        pair.left.sent.extend(late);
+        pair.run();
+        for side in [&pair.left, &pair.right] {
+            assert!(side.ike.status().any(is_in_use), "seed {seed}");
+        }
+        pair.advance(Duration::from_secs(3));
+        assert_eq!((states(&pair.left).len(), states(&pair.right).len()), (1, 1), "seed {seed}");
+        pair.check_children(1);
+    }
+    assert!(runs > 8, "{runs}");
 }
 
 #[test]

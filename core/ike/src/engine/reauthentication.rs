@@ -163,11 +163,11 @@ impl Ike {
                 continue;
             }
             let is_newer = other.origin() > old.origin() && since > old_since.after(half_interval);
-            // Of two IKE SAs that the sides started at the same time, the one with the lower SPIs is
-            // redundant. Both sides choose the same one.
+            // Of two IKE SAs that the sides started at the same time, the one whose origin has the lower SPIs
+            // is redundant. Both sides choose the same one, although either may just have rekeyed one of them.
             let is_simultaneous =
                 since <= old_since.after(half_interval) && old_since <= since.after(half_interval);
-            if is_newer || (is_simultaneous && other.common.spis() > old.common.spis()) {
+            if is_newer || (is_simultaneous && other.origin_spis() > old.origin_spis()) {
                 // The response that establishes the new IKE SA at the peer may be in transit. The peer then
                 // closes the old one. If it does not, this side does when the old one is due again.
                 let is_known = other.common.role == Role::Initiator || now.since(since) >= RESPONSE_ARRIVAL;

@@ -12,7 +12,7 @@ use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
 use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, PeerFault, StateFault};
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeSpis, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -72,6 +72,8 @@ pub(crate) struct Established {
     pub(super) predecessor: Option<IkeSaId>,
     /// IKE SA whose IKE_AUTH exchange authenticated the peer.
     pub(super) origin: IkeSaId,
+    /// SPIs of that IKE SA, which both sides know.
+    pub(super) origin_spis: IkeSpis,
     /// Number of attempts to reauthenticate.
     pub(super) reauth_attempts: u8,
     #[cfg(feature = "resumption")]
@@ -128,6 +130,7 @@ impl Established {
         let reauth_at = self.timers.get(Timer::Reauthenticate);
         let mut successor = Self::build(common, channel, contents, self.authenticated_at, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
+        successor.origin_spis = self.origin_spis;
         #[cfg(feature = "resumption")]
         successor.request_tickets_as(self, step);
         if self.reauth_attempts > 0 {
@@ -174,6 +177,7 @@ impl Established {
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
+            origin_spis: common.spis(),
             reauth_attempts: 0,
             #[cfg(feature = "resumption")]
             ticket: super::resumption::TicketState::with_deadline(reauth_at),

@@ -9,7 +9,7 @@ use crate::nat::NatStatus;
 use crate::state::timers::Timer;
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::Content;
-use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
+use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeSpis, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -43,6 +43,22 @@ impl IkeSa {
         match &self.state {
             State::Established(state) => state.origin,
             _ => self.common.id,
+        }
+    }
+
+    /// The IKE SA that has the Child SAs of this one, until it is known which of two successors stays.
+    pub(crate) fn holder_of_children(&self) -> Option<IkeSaId> {
+        match &self.state {
+            State::Established(state) => state.provisional,
+            _ => None,
+        }
+    }
+
+    /// SPIs of the origin. Rekeying does not change them, and they are the same at the peer.
+    pub(crate) fn origin_spis(&self) -> IkeSpis {
+        match &self.state {
+            State::Established(state) => state.origin_spis,
+            _ => self.common.spis(),
         }
     }
 
