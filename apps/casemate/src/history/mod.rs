@@ -263,14 +263,10 @@ fn push<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::negotiated::tests::established;
     use crate::log::notice::message;
-    use casemate::{Context, Endpoint, Routes};
-    use casemate_crypto::{Provider, Providers};
-    use casemate_datapath::{Config as DatapathConfig, Datapath};
-    use casemate_ike::config::{AddrPattern, Identity};
-    use casemate_ike::{IkeSettings, Path, PeerFault, SharedKeys, StateFault};
-    use casemate_linux::process::SystemRng;
-    use casemate_sa::AddrRange;
+    use casemate_ike::config::Identity;
+    use casemate_ike::{Path, PeerFault, StateFault};
     use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 
@@ -292,28 +288,7 @@ mod tests {
 
     /// The identifier of the first IKE SA of an endpoint.
     fn ike_id() -> IkeSaId {
-        struct NoRoutes;
-        impl Routes for NoRoutes {
-            fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-                None
-            }
-        }
-        let addr = |last| vec![AddrPattern::Range(AddrRange::single([192, 0, 2, last].into()))];
-        let mut connection = Connection::clone(&connection("gw"));
-        (connection.local_addrs, connection.remote_addrs) = (addr(1), addr(2));
-        let datapath = Datapath::new(DatapathConfig::server(0));
-        let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
-        let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
-        let mut context = Context {
-            now: casemate_sa::Instant::ZERO,
-            unix_time: 0,
-            rng: &mut SystemRng::new().unwrap(),
-            providers: &Providers(&[provider]),
-            credentials: &SharedKeys::new(),
-            routes: &NoRoutes,
-        };
-        endpoint.initiate(&Arc::new(connection), None, &mut context).unwrap();
-        endpoint.ike().status().next().unwrap().id
+        established(Connection::clone(&connection("gw")), None).id
     }
 
     fn retransmitted(ike: IkeSaId, connection: &Arc<Connection>, attempt: u32) -> Event {

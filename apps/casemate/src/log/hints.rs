@@ -227,7 +227,7 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
              none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
         )],
-        StateFault::NotOffered => vec![not_offered(connection)],
+        StateFault::NotOffered => not_offered(connection),
         StateFault::NotUnique => vec![
             format!(
                 "unique = {:?}: two peers use the same identity, or the peer has started again",
@@ -256,17 +256,16 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
 }
 
 /// A choice of the peer that no explanation compares.
-fn not_offered(connection: &Connection) -> String {
+fn not_offered(connection: &Connection) -> Vec<String> {
     let has_additional = connection.proposals.iter().any(|proposal| !proposal.additional.is_empty());
+    let without_announcement = has_additional.then(|| {
+        "the peer chose an additional key exchange without announcing IKE_INTERMEDIATE (RFC 9242), which \
+         that needs, or something else than this host has offered"
+            .into()
+    });
     let offered = wording::proposals(&wording::ike_proposals(connection));
-    if has_additional {
-        format!(
-            "the peer chose an additional key exchange without announcing IKE_INTERMEDIATE (RFC 9242), which \
-             that needs, or something else than this host has offered: proposals = {offered}"
-        )
-    } else {
-        format!("offered by this host: proposals = {offered}")
-    }
+    let offered = format!("offered by this host: proposals = {offered}");
+    without_announcement.into_iter().chain([offered]).collect()
 }
 
 /// Message about a repeated request.
