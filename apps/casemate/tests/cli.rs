@@ -31,6 +31,10 @@ fn wrong_arguments_exit_with_status_2() {
     for (args, part) in [
         (&["frobnicate"][..], "casemate: unrecognized subcommand 'frobnicate'"),
         (&["inspect"], "casemate: the following required arguments were not provided"),
+        (
+            &["inspect", "x"],
+            "casemate: the following required arguments were not provided:\n  <--xfrm <FILE>|--ike-keys <FILE>>",
+        ),
         (&["inspect", "x", "--xfrm", "y", "--bogus"], "casemate: unexpected argument '--bogus'"),
         (&["man", "/nonexistent"], "casemate: /nonexistent: a directory was expected\n"),
         (&["inspect", "x", "--xfrm", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),

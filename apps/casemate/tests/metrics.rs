@@ -81,6 +81,8 @@ fn a_scrape_counts_exactly_the_packets_sent_over_rekeying_and_the_end_of_sas() {
     let Some(net) = TestNet::build("metrics") else { return };
     let _running = established(&net);
     assert_eq!(scrape(&net.left).get(&packets("out")), Some(0));
+    let kex = "casemate_ike_key_exchanges{connection=\"home\",methods=\"x25519-ke1_mlkem768\",ppk=\"no\"}";
+    [&net.left, &net.right].into_iter().for_each(|host| wait_for(host, kex, 1));
     let mut sent = 0;
     for (round, count) in [(1, 7), (2, 1), (3, 20)] {
         ping(&net, count);
@@ -105,6 +107,7 @@ fn a_scrape_counts_exactly_the_packets_sent_over_rekeying_and_the_end_of_sas() {
     assert!(net.left.casemate(&["terminate", "home"]).status.success());
     wait_for(&net.left, "casemate_ike_sas{connection=\"home\",state=\"established\"}", 0);
     let page = scrape(&net.left);
+    assert_eq!(page.get(kex), None);
     for (series, value) in [
         (packets("out").as_str(), sent),
         (packets("in").as_str(), sent),

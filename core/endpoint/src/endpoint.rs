@@ -24,7 +24,7 @@ use casemate_ike::{
 };
 use casemate_sa::Instant;
 
-pub use queries::NamedSas;
+pub use queries::{NamedSas, NoticeSa};
 use unknown_spi::NamedPeers;
 
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.

@@ -39,7 +39,7 @@ pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };
 pub use control_plane::bypass_control_plane;
-pub use endpoint::{Endpoint, NamedSas};
+pub use endpoint::{Endpoint, NamedSas, NoticeSa};
 pub use held::{HeldPacket, HeldPackets};
 pub use message_counters::{ExchangeCounters, MessageCount, MessageCounters};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};

@@ -88,8 +88,9 @@ state_faults! {
     NotOffered = "not-offered", FaultResponse::Silence, "RFC 7296 section 2.7";
     /// The public value is of another method than the chosen proposal.
     KeMethod = "ke-method", Notify(NotifyType::INVALID_KE_PAYLOAD), "RFC 7296 sections 1.2 and 1.3";
-    /// The public value is invalid: wrong length, not on the curve, or of low order.
-    KeValue = "ke-value", SYNTAX, "RFC 6989 section 2, RFC 8031 section 3.2";
+    /// The public value is invalid: wrong length, not on the curve, of low order, or an ML-KEM key that fails
+    /// the modulus check.
+    KeValue = "ke-value", SYNTAX, "RFC 6989 section 2, RFC 8031 section 3.2, FIPS 203 section 7.2";
     /// The cookie is missing or wrong, and there are too many half-open SAs.
     Cookie = "cookie", Notify(NotifyType::COOKIE), "RFC 7296 section 2.6";
     /// The peer has requested cookies or other key exchange methods too often.

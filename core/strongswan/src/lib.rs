@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod additional;
 mod identity;
 mod keyword;
 pub mod notation;

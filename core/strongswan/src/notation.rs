@@ -59,6 +59,19 @@ pub fn ike_suite(suite: &IkeSuite) -> String {
     proposal(&Proposal::from(suite))
 }
 
+/// Writes the methods of an IKE SA's key exchanges, such as `x25519-ke1_mlkem768`.
+pub fn key_exchanges(suite: &IkeSuite) -> String {
+    let is_kex = |alg: &&Algorithm| alg.kind == TransformType::KE || is_additional(alg.kind);
+    let words: Vec<String> =
+        Proposal::from(suite).algorithms.iter().filter(is_kex).map(|alg| algorithm(*alg)).collect();
+    words.join("-")
+}
+
+/// Whether a transform type negotiates an additional key exchange (RFC 9370 section 2.2.1).
+pub fn is_additional(kind: TransformType) -> bool {
+    (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind.0)
+}
+
 /// Writes the algorithms of a Child SA, with the protocol in front of AH.
 pub fn child_suite(suite: &ChildSuite) -> String {
     prefixed(&Proposal::from(suite))
@@ -84,8 +97,8 @@ pub fn algorithm(alg: Algorithm) -> String {
         TransformType::PRF => prf(PrfId(alg.id)).map(String::from),
         TransformType::ESN => sequence_numbers(SequenceNumbers(alg.id)).map(String::from),
         TransformType::KE => key_exchange(alg.id).map(String::from),
-        TransformType(kind) if (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind) => {
-            let number = kind.saturating_sub(TransformType::ADDKE1.0).saturating_add(1);
+        kind if is_additional(kind) => {
+            let number = kind.0.saturating_sub(TransformType::ADDKE1.0).saturating_add(1);
             key_exchange(alg.id).map(|method| format!("ke{number}_{method}"))
         }
         _ => None,

@@ -4,6 +4,8 @@
 //! MACs, and a MAC beside a combined-mode cipher only selects the PRF.
 
 use super::Parsed;
+use super::additional;
+pub use super::additional::warnings;
 use super::keyword::{self, Keyword};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -63,7 +65,7 @@ pub fn parse_ike(text: &str) -> Parsed<Vec<IkeProposal>> {
         Kind::Combined(aeads) => IkeEncryption::Combined(aeads),
         Kind::Separate(ciphers) => IkeEncryption::Separate(ciphers, with_some(words.macs())?),
     };
-    Ok(vec![IkeProposal { encryption, prfs, kex, additional: words.additional() }])
+    Ok(vec![IkeProposal { encryption, prfs, kex, additional: words.additional()? }])
 }
 
 /// Parses an ESP proposal for a Child SA; `default` gives several.
@@ -146,10 +148,10 @@ fn with_some(macs: Vec<MacAlg>) -> Parsed<Vec<MacAlg>> {
 }
 
 /// Keywords of a proposal without duplicates, in order of preference.
-struct Keywords(Vec<Keyword>);
+pub(super) struct Keywords(Vec<Keyword>);
 
 impl Keywords {
-    fn read(text: &str) -> Parsed<Self> {
+    pub(super) fn read(text: &str) -> Parsed<Self> {
         let mut words = Vec::new();
         for part in text.split('-').map(str::trim).filter(|part| !part.is_empty()) {
             let word = keyword::parse_keyword(part)?;
@@ -164,7 +166,7 @@ impl Keywords {
         self.0.iter().any(|word| wanted(*word))
     }
 
-    fn pick<T>(&self, wanted: impl Fn(Keyword) -> Option<T>) -> Vec<T> {
+    pub(super) fn pick<T>(&self, wanted: impl Fn(Keyword) -> Option<T>) -> Vec<T> {
         self.0.iter().filter_map(|word| wanted(*word)).collect()
     }
 
@@ -176,7 +178,7 @@ impl Keywords {
         self.pick(|word| if let Keyword::Mac(alg) = word { Some(alg) } else { None })
     }
 
-    fn kex(&self) -> Vec<KexMethod> {
+    pub(super) fn kex(&self) -> Vec<KexMethod> {
         self.pick(|word| if let Keyword::Kex(kex) = word { Some(kex) } else { None })
     }
 
@@ -202,7 +204,7 @@ impl Keywords {
     }
 
     /// Additional key exchanges by their number. One that only has `none` is left out.
-    fn additional(&self) -> AdditionalKexes {
+    fn additional(&self) -> Parsed<AdditionalKexes> {
         let mut all = AdditionalKexes::new();
         for word in &self.0 {
             let Keyword::Additional(round, method) = word else { continue };
@@ -212,12 +214,20 @@ impl Keywords {
             kex.optional |= method.is_none();
         }
         all.retain(|_, kex| !kex.methods.is_empty());
-        all
+        if cfg!(feature = "multiple-kex") && !additional::can_be_agreed(&all) {
+            return Err(
+                "no method can be used in two additional key exchanges (RFC 9370 section 2.2.2), so no \
+                        peer can accept it: another method in each of ke1_ to ke7_ was expected, as in \
+                        ke1_mlkem768-ke2_mlkem1024"
+                    .into(),
+            );
+        }
+        Ok(all)
     }
 
     /// Key exchange and additional key exchanges of a Child SA.
     fn child_kexes(&self) -> Parsed<(Vec<KexMethod>, AdditionalKexes)> {
-        let (kex, additional) = (self.child_kex()?, self.additional());
+        let (kex, additional) = (self.child_kex()?, self.additional()?);
         if kex.is_empty() && !additional.is_empty() {
             return Err(
                 "an additional key exchange follows another one: a method such as x25519 was expected, too"

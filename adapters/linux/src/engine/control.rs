@@ -7,9 +7,9 @@ use super::{EngineHandler, SystemProblem, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
-use casemate::{Endpoint, Notice};
+use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
-use casemate_datapath::{Datapath, Direction, SaStatus};
+use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
@@ -135,7 +135,7 @@ impl EventLoop {
         handler: &mut dyn EngineHandler,
     ) {
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
-        let sas: Vec<Option<SaStatus>> =
+        let sas: Vec<Option<NoticeSa>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
         let mut lost = 0_usize;
         while let Some(transmit) = context.endpoint.next_transmit() {
@@ -165,7 +165,7 @@ impl EventLoop {
         for (notice, sa) in notices.into_iter().zip(sas) {
             apply_notice(&mut self.system, &notice, shared, handler);
             if PendingNotices::must_wait(&notice) {
-                self.pending_notices.push(notice);
+                self.pending_notices.push(notice, sa);
             } else {
                 handler.on_notice(&notice, sa.as_ref());
             }
@@ -208,7 +208,7 @@ impl EventLoop {
         self.send_ike(outbox, shared, &mut |what| handler.on_problem(SystemProblem::Sending, what));
         let PendingNotices { waiting, lost } = std::mem::take(&mut self.pending_notices);
         // A program may use a tunnel as soon as the notice says that it is up.
-        waiting.iter().for_each(|notice| handler.on_notice(notice, None));
+        waiting.iter().for_each(|(notice, sa)| handler.on_notice(notice, sa.as_ref()));
         if lost > 0 {
             let what = format!("{lost} notices were dropped while the system did not follow the policies");
             handler.on_problem(SystemProblem::Policies, what);
@@ -324,7 +324,7 @@ fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, hand
 /// Notices for the handler that wait until the system matches the policies, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PendingNotices {
-    waiting: Vec<Notice>,
+    waiting: Vec<(Notice, Option<NoticeSa>)>,
     /// Number of dropped notices.
     lost: u64,
 }
@@ -337,9 +337,9 @@ impl PendingNotices {
     }
 
     /// Adds a notice, if there is room.
-    fn push(&mut self, notice: Notice) {
+    fn push(&mut self, notice: Notice, sa: Option<NoticeSa>) {
         if self.waiting.len() < MAX_NOTICES {
-            self.waiting.push(notice);
+            self.waiting.push((notice, sa));
         } else {
             self.lost = self.lost.saturating_add(1);
         }
@@ -406,7 +406,7 @@ mod tests {
         assert!(!PendingNotices::must_wait(&policy) && !PendingNotices::must_wait(&datapath));
         assert!(PendingNotices::must_wait(&ike));
         let mut notices = PendingNotices::default();
-        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone()));
+        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone(), None));
         assert_eq!((notices.waiting.len(), notices.lost), (MAX_NOTICES, 3));
     }
 

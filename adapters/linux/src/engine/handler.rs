@@ -7,9 +7,9 @@ use crate::dns::DnsState;
 use crate::process::{Clock, Signals, SystemRng};
 use crate::setup::SystemState;
 use crate::tun::Tun;
-use casemate::{Endpoint, Notice};
+use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_crypto::Provider;
-use casemate_datapath::{Direction, SaId, SaStatus};
+use casemate_datapath::{Direction, SaId};
 use casemate_ike::Credentials;
 use casemate_sa::{Limits, SaParams, SpdId};
 use std::fmt;
@@ -32,9 +32,9 @@ pub trait EngineHandler {
     fn on_reconciled(&mut self);
     /// A trace of packets is running and may have records to read. Called at least once a second.
     fn on_trace(&mut self, endpoint: &EndpointHandle<'_>);
-    /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the
-    /// data path.
-    fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);
+    /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice
+    /// ([`Endpoint::sa_of`]), as it was when the notice arose.
+    fn on_notice(&mut self, notice: &Notice, sa: Option<&NoticeSa>);
     /// The interface to make for an SPD that belongs to one SA
     /// ([`SpdAdded`](casemate::PolicyChange::SpdAdded)); `None` if there is none for it.
     fn own_tunnel(&self, spd: SpdId) -> Option<TunnelSpec>;

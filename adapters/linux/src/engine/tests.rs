@@ -15,7 +15,7 @@ use crate::sys::EventFd;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
-use casemate_datapath::{Config, Datapath, Direction, DropReason, SaStatus};
+use casemate_datapath::{Config, Datapath, Direction, DropReason};
 use casemate_ike::{IkeSettings, SharedKeys};
 use casemate_rustcrypto::RustCrypto;
 use casemate_sa::{Instant, Limits, Mode, SaParams, Spi, Transform, UdpEncap};
@@ -117,7 +117,7 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_trace");
     }
 
-    fn on_notice(&mut self, _notice: &Notice, _sa: Option<&SaStatus>) {
+    fn on_notice(&mut self, _notice: &Notice, _sa: Option<&casemate::NoticeSa>) {
         self.notices += 1;
         self.assert_unlocked("on_notice");
     }

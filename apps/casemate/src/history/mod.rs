@@ -11,6 +11,7 @@ pub(crate) use past_event::{Cause, PastEvent};
 
 use crate::log::level::Level;
 use crate::log::message::Message;
+use crate::log::notice::fault_level;
 use casemate::Notice;
 use casemate_datapath::Event as DatapathEvent;
 use casemate_ike::config::Connection;
@@ -213,14 +214,14 @@ impl ConnectionHistory {
     }
 }
 
-/// Whether the notice follows a fault that has been reported already.
+/// Whether the notice follows a fault that has been reported as an error already.
 fn is_consequence(notice: &Notice) -> bool {
     matches!(
         notice,
         Notice::Ike(
-            Event::IkeDown { reason: DownReason::Fault(_), .. }
-                | Event::ChildFailed { reason: DownReason::Fault(_), .. }
-        )
+            Event::IkeDown { reason: DownReason::Fault(fault), .. }
+                | Event::ChildFailed { reason: DownReason::Fault(fault), .. }
+        ) if fault_level(*fault) <= Level::Warning
     )
 }
 
@@ -262,14 +263,10 @@ fn push<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::negotiated::tests::established;
     use crate::log::notice::message;
-    use casemate::{Context, Endpoint, Routes};
-    use casemate_crypto::{Provider, Providers};
-    use casemate_datapath::{Config as DatapathConfig, Datapath};
-    use casemate_ike::config::{AddrPattern, Identity};
-    use casemate_ike::{IkeSettings, Path, PeerFault, SharedKeys, StateFault};
-    use casemate_linux::process::SystemRng;
-    use casemate_sa::AddrRange;
+    use casemate_ike::config::Identity;
+    use casemate_ike::{Path, PeerFault, StateFault};
     use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 
@@ -291,28 +288,7 @@ mod tests {
 
     /// The identifier of the first IKE SA of an endpoint.
     fn ike_id() -> IkeSaId {
-        struct NoRoutes;
-        impl Routes for NoRoutes {
-            fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-                None
-            }
-        }
-        let addr = |last| vec![AddrPattern::Range(AddrRange::single([192, 0, 2, last].into()))];
-        let mut connection = Connection::clone(&connection("gw"));
-        (connection.local_addrs, connection.remote_addrs) = (addr(1), addr(2));
-        let datapath = Datapath::new(DatapathConfig::server(0));
-        let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
-        let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
-        let mut context = Context {
-            now: casemate_sa::Instant::ZERO,
-            unix_time: 0,
-            rng: &mut SystemRng::new().unwrap(),
-            providers: &Providers(&[provider]),
-            credentials: &SharedKeys::new(),
-            routes: &NoRoutes,
-        };
-        endpoint.initiate(&Arc::new(connection), None, &mut context).unwrap();
-        endpoint.ike().status().next().unwrap().id
+        established(Connection::clone(&connection("gw")), None).id
     }
 
     fn retransmitted(ike: IkeSaId, connection: &Arc<Connection>, attempt: u32) -> Event {
@@ -346,6 +322,23 @@ mod tests {
         );
         assert_eq!((known.events.len(), known.repeated.is_none()), (3, true));
         assert!(known.last_heard.is_some());
+    }
+
+    /// A public value of a wrong method is corrected in IKE_SA_INIT, and ends the IKE SA in IKE_INTERMEDIATE.
+    #[test]
+    fn a_fault_of_ordinary_exchanges_is_an_error_if_it_ends_the_ike_sa() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        note(&mut history, retransmitted(ike, &gw, 1));
+        let fault = PeerFault::State(StateFault::KeMethod);
+        let explained = Event::Fault { fault, path: path(), connection: Some(gw.clone()), explanation: None };
+        assert_eq!(note(&mut history, explained).level, Level::Info);
+        let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
+        let message = note(&mut history, down);
+        assert_eq!((message.level, &*message.text), (Level::Warning, "ended: ke-method"));
+        assert_eq!(message.details, ["the public value is of another method than the chosen proposal"]);
+        let error = history.of("gw").unwrap().last_error.clone().unwrap().event;
+        assert_eq!(error.cause, Some(Cause::Fault(StateFault::KeMethod)));
+        assert_eq!(error.lines[0], "ended: ke-method");
     }
 
     #[test]

@@ -73,6 +73,10 @@ impl Cause {
             Notice::Ike(Event::IkeDown { reason: DownReason::Refused(notify), .. }) => {
                 Self::IkeRefused(*notify)
             }
+            Notice::Ike(
+                Event::IkeDown { reason: DownReason::Fault(PeerFault::State(fault)), .. }
+                | Event::ChildFailed { reason: DownReason::Fault(PeerFault::State(fault)), .. },
+            ) => Self::Fault(*fault),
             Notice::Ike(Event::IkeRekeyFailed { reason: DownReason::Refused(notify), .. }) => {
                 Self::RekeyRefused(*notify)
             }

@@ -50,12 +50,13 @@ Lifetimes are ignored too, because the traffic before the capture is unknown.";
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
+#[command(group(clap::ArgGroup::new("keys").required(true).multiple(true).args(["xfrm", "ike_keys"])))]
 pub struct InspectArgs {
     /// Capture file (pcap or pcapng); `-` reads standard input.
     #[arg(value_name = "CAPTURE")]
     pub capture: PathBuf,
     /// States as lines of ip-xfrm(8).
-    #[arg(long, value_name = "FILE", required_unless_present = "ike_keys")]
+    #[arg(long, value_name = "FILE")]
     pub xfrm: Option<PathBuf>,
     /// Keys of IKE SAs as rows of Wireshark's ikev2_decryption_table.
     #[arg(long, value_name = "FILE")]

@@ -231,11 +231,12 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
     let uses_key = proof.method == Some(AuthMethod::SHARED_KEY);
     match fault {
         StateFault::AuthMismatch if uses_key => format!(
-            "the pre-shared key of the peer differs from the `secret` of this host for `{own}` and {id}{}",
+            "the pre-shared key of the peer differs from the `secret` of this host for `{own}` and \
+             {id}{}{CHANGED}",
             or_ppk(connection, proof)
         ),
         StateFault::AuthMismatch => format!(
-            "the signature of {id} does not fit its certificate or public key{}",
+            "the signature of {id} does not fit its certificate or public key{}{CHANGED}",
             or_ppk(connection, proof)
         ),
         StateFault::PpkMissing => format!(
@@ -277,6 +278,10 @@ fn proof_fault(connection: &Connection, proof: &PeerProof, own: &str, fault: Sta
         fault => fault.description().trim().trim_end_matches('.').to_owned(),
     }
 }
+
+/// A further reason of a wrong proof: it covers the messages before, as both hosts have sent and received
+/// them (RFC 7296 section 2.15).
+const CHANGED: &str = ", or a device on the path changed the first messages";
 
 /// The other reason of a wrong proof: a post-quantum pre-shared key that differs.
 fn or_ppk(connection: &Connection, proof: &PeerProof) -> String {

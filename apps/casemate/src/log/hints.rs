@@ -15,15 +15,7 @@ const NATT_PORT: u16 = 4_500;
 /// What this host requested when the peer refused the IKE SA, or does not respond.
 pub(super) fn ike_refused(connection: &Connection, reason: DownReason) -> Vec<String> {
     match reason {
-        DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => vec![
-            format!(
-                "offered by this host: proposals = {}",
-                wording::proposals(&wording::ike_proposals(connection))
-            ),
-            "the peer accepts none of them, or it has no connection for the addresses of the two hosts: its \
-             log says which"
-                .into(),
-        ],
+        DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => no_proposal_chosen(connection),
         DownReason::Refused(NotifyType::AUTHENTICATION_FAILED) => authentication_refused(connection),
         DownReason::DeadPeer => vec![format!(
             "remote_addrs = {}, port {}: check that the peer runs and that UDP ports 500 and 4500 reach it; \
@@ -34,6 +26,31 @@ pub(super) fn ike_refused(connection: &Connection, reason: DownReason) -> Vec<St
         )],
         _ => Vec::new(),
     }
+}
+
+fn no_proposal_chosen(connection: &Connection) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "offered by this host: proposals = {}",
+            wording::proposals(&wording::ike_proposals(connection))
+        ),
+        "the peer accepts none of them, or it has no connection for the addresses of the two hosts: its log \
+         says which"
+            .into(),
+    ];
+    if requires_additional_kex(connection) {
+        lines.push(
+            "each of them requires an additional key exchange (ke1_ to ke7_): a peer without RFC 9370 \
+             accepts none"
+                .into(),
+        );
+    }
+    lines
+}
+
+/// Whether every proposal of a connection has an additional key exchange that the peer must not leave out.
+fn requires_additional_kex(connection: &Connection) -> bool {
+    connection.proposals.iter().all(|proposal| proposal.additional.values().any(|kex| !kex.optional))
 }
 
 /// What this host requested when the peer refused to replace the IKE SA.
@@ -168,18 +185,6 @@ pub(super) fn child_refused(
     }
 }
 
-/// What to check if the IKE SA has no post-quantum pre-shared key, although its connection names one.
-pub(super) fn up_without_ppk(connection: &Connection, used: Option<&[u8]>) -> Vec<String> {
-    match (&connection.ppk.id, used) {
-        (Some(_), None) => vec![format!(
-            "without a post-quantum pre-shared key: one host has no key for ppk_id = {}, and neither \
-             requires one",
-            wording::ppk_id(connection)
-        )],
-        (Some(_) | None, _) => Vec::new(),
-    }
-}
-
 /// Why an attempt could not start.
 pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Vec<String> {
     match error {
@@ -222,6 +227,7 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
              none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
         )],
+        StateFault::NotOffered => not_offered(connection),
         StateFault::NotUnique => vec![
             format!(
                 "unique = {:?}: two peers use the same identity, or the peer has started again",
@@ -247,6 +253,19 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
         }],
         _ => Vec::new(),
     }
+}
+
+/// A choice of the peer that no explanation compares.
+fn not_offered(connection: &Connection) -> Vec<String> {
+    let has_additional = connection.proposals.iter().any(|proposal| !proposal.additional.is_empty());
+    let without_announcement = has_additional.then(|| {
+        "the peer chose an additional key exchange without announcing IKE_INTERMEDIATE (RFC 9242), which \
+         that needs, or something else than this host has offered"
+            .into()
+    });
+    let offered = wording::proposals(&wording::ike_proposals(connection));
+    let offered = format!("offered by this host: proposals = {offered}");
+    without_announcement.into_iter().chain([offered]).collect()
 }
 
 /// Message about a repeated request.
@@ -276,13 +295,16 @@ fn silence(exchange: ExchangeType, remote: SocketAddr) -> String {
             "no response at all: the peer is down, the address is wrong, a route is missing, or UDP port \
              {port} is blocked on the way"
         ),
-        ExchangeType::IKE_AUTH if port == NATT_PORT => format!(
-            "the peer responded on the IKE port before: UDP port {port} is blocked on the way, or the peer \
-             drops the request"
+        // The first request on this port, and a long one: with ML-KEM or with certificates.
+        ExchangeType::IKE_INTERMEDIATE | ExchangeType::IKE_AUTH if port == NATT_PORT => format!(
+            "the peer responded on the IKE port before: UDP port {port} is blocked on the way, long \
+             datagrams or their fragments are lost, or the peer drops the request"
         ),
-        ExchangeType::IKE_AUTH => "the peer responded to IKE_SA_INIT: long datagrams or their fragments are \
-                                   lost on the way, or the peer drops the request"
-            .into(),
+        ExchangeType::IKE_INTERMEDIATE | ExchangeType::IKE_AUTH => {
+            "the peer responded to IKE_SA_INIT: long datagrams or their fragments are lost on the way, or \
+             the peer drops the request"
+                .into()
+        }
         _ => {
             "the peer responded before: it has stopped or forgotten the IKE SA, or the path to it has failed"
                 .into()
@@ -292,8 +314,47 @@ fn silence(exchange: ExchangeType, remote: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::negotiated::tests::connection;
     use super::*;
     use casemate_ike::config::LocalEap;
+
+    fn remote(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 2], port))
+    }
+
+    #[test]
+    fn a_long_request_without_a_response_names_the_port_and_lost_fragments() {
+        for exchange in [ExchangeType::IKE_INTERMEDIATE, ExchangeType::IKE_AUTH] {
+            let moved = silence(exchange, remote(NATT_PORT));
+            assert!(moved.contains("UDP port 4500 is blocked on the way"), "{exchange}: {moved}");
+            let same = silence(exchange, remote(500));
+            assert!(same.contains("the peer responded to IKE_SA_INIT"), "{exchange}: {same}");
+            for text in [moved, same] {
+                assert!(text.contains("long datagrams or their fragments are lost"), "{text}");
+            }
+        }
+        let later = silence(ExchangeType::INFORMATIONAL, remote(NATT_PORT));
+        assert!(later.contains("has stopped or forgotten the IKE SA"), "{later}");
+    }
+
+    #[test]
+    fn a_peer_that_may_not_know_additional_key_exchanges_is_named() {
+        let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
+        let lines = |proposals: &str| ike_refused(&connection(proposals), reason).join("\n");
+        let hybrid = "aes128gcm16-prfsha256-x25519-ke1_mlkem768";
+        assert!(lines(hybrid).contains("a peer without RFC 9370 accepts none"), "{}", lines(hybrid));
+        for others in ["default", "aes128gcm16-prfsha256-x25519", &format!("{hybrid}-ke1_none")] {
+            assert!(!lines(others).contains("RFC 9370"), "{}", lines(others));
+        }
+    }
+
+    #[test]
+    fn a_choice_that_was_not_offered_has_a_text_of_its_own() {
+        let text = |proposals: &str| fault(StateFault::NotOffered, Some(&connection(proposals))).join("\n");
+        let (hybrid, classical) = (text("default"), text("aes128gcm16-prfsha256-x25519"));
+        assert!(hybrid.contains("without announcing IKE_INTERMEDIATE (RFC 9242)"), "{hybrid}");
+        assert_eq!(classical, "offered by this host: proposals = aes128gcm16-prfsha256-x25519");
+    }
 
     #[test]
     fn a_refused_user_is_told_what_the_method_proves() {

@@ -9,6 +9,7 @@ mod explanation;
 mod hints;
 pub mod level;
 pub mod message;
+pub(crate) mod negotiated;
 pub mod notice;
 pub mod rate_limit;
 mod sink;

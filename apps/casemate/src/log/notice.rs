@@ -4,17 +4,19 @@ use super::explanation;
 use super::hints;
 use super::level::Level;
 use super::message::{Message, Subject};
+use super::negotiated;
 pub use super::rate_limit::LogCategory;
 use super::wording;
-use casemate::{Notice, PolicyChange};
-use casemate_datapath::{Audit, AuditedHeader, Direction, Event as DatapathEvent, SaId, SaStatus};
+use casemate::{Notice, NoticeSa, PolicyChange};
+use casemate_datapath::{Audit, AuditedHeader, Direction, Event as DatapathEvent, SaId};
+use casemate_ike::config::Connection;
 use casemate_ike::{AssignedConfig, ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
 use casemate_strongswan::notation;
 use std::fmt::Write as _;
 
 /// Formats a notice in one line; `sa` is the SA that it is about. Returns the category and the line, or
 /// `None` for a notice that is not logged.
-pub fn log_line(notice: &Notice, sa: Option<&SaStatus>) -> Option<(LogCategory, String)> {
+pub fn log_line(notice: &Notice, sa: Option<&NoticeSa>) -> Option<(LogCategory, String)> {
     let message = message(notice, sa).filter(|message| message.level < Level::Debug)?;
     Some((message.category, message.one_line()))
 }
@@ -46,14 +48,14 @@ pub(crate) fn is_refused_certificate(notice: &Notice) -> bool {
 }
 
 /// Formats a notice; `sa` is the SA that it is about. `None` if it is not logged at any level.
-pub fn message(notice: &Notice, sa: Option<&SaStatus>) -> Option<Message> {
+pub fn message(notice: &Notice, sa: Option<&NoticeSa>) -> Option<Message> {
     let category = category(notice);
     let (level, subject, text) = match notice {
         Notice::Datapath(event) => {
             let (level, text) = datapath_line(event, sa);
             (level, Subject::default(), text)
         }
-        Notice::Ike(event) => return ike_message(event, category),
+        Notice::Ike(event) => return ike_message(event, sa, category),
         Notice::Policy(change) => (Level::Debug, Subject::default(), policy_line(change)),
         Notice::PeerUsesUnknownSpi { connection } => (
             Level::Info,
@@ -74,7 +76,7 @@ pub fn message(notice: &Notice, sa: Option<&SaStatus>) -> Option<Message> {
     Some(Message::new(level, category, subject, text))
 }
 
-fn datapath_line(event: &DatapathEvent, sa: Option<&SaStatus>) -> (Level, String) {
+fn datapath_line(event: &DatapathEvent, sa: Option<&NoticeSa>) -> (Level, String) {
     match event {
         DatapathEvent::Audit(audit) => (Level::Warning, audit_line(audit)),
         DatapathEvent::SoftLifetime(id) => {
@@ -126,7 +128,16 @@ fn with_ppk(id: &[u8]) -> String {
     format!(", with the post-quantum pre-shared key `{}`", wording::octets(id))
 }
 
-fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
+/// What the IKE SA has negotiated, and what it does without.
+fn negotiated(connection: &Connection, ppk_id: Option<&[u8]>, sa: Option<&NoticeSa>) -> Vec<String> {
+    let sa = if let Some(NoticeSa::Ike(status)) = sa { Some(status) } else { None };
+    let suite = sa.and_then(|sa| sa.suite.as_ref()).map(negotiated::algorithms);
+    let without_kex = sa.and_then(|sa| negotiated::without_additional_kex(sa));
+    let without_ppk = negotiated::without_ppk(connection, ppk_id);
+    [suite, without_kex, without_ppk].into_iter().flatten().collect()
+}
+
+fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
@@ -143,7 +154,7 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             } + &resumes.map(|old| format!(", resumes the session of [{old}]")).unwrap_or_default()
                 + &earlier_rounds.iter().map(earlier_round).collect::<String>()
                 + &ppk_id.iter().map(|id| with_ppk(id)).collect::<String>(),
-            hints::up_without_ppk(connection, ppk_id.as_deref()),
+            negotiated(connection, ppk_id.as_deref(), sa),
         ),
         Event::Redirected { ike, connection, from, to } => (
             Level::Info,
@@ -167,7 +178,7 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
             level_of(*reason),
             Subject::ike_sa(&connection.name, *ike),
             format!("ended: {reason}"),
-            hints::ike_refused(connection, *reason),
+            ended_by_fault(*reason).into_iter().chain(hints::ike_refused(connection, *reason)).collect(),
         ),
         Event::InitiateFailed { connection, error } => (
             Level::Warning,
@@ -273,11 +284,7 @@ fn path_mtu(peer: std::net::IpAddr, mtu: Option<u16>, link: u16) -> String {
 
 /// What the fault means, the peer, and the name under which it is counted.
 fn fault_line(fault: PeerFault, peer: std::net::SocketAddr) -> String {
-    let text = match fault {
-        PeerFault::State(fault) => lower_first(fault.description().trim().trim_end_matches('.')).into_owned(),
-        PeerFault::Wire(fault) => fault.to_string(),
-    };
-    format!("{peer}: {text} ({})", fault.name())
+    format!("{peer}: {} ({})", meaning(fault), fault.name())
 }
 
 /// Makes the first character of a sentence lower-case, unless its first word is an abbreviation.
@@ -291,8 +298,25 @@ fn lower_first(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// The level of a fault. Corrections and repetitions are part of ordinary exchanges.
-fn fault_level(fault: PeerFault) -> Level {
+/// What a fault means that ends an SA, if its own message is not a warning.
+fn ended_by_fault(reason: DownReason) -> Option<String> {
+    match reason {
+        DownReason::Fault(fault) if fault_level(fault) > Level::Warning => Some(meaning(fault)),
+        _ => None,
+    }
+}
+
+/// What a fault means, as a part of a sentence.
+fn meaning(fault: PeerFault) -> String {
+    match fault {
+        PeerFault::State(fault) => lower_first(fault.description().trim().trim_end_matches('.')).into_owned(),
+        PeerFault::Wire(fault) => fault.to_string(),
+    }
+}
+
+/// The level of a fault. Corrections and repetitions are part of ordinary exchanges, unless they end the SA:
+/// then its end is a warning.
+pub(crate) fn fault_level(fault: PeerFault) -> Level {
     use StateFault::{Busy, Cookie, KeMethod, MessageId, StrayResponse, UnknownSpi};
     match fault {
         PeerFault::State(Busy | Cookie | KeMethod | MessageId | StrayResponse | UnknownSpi) => Level::Info,
@@ -357,9 +381,11 @@ fn audit_line(audit: &Audit) -> String {
     line
 }
 
-fn name(sa: Option<&SaStatus>, id: SaId) -> String {
-    sa.map_or_else(
-        || id.to_string(),
-        |sa| format!("SA {} > {} {} spi {}", sa.src, sa.dst, sa.protocol, sa.spi),
-    )
+fn name(sa: Option<&NoticeSa>, id: SaId) -> String {
+    match sa {
+        Some(NoticeSa::Datapath(sa)) => {
+            format!("SA {} > {} {} spi {}", sa.src, sa.dst, sa.protocol, sa.spi)
+        }
+        Some(NoticeSa::Ike(_)) | None => id.to_string(),
+    }
 }

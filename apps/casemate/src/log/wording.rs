@@ -12,7 +12,7 @@ use casemate_wire::ike::AuthMethod;
 use std::fmt::Display;
 
 /// `ppk_id` of a connection.
-pub(super) fn ppk_id(connection: &Connection) -> String {
+pub fn ppk_id(connection: &Connection) -> String {
     match &connection.ppk.id {
         Some(id) => format!("`{}`", octets(id.octets())),
         None => "(none)".into(),

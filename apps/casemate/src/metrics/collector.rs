@@ -9,7 +9,7 @@
 use super::event_counters::{ConnectionCounters, EventCounters};
 use super::service::{MetricsChannel, ScrapeId};
 use super::{ConnectionRow, IkeSaStates, Snapshot, Totals};
-use casemate::{ChildCounters, Notice};
+use casemate::{ChildCounters, Notice, NoticeSa};
 use casemate_datapath::Direction;
 use casemate_ike::IkeSaId;
 use casemate_ike::config::Connection;
@@ -106,9 +106,12 @@ impl MetricsCollector {
         self.events.configure(&negotiating);
     }
 
-    /// Counts a notice of the endpoint.
-    pub(crate) fn on_notice(&mut self, notice: &Notice) {
+    /// Counts a notice of the endpoint, which is about this SA.
+    pub(crate) fn on_notice(&mut self, notice: &Notice, sa: Option<&NoticeSa>) {
         self.events.note(notice);
+        if let Some(NoticeSa::Ike(status)) = sa {
+            self.events.note_key_exchange(status);
+        }
     }
 
     /// Counts a problem of the system.

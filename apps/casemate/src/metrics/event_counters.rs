@@ -7,7 +7,8 @@
 
 use casemate::Notice;
 use casemate_ike::config::Connection;
-use casemate_ike::{ChildId, DownReason, Event, IkeSaId, InitiateError};
+use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeStatus, InitiateError};
+use casemate_strongswan::notation;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -44,6 +45,15 @@ pub(super) struct SaEvents {
     pub(super) failed: BTreeMap<&'static str, u64>,
 }
 
+/// How the keys of an IKE SA were agreed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KeyExchange {
+    /// The methods, such as `x25519-ke1_mlkem768`: one of the connection's proposals allows them.
+    pub(super) methods: Arc<str>,
+    /// Whether the keys depend on a post-quantum pre-shared key.
+    pub(super) uses_ppk: bool,
+}
+
 /// Counters of a connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionCounters {
@@ -52,6 +62,8 @@ pub(super) struct ConnectionCounters {
     /// Established IKE SAs that have ended, by reason.
     pub(super) ended: BTreeMap<&'static str, u64>,
     pub(super) retransmissions: u64,
+    /// Established IKE SAs by key exchange, without zeros.
+    pub(super) key_exchanges: BTreeMap<KeyExchange, u64>,
 }
 
 impl ConnectionCounters {
@@ -71,13 +83,15 @@ pub(super) struct EventCounters {
     ikes: HashMap<IkeSaId, Arc<str>>,
     /// Connections of installed Child SAs.
     children: HashMap<ChildId, Arc<str>>,
+    /// Connections and key exchanges of established IKE SAs, without those that were replaced.
+    key_exchanges: HashMap<IkeSaId, (Arc<str>, KeyExchange)>,
 }
 
 impl EventCounters {
     /// Starts the counters of these connections, and ends those of others that have no SA.
     pub(super) fn configure(&mut self, connections: &[Arc<Connection>]) {
         let configured: HashSet<&str> = connections.iter().map(|connection| &*connection.name).collect();
-        let Self { connections: known, ikes, children } = self;
+        let Self { connections: known, ikes, children, .. } = self;
         let used: HashSet<&str> = ikes.values().chain(children.values()).map(|name| &**name).collect();
         known.retain(|name, _| configured.contains(&**name) || used.contains(&**name));
         for name in configured {
@@ -115,6 +129,7 @@ impl EventCounters {
                 self.ikes.insert(*ike, name);
             }
             Event::IkeRekeyed { old, new } => {
+                self.forget_key_exchange(*old);
                 if let Some(name) = self.ikes.get(old).cloned() {
                     increment(&mut self.counters(&name).ike.rekeyed);
                     self.ikes.insert(*new, name);
@@ -151,7 +166,27 @@ impl EventCounters {
         }
     }
 
+    /// Counts the key exchange of a new IKE SA. Call this after [`note`](Self::note).
+    pub(super) fn note_key_exchange(&mut self, sa: &IkeStatus) {
+        let (Some(suite), Some(name)) = (&sa.suite, self.ikes.get(&sa.id).cloned()) else { return };
+        let methods = notation::key_exchanges(suite).into();
+        let kex = KeyExchange { methods, uses_ppk: sa.ppk_id.is_some() };
+        increment(self.counters(&name).key_exchanges.entry(kex.clone()).or_default());
+        self.key_exchanges.insert(sa.id, (name, kex));
+    }
+
+    /// An IKE SA has ended, or another one has replaced it.
+    fn forget_key_exchange(&mut self, ike: IkeSaId) {
+        let Some((name, kex)) = self.key_exchanges.remove(&ike) else { return };
+        let counts = &mut self.counters(&name).key_exchanges;
+        if let Some(count) = counts.get_mut(&kex) {
+            *count = count.saturating_sub(1);
+        }
+        counts.retain(|_, count| *count > 0);
+    }
+
     fn ike_down(&mut self, ike: IkeSaId, connection: &Connection, reason: DownReason) {
+        self.forget_key_exchange(ike);
         let Some(name) = self.ikes.remove(&ike) else {
             return self.failed(SaKind::Ike, &connection.name, failure(reason));
         };
@@ -239,8 +274,10 @@ const fn end(reason: DownReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::negotiated::tests::{connection as connection_with, established};
+    use casemate_crypto::KexMethod;
     use casemate_ike::config::{ChildConfig, Identity};
-    use casemate_ike::{PeerFault, StateFault};
+    use casemate_ike::{Path, PeerFault, StateFault};
     use casemate_wire::ike::NotifyType;
 
     fn connection(name: &str) -> Arc<Connection> {
@@ -255,6 +292,52 @@ mod tests {
 
     fn names(counters: &EventCounters) -> Vec<&str> {
         counters.after(None).map(|(name, _)| &**name).collect()
+    }
+
+    #[test]
+    fn key_exchanges_are_those_of_ike_sas_that_stand() {
+        let id = |number| IkeSaId::for_tests(number);
+        let up = |connection: &Arc<Connection>, number| Event::IkeUp {
+            ike: id(number),
+            connection: connection.clone(),
+            peer: Identity::Fqdn("right".into()),
+            eap_identity: None,
+            earlier_rounds: Vec::new(),
+            resumes: None,
+            ppk_id: None,
+            path: Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() },
+        };
+        let classical = established(connection_with("default"), None);
+        let hybrid = established(connection_with("default"), Some(KexMethod::MlKem768));
+        let gw = classical.connection.clone();
+        let mut counters = EventCounters::default();
+        let mut note = |event: Event, sa: Option<IkeStatus>| {
+            counters.note(&Notice::Ike(event));
+            sa.iter().for_each(|sa| counters.note_key_exchange(sa));
+            let (_, of) = counters.after(None).next().unwrap();
+            let row = |(kex, count): (&KeyExchange, &u64)| (kex.methods.to_string(), kex.uses_ppk, *count);
+            of.key_exchanges.iter().map(row).collect::<Vec<_>>()
+        };
+        let (one, both) = ("x25519".to_owned(), "x25519-ke1_mlkem768".to_owned());
+        note(up(&gw, 1), Some(IkeStatus { id: id(1), ..classical.clone() }));
+        let ppk_id = Some(b"carol".to_vec());
+        note(up(&gw, 2), Some(IkeStatus { id: id(2), ppk_id: ppk_id.clone(), ..hybrid.clone() }));
+        let found = note(up(&gw, 3), Some(IkeStatus { id: id(3), ..classical }));
+        assert_eq!(found, [(one.clone(), false, 2), (both.clone(), true, 1)]);
+        // Rekeying replaces one by another; its end then changes nothing.
+        let rekeyed = Event::IkeRekeyed { old: id(1), new: id(4) };
+        let found = note(rekeyed, Some(IkeStatus { id: id(4), ..hybrid }));
+        let expected = [(one, false, 1), (both.clone(), false, 1), (both, true, 1)];
+        assert_eq!(found, expected);
+        let down = |number, reason| Event::IkeDown {
+            ike: id(number),
+            connection: gw.clone(),
+            reason,
+            half_open: false,
+        };
+        assert_eq!(note(down(1, DownReason::Replaced), None), expected);
+        (2..=4).for_each(|number| drop(note(down(number, DownReason::Local), None)));
+        assert_eq!(note(down(9, DownReason::Local), None), []);
     }
 
     #[test]

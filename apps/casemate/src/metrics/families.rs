@@ -72,6 +72,7 @@ pub(super) const FAMILIES: &[Family] = &[
     instance::START_TIME,
     instance::UPTIME,
     connection::IKE_SAS,
+    connection::KEY_EXCHANGES,
     connection::CHILD_SAS,
     connection::CHILD_PACKETS,
     connection::CHILD_BYTES,

@@ -25,9 +25,8 @@ use crate::tokens::TokenState;
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
-use casemate::Notice;
+use casemate::{Notice, NoticeSa};
 use casemate_crypto::SecretBytes;
-use casemate_datapath::SaStatus;
 use casemate_linux::dns::{DnsMode, DnsState};
 use casemate_linux::instance::Instance;
 use casemate_linux::process::SystemRng;
@@ -305,13 +304,13 @@ impl EngineHandler for RunController {
         self.trace = trace.and_then(|trace| trace.proceed(handle, self.scheduling.as_ref()));
     }
 
-    fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {
+    fn on_notice(&mut self, notice: &Notice, sa: Option<&NoticeSa>) {
         if let Notice::Ike(event) = notice {
             self.log_keys(event);
         }
         self.tokens.on_notice(notice);
         if let Some(metrics) = &mut self.metrics {
-            metrics.on_notice(notice);
+            metrics.on_notice(notice, sa);
         }
         let is_for_vici = self.vici.as_mut().is_some_and(|vici| vici.on_notice(notice));
         let has_script = self.updown.on_notice(notice);

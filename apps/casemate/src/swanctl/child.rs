@@ -1,6 +1,6 @@
 //! The sections of `children`: Child SAs, and shunts (traffic that passes or is dropped without an SA).
 
-use super::connection::{Context, WEAK_GROUP};
+use super::connection::Context;
 use super::lifetime;
 use super::resolved::Resolved;
 use super::rohc;
@@ -8,13 +8,12 @@ use super::schema::{Keys, Rule, Schema};
 use super::tunnel::{self, ChildTunnel, InterfaceRequest};
 use super::updown::{self, UpdownScript};
 use super::value::{choice, code_point, count, parse_number, truth, volume};
-use casemate_crypto::KexMethod;
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader, SpdRules};
-use casemate_strongswan::parse_traffic_selector;
+use casemate_strongswan::{parse_traffic_selector, proposal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -226,14 +225,9 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
 }
 
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
-    let ah = keys.list("ah_proposals", casemate_strongswan::proposal::parse_ah);
-    let esp = keys.list("esp_proposals", casemate_strongswan::proposal::parse_esp);
-    for (name, given) in [("ah_proposals", &ah), ("esp_proposals", &esp)] {
-        if given.iter().flatten().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
-            keys.warn(name, WEAK_GROUP);
-        }
-    }
-    let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
+    let ah = keys.proposals("ah_proposals", proposal::parse_ah);
+    let esp = keys.proposals("esp_proposals", proposal::parse_esp);
+    let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).collect();
     if proposals.is_empty() { config::child_proposals() } else { proposals }
 }
 

@@ -15,7 +15,6 @@ use super::secret::SharedKey;
 use super::tunnel::{self, InterfaceRequest};
 use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
-use casemate_crypto::KexMethod;
 use casemate_datapath::pmtu;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
@@ -27,11 +26,6 @@ use casemate_sa::{AddrRange, SpdRules};
 use casemate_strongswan::proposal;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Warning about `modp1024`.
-pub(super) const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: \
-                                     modp2048, ecp256 or another stronger group was expected; remove it as \
-                                     soon as the peer has one";
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_MEDIATION: &str = "mediation is not implemented";
@@ -123,10 +117,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         children(resolved, peer, tunnel::ids(&keys), context);
     let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifetime::of_ike_sa(&keys);
-    let proposals: Vec<_> = keys.list("proposals", proposal::parse_ike).into_iter().flatten().collect();
-    if proposals.iter().any(|proposal| proposal.kex.contains(&KexMethod::Modp1024)) {
-        keys.warn("proposals", WEAK_GROUP);
-    }
+    let proposals = keys.proposals("proposals", proposal::parse_ike);
     let pools: Vec<String> = keys.list("pools", |pool| known_pool(pool, context.pools));
     let is_relayed = |auth: &RemoteAuth| matches!(&auth.method, RemoteMethod::Eap(eap) if eap.is_relayed());
     let has_server = is_relayed(&remote) || further.remote.iter().any(is_relayed);

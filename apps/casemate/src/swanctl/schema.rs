@@ -9,6 +9,7 @@ use super::resolved::Resolved;
 use super::suggestion::{unknown, unknown_key};
 use super::tree::Value;
 use super::value::{self, Parsed};
+use casemate_strongswan::proposal;
 use std::path::PathBuf;
 
 /// Maximum number of characters of a value in a message.
@@ -113,6 +114,14 @@ impl<'a> Keys<'a> {
             }
         }
         list
+    }
+
+    /// The proposals of a key. What they allow and is probably not meant gives warnings.
+    pub(super) fn proposals<T>(&self, name: &str, parse: fn(&str) -> Parsed<Vec<T>>) -> Vec<T> {
+        let read = |item: &str| Ok((parse(item)?, proposal::warnings(item)));
+        let (proposals, warnings): (Vec<_>, Vec<_>) = self.list(name, read).into_iter().unzip();
+        warnings.iter().flatten().for_each(|warning| self.warn(name, warning));
+        proposals.into_iter().flatten().collect()
     }
 
     /// The URIs of a key, separated by commas. Those in single quotes may contain commas.

@@ -2,14 +2,16 @@
 //! failure.
 
 use super::eap_advice::{eap_advice, refused_proof_advice};
+use super::negotiation::{long_request_advice, negotiated};
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
 use crate::output;
 use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing, SharedTraffic};
 use casemate::InstallError;
 use casemate_ike::config::Connection;
-use casemate_ike::{InitiateError, StateFault};
+use casemate_ike::{IkeStatus, InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
+use std::collections::HashSet;
 
 /// What is known about a connection.
 pub(super) struct Facts<'a> {
@@ -19,6 +21,8 @@ pub(super) struct Facts<'a> {
     pub(super) peer: &'a [String],
     /// Whether the last error is over.
     pub(super) is_error_past: bool,
+    /// The IKE SAs that the report is about.
+    pub(super) ikes: &'a [IkeStatus],
     pub(super) traffic: &'a [ChildTraffic],
     pub(super) narrowings: &'a [Narrowing],
     /// Traffic that other peers have, too.
@@ -42,6 +46,12 @@ impl Findings {
         self.causes.push(cause.into());
         self.tries.extend(tries.iter().map(|text| (*text).to_owned()));
     }
+
+    /// Keeps the first of equal lines: a failure may have several causes with the same advice.
+    fn remove_repetitions(&mut self) {
+        let mut known = HashSet::new();
+        self.tries.retain(|text| known.insert(text.clone()));
+    }
 }
 
 /// Draws conclusions.
@@ -56,6 +66,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     refused_request(facts, &mut found);
     last_error(facts, &mut found);
     found.tries.extend(general);
+    negotiated(facts.ikes, &mut found);
     facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
@@ -76,6 +87,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
             ],
         );
     }
+    found.remove_repetitions();
     found
 }
 
@@ -248,11 +260,10 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             ),
             format!("`tcpdump udp port {}` on the peer: does the request arrive?", remote.port()),
         ],
-        Cause::NoResponse { exchange: ExchangeType::IKE_AUTH, remote } => vec![
-            format!("let UDP port {} pass between the hosts, in both directions", remote.port()),
-            "fragmentation = yes, if certificates make the request longer than the path allows".into(),
-            "the peer's log says whether the request arrived".into(),
-        ],
+        Cause::NoResponse {
+            exchange: exchange @ (ExchangeType::IKE_INTERMEDIATE | ExchangeType::IKE_AUTH),
+            remote,
+        } => long_request_advice(exchange, remote),
         Cause::NoResponse { .. } | Cause::DeadPeer => {
             texts(&["check that the peer runs and that the path to it works"])
         }
@@ -303,9 +314,17 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
         StateFault::NoConnection => &[
             "correct remote_addrs or local_addrs of the connection, or the address from which the peer sends",
         ],
-        StateFault::NoProposalChosen | StateFault::NotOffered => {
+        StateFault::NoProposalChosen => {
             &["name an algorithm of each kind that both hosts support, as shown above"]
         }
+        StateFault::NotOffered => &[
+            "the peer violates the protocol: report this to its vendor",
+            "`proposals` without `ke1_`, if the peer cannot do additional key exchanges after all",
+        ],
+        StateFault::KeMethod | StateFault::KeValue => &[
+            "the key exchange of the peer does not fit the agreed method: report this to its vendor",
+            "`proposals` with another key exchange, or without `ke1_`, avoid the method",
+        ],
         StateFault::NoPeer | StateFault::WrongIdentity => {
             &["make remote.id here equal to local.id on the peer, and local.id here equal to its remote.id"]
         }
@@ -370,6 +389,20 @@ mod tests {
         let mut found = Findings::default();
         traffic_of(&traffic(5, 5, false), &mut found);
         assert_eq!(found, Findings::default());
+    }
+
+    #[test]
+    fn a_choice_that_was_not_offered_has_no_advice_that_points_to_nothing() {
+        assert!(!advice_for_fault(StateFault::NotOffered).concat().contains("above"));
+    }
+
+    #[test]
+    fn the_same_advice_is_given_once() {
+        let mut found = Findings::default();
+        found.add("one", &["try this", "try that"]);
+        found.add("other", &["try this"]);
+        found.remove_repetitions();
+        assert_eq!((found.causes.len(), found.tries), (2, vec!["try this".into(), "try that".into()]));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod eap_advice;
 mod findings;
 mod forwarding;
+mod negotiation;
 mod render;
 mod report;
 mod subject;
@@ -116,7 +117,9 @@ fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
 /// Adds a finding to the report, and what to try.
 fn add_finding(report: &mut Value, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
-        if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
+        if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut)
+            && !list.iter().any(|known| known == text)
+        {
             list.push(text.into());
         }
     }

@@ -42,7 +42,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     let about = subject.facts(&ikes);
     let is_error_past = if about.is_empty() { status.is_error_past() } else { !ikes.is_empty() };
     let narrowings = Narrowing::all(ikes.clone());
-    let traffic = child_traffic(endpoint, ikes, context.now());
+    let traffic = child_traffic(endpoint, ikes.clone(), context.now());
     let shared = SharedTraffic::of(endpoint, &connection.name);
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name).map(|record| record.only(|event| subject.concerns(event)));
@@ -54,6 +54,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
         status: &status,
         peer: &about,
         is_error_past,
+        ikes: &ikes,
         traffic: &traffic,
         narrowings: &narrowings,
         shared: &shared,

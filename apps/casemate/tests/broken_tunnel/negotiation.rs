@@ -16,7 +16,7 @@ fn pre_shared_keys_differ() {
     });
     let Some(tunnel) = tunnel else { return };
     let cause = "the pre-shared key of the peer differs from the `secret` of this host for `right.test` and \
-                 `left.test`";
+                 `left.test`, or a device on the path changed the first messages";
     tunnel.log_names(Side::Right, &["auth-mismatch", cause], AT_ONCE);
     tunnel.why_names(Side::Right, &[cause, "use the same `secret`"]);
     let refused = "refused by the peer: AUTHENTICATION_FAILED";

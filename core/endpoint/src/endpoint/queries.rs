@@ -4,13 +4,14 @@ use super::Endpoint;
 #[cfg(feature = "child-counters")]
 use crate::ChildCounters;
 use crate::{ChildSas, Notice};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
 use casemate_datapath::spd::PolicyId;
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry, Retransmission};
+use casemate_ike::{ChildId, ChildStatus, Event, IkeSaId, IkeStatus, PendingRetry, Retransmission};
 
 /// The SAs with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,6 +20,15 @@ pub struct NamedSas {
     pub ikes: Vec<IkeSaId>,
     /// Child SAs.
     pub children: Vec<ChildId>,
+}
+
+/// The SA that a notice is about, as it is when it is asked for.
+#[derive(Debug, Clone)]
+pub enum NoticeSa {
+    /// An SA of the data path whose lifetime is reached.
+    Datapath(Box<SaStatus>),
+    /// An IKE SA that is established now, or that has replaced another one.
+    Ike(Box<IkeStatus>),
 }
 
 impl Endpoint {
@@ -62,11 +72,18 @@ impl Endpoint {
         self.ike.pending_retries().chain(self.traps.paused())
     }
 
-    /// The SA of a data path notice, if the notice has one and the SA still exists.
-    pub fn sa_of(&self, notice: &Notice) -> Option<SaStatus> {
+    /// The SA of a notice about a lifetime, or about a new IKE SA, if the SA still exists.
+    pub fn sa_of(&self, notice: &Notice) -> Option<NoticeSa> {
         use casemate_datapath::Event::{HardLifetime, SoftLifetime};
-        let Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) = notice else { return None };
-        self.datapath().sas().find(|sa| sa.id == *id)
+        match notice {
+            Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) => {
+                self.datapath().sas().find(|sa| sa.id == *id).map(|sa| NoticeSa::Datapath(Box::new(sa)))
+            }
+            Notice::Ike(Event::IkeUp { ike, .. } | Event::IkeRekeyed { new: ike, .. }) => {
+                self.ike.status_of(*ike).map(|status| NoticeSa::Ike(Box::new(status)))
+            }
+            _ => None,
+        }
     }
 
     /// The data path's SAs of a Child SA.

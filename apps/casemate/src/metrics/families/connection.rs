@@ -23,6 +23,18 @@ pub(super) const IKE_SAS: Family = Family::gauge(
     }),
 );
 
+pub(super) const KEY_EXCHANGES: Family = Family::gauge(
+    "casemate_ike_key_exchanges",
+    &["connection", "methods", "ppk"],
+    "Established IKE SAs by the methods of their key exchanges, such as x25519-ke1_mlkem768, and by whether \
+     their keys depend on a post-quantum pre-shared key (ppk): yes or no.",
+    Rows::Connections(|connection, samples| {
+        for (kex, count) in &connection.counters.key_exchanges {
+            samples.write(&[&connection.name, &kex.methods, if kex.uses_ppk { "yes" } else { "no" }], *count);
+        }
+    }),
+);
+
 pub(super) const CHILD_SAS: Family = Family::gauge(
     "casemate_child_sas",
     &["connection", "child"],

@@ -291,9 +291,8 @@ fn peer_without_auth_gives_a_warning() {
     }
 }
 
-/// Without an address of the peer, traffic passes in clear when a Child SA ends.
 #[test]
-fn a_weak_group_gives_a_warning_where_it_is_named() {
+fn proposals_that_are_probably_not_meant_give_a_warning_where_they_are_named() {
     let warnings = |ike: &str, esp: &str| {
         let text = format!(
             "connections {{\n c {{\n proposals = {ike}\n remote {{\n auth = psk\n }}\n children {{\n n {{\n esp_proposals = {esp}\n \
@@ -302,17 +301,27 @@ fn a_weak_group_gives_a_warning_where_it_is_named() {
         let config = ok(&text);
         config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    for (ike, esp, name) in [
-        ("aes256-sha256-modp1024, default", "default", "connections.c.proposals"),
-        ("default", "aes256gcm16-modp1024", "connections.c.children.n.esp_proposals"),
+    let (ike_key, esp_key) = ("connections.c.proposals", "connections.c.children.n.esp_proposals");
+    for (ike, esp, name, why) in [
+        ("aes256-sha256-modp1024, default", "default", ike_key, "RFC 8247"),
+        ("default", "aes256gcm16-modp1024", esp_key, "RFC 8247"),
+        ("aes256-sha256-x25519-ke1_modp1024", "default", ike_key, "RFC 8247"),
+        ("default, aes256-sha256-x25519-mlkem768", "default", ike_key, "x25519-ke1_mlkem768 was expected"),
+        ("default", "aes256gcm16-x25519-mlkem768", esp_key, "x25519-ke1_mlkem768 was expected"),
+        ("aes256-sha256-x25519-ke1_none", "default", ike_key, "ke1_none has no effect"),
     ] {
         let found = warnings(ike, esp);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains(name) && found[0].contains("RFC 8247"), "{found:?}");
+        assert!(found[0].contains(name) && found[0].contains(why), "{found:?}");
     }
     assert!(warnings("default", "default").is_empty());
+    let twice =
+        only("connections {\n c {\n proposals = aes256-sha256-x25519-ke1_mlkem768-ke2_mlkem768\n }\n}");
+    let why = "no method can be used in two additional key exchanges";
+    assert!(twice.contains(":3: connections.c.proposals: ") && twice.contains(why), "{twice}");
 }
 
+/// Without an address of the peer, traffic passes in clear when a Child SA ends.
 #[test]
 fn trap_without_a_peer_address_gives_a_warning() {
     let warnings = |addrs: &str, action: &str| {
