@@ -7,6 +7,7 @@
 //! kernel has its former filter or the new one. Then the whole filter is written again every
 //! [`RETRY_INTERVAL`](reconcile::RETRY_INTERVAL) until it is installed, and only after that do routes change.
 
+mod lost_routes;
 mod reconcile;
 
 use super::desired_state::DesiredState;
@@ -18,7 +19,7 @@ use super::{Plan, SystemChange};
 use crate::Error;
 use crate::dns::{DnsHandle, DnsMode, DnsState, NameServers};
 use crate::journal::Journal;
-use crate::netlink::{Netlink, NetworkMonitor};
+use crate::netlink::{Netlink, NetworkChange, NetworkMonitor};
 use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
 use crate::sys::EventFd;
 use crate::tun::Tun;
@@ -61,6 +62,8 @@ pub struct SystemState {
     is_stale: bool,
     /// A local address has changed.
     addresses_changed: bool,
+    /// An address was removed, and perhaps routes with it.
+    has_lost_address: bool,
     /// A script at which `nft` works.
     guard_job: Option<GuardJob>,
     /// Signalled when `nft` is done.
@@ -112,6 +115,7 @@ impl SystemState {
             is_stale: !has_guard,
             // An address may have changed since the plan was made.
             addresses_changed: true,
+            has_lost_address: false,
             guard_job: None,
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
@@ -205,10 +209,11 @@ impl SystemState {
     /// Reads the changes. Returns whether the addresses or routes have changed.
     /// [`reconcile`](Self::reconcile) checks the guard.
     pub(crate) fn read_system_changes(&mut self) -> bool {
-        let changed = self.address_monitor.has_changed();
+        let NetworkChange { any: changed, removed_address } = self.address_monitor.read();
         (self.is_stale, self.addresses_changed) =
             (self.is_stale || changed, self.addresses_changed || changed);
-        self.route_monitor.has_changed() || changed
+        self.has_lost_address |= removed_address;
+        self.route_monitor.read().any || changed
     }
 
     /// The monitor of the guard.
@@ -259,7 +264,7 @@ impl SystemState {
                 return self.change_addresses(new_addrs, Netlink::add_address);
             }
             Event::AddrsReleased { addrs, .. } => {
-                return self.change_addresses(addrs, Netlink::remove_address);
+                return self.remove_addresses(addrs);
             }
             _ => {}
         }
@@ -271,6 +276,12 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
+    }
+
+    /// Removes virtual addresses from the TUN interface.
+    fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.has_lost_address = true;
+        self.change_addresses(addrs, Netlink::remove_address)
     }
 
     /// Adds virtual addresses to the TUN interface, or removes them.
