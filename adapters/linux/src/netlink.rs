@@ -102,6 +102,13 @@ impl Netlink {
             .map_err(|error| Error::new(format!("interface {index} with MTU {mtu}"), error))
     }
 
+    /// Removes an interface, with its addresses and the routes into it.
+    pub(crate) fn remove_link(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.request(RouteNetlinkMessage::DelLink(message), NLM_F_ACK).map(drop)
+    }
+
     /// Creates a veth pair: the interface `name` here and `peer` in the namespace of `other`.
     pub fn add_veth(&mut self, name: &str, peer: &str, other: BorrowedFd<'_>) -> Result<(), Error> {
         let mut peer_end = LinkMessage::default();

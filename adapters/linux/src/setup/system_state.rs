@@ -18,7 +18,7 @@ use super::rp_filter::Peers;
 use super::{Plan, SystemChange};
 use crate::Error;
 use crate::dns::{DnsHandle, DnsMode, DnsState, NameServers};
-use crate::journal::Journal;
+use crate::journal::{Journal, Undo};
 use crate::netlink::{Netlink, NetworkChange, NetworkMonitor};
 use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
 use crate::sys::EventFd;
@@ -74,6 +74,8 @@ pub struct SystemState {
     known_connections: Vec<Arc<Connection>>,
     /// The name servers of this host.
     name_servers: NameServers,
+    /// Interfaces of the configuration's route-based tunnels, which are in the journal.
+    tunnels: BTreeMap<String, u32>,
     /// The changes were undone, or left in place after an error.
     has_ended: bool,
 }
@@ -121,6 +123,7 @@ impl SystemState {
             retry_at: None,
             known_connections: Vec::new(),
             name_servers: NameServers::new(DnsMode::Off, None, tun.name().into()),
+            tunnels: BTreeMap::new(),
             has_ended: false,
         })
     }
@@ -249,6 +252,37 @@ impl SystemState {
     /// Uses the interfaces of these tunnels for packets with marks.
     pub(crate) fn set_marked_tunnels(&mut self, tunnels: BTreeMap<SpdId, MarkedTunnel>) {
         self.is_stale |= self.mark_routes.set_tunnels(tunnels);
+    }
+
+    /// Indices of the interfaces of route-based tunnels that a former run has left, by their names.
+    pub(crate) fn former_tunnels(&self) -> BTreeMap<String, u32> {
+        self.journal.tunnels()
+    }
+
+    /// Records the interfaces of the configuration's route-based tunnels, before they become persistent.
+    pub(crate) fn record_tunnels(&mut self, tunnels: &BTreeMap<String, u32>) -> Result<(), Error> {
+        for (name, index) in tunnels {
+            self.journal.record(Undo::Tunnel { name: name.clone(), index: *index })?;
+        }
+        Ok(())
+    }
+
+    /// Removes the interfaces that are in the journal and not in the configuration any more; with
+    /// `keeps_former`, none of a former run.
+    pub(crate) fn keep_tunnels(
+        &mut self,
+        tunnels: BTreeMap<String, u32>,
+        keeps_former: bool,
+    ) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for (name, index) in self.journal.tunnels() {
+            let is_former = self.tunnels.get(&name) != Some(&index);
+            if tunnels.get(&name) != Some(&index) && !(keeps_former && is_former) {
+                outcome = outcome.and(self.journal.remove_tunnel(&name, index, &mut self.netlink));
+            }
+        }
+        self.tunnels = tunnels;
+        outcome
     }
 
     /// Notes an IKE event: peers with new, removed and moved Child SAs, virtual addresses, and name servers.
