@@ -75,6 +75,22 @@ impl Netlink {
         self.get_link(message).map_err(|error| Error::new(format!("interface {index}"), error))
     }
 
+    /// Whether the interface with this index is a TUN interface.
+    pub fn is_tun(&mut self, index: u32) -> Result<bool, Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let replies = self.request(RouteNetlinkMessage::GetLink(message), 0);
+        let replies = replies.map_err(|error| Error::new(format!("interface {index}"), error))?;
+        let is_tun = |attribute: &LinkAttribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => infos.contains(&LinkInfo::Kind(InfoKind::Tun)),
+            _ => false,
+        };
+        Ok(replies.iter().any(|reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => link.attributes.iter().any(is_tun),
+            _ => false,
+        }))
+    }
+
     fn get_link(&mut self, mut message: LinkMessage) -> io::Result<Link> {
         // Skips the statistics, half of the reply, because each new Child SA requests the MTU of a link.
         message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
