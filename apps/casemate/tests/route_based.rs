@@ -175,8 +175,8 @@ fn a_reload_adds_and_removes_interfaces() {
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// The interface outlives the process with its address and the routes into it, so that nothing leaves in clear
-/// before the next run has set the tunnel up again.
+/// The interface outlives the process with its address and the routes into it, so that nothing leaves in
+/// clear before the next run has set the tunnel up again.
 #[test]
 fn nothing_leaves_in_clear_after_a_crash_and_during_a_restart() {
     let test = "nothing_leaves_in_clear_after_a_crash_and_during_a_restart";

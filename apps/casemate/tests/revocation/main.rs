@@ -337,8 +337,8 @@ fn the_initiator_checks_the_responder() {
     net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
 }
 
-/// Requests have no mark, so a tunnel for all traffic would need itself. A child with `mode = pass` excepts the
-/// responder, and the log says so.
+/// Requests have no mark, so a tunnel for all traffic would need itself. A child with `mode = pass` excepts
+/// the responder, and the log says so.
 #[test]
 fn a_tunnel_for_all_traffic_needs_an_exception_for_the_responder() {
     let Some(net) = TestNet::build("revocation_all_traffic") else { return };
