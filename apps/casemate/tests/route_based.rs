@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use swanctl::Swanctl;
 use testnet::{Host, Side, TestNet, WIRE, eventually};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
@@ -236,6 +237,35 @@ fn nothing_leaves_in_clear_after_a_crash_and_during_a_restart() {
     assert!(!has_interface(&net.left, "ipsec7"), "an orderly end removes it");
     let rules = net.left.stdout_of("ip", &["rule"]);
     assert_eq!(rules.lines().count(), 3, "{rules}");
+}
+
+/// A client of vici loads the configuration after the start; until then, the interface stays as it is.
+#[test]
+fn an_interface_waits_for_the_client_of_vici() {
+    let Some(net) = TestNet::build("an_interface_waits_for_the_client_of_vici") else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7";
+    let loaded = conf(&[tunnel(Side::Left, "t", &format!("{ids}\n start_action = trap"))]);
+    let Some(swanctl) = Swanctl::new(&net.left, &loaded) else { return };
+    let right = net.right.run_config(&conf(&[tunnel(Side::Right, "t", ids)]), None);
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true));
+    let index = || net.left.run(|| Netlink::open()?.link("ipsec7")).unwrap().index;
+    let left = net.left.run_vici(&[]);
+    swanctl.output(&["--load-all", "--noprompt"]);
+    net.left.stdout_of("ip", &["route", "add", &there.to_string(), "dev", "ipsec7", "src", &here]);
+    net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec7"]);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    let before = index();
+    left.crash();
+    let left = net.left.run_vici(&[]);
+    assert!(!net.left.pings_at_once(there, 8), "{}", left.log());
+    assert_eq!(index(), before);
+    swanctl.output(&["--load-all", "--noprompt"]);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    assert_eq!(index(), before);
+    left.crash();
+    let left = net.left.run_vici(&[]);
+    assert!(left.stop().success() && right.stop().success());
+    assert!(!has_interface(&net.left, "ipsec7"), "an orderly end removes it");
 }
 
 /// `mark_out` selects packets by their mark and the selectors, and `set_mark_in` marks what was decrypted.

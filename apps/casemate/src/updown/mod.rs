@@ -173,7 +173,7 @@ impl Updown {
                             let context = &mut *handle.lock();
                             context.with(|endpoint, context| endpoint.terminate_child(id, context));
                         }
-                        messages.extend(refused);
+                        messages.extend(refused.map(|message| *message));
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -266,13 +266,13 @@ impl Active {
         status: &IkeStatus,
         tunnel: &TunnelFacts,
         keyring: &Keyring,
-    ) -> Result<(), Message> {
+    ) -> Result<(), Box<Message>> {
         let Some(script) = self.scripts.get(&new.connection.name, &new.child.name) else { return Ok(()) };
         let subject =
             Subject { child_sa: Some(new.id), ..Subject::child(&new.connection.name, &new.child.name) };
         let refused = |why: String| {
             let text = format!("closed, because its updown script cannot be run: {why}");
-            Err(Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text))
+            Err(Box::new(Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text)))
         };
         let peer = peer_of(new, status);
         if let Some(why) = self.why_full(&peer) {
