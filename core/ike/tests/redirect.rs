@@ -160,18 +160,27 @@ fn a_loop_ends_after_five_redirects() {
     assert_eq!(net.pair.left.children().len(), 1);
 }
 
+/// Rekeying does not extend the time.
 #[test]
 fn a_client_that_stays_is_closed_after_a_while() {
-    let mut net = Net::new();
-    net.establish();
-    assert!(net.redirect("192.0.2.99"), "nobody is there");
-    for _ in 0..200 {
-        net.pair.now = net.pair.now.after(Duration::from_secs(1));
-        let now = net.pair.now;
-        net.pair.right.handle_timeouts(now);
-        net.run();
+    for rekeys in [false, true] {
+        let mut net = Net::new();
+        net.establish();
+        assert!(net.redirect("192.0.2.99"), "no host has this address");
+        for second in 0..200 {
+            net.pair.now = net.pair.now.after(Duration::from_secs(1));
+            let now = net.pair.now;
+            if rekeys && second == 60 {
+                let ike = net.pair.left.ike.status().next().unwrap().id;
+                net.pair.left.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
+            }
+            net.pair.right.handle_timeouts(now);
+            net.run();
+        }
+        let rekeyed = |event: &Event| matches!(event, Event::IkeRekeyed { .. });
+        assert_eq!(net.pair.right.events.iter().any(rekeyed), rekeys);
+        assert!(net.pair.right.children().is_empty());
     }
-    assert!(net.pair.right.children().is_empty());
 }
 
 /// RFC 5685 section 6: the gateway redirects after the proofs, and creates no Child SA.

@@ -70,6 +70,11 @@ impl HalfOpen {
         // the nonce of our response.
         let proved = core::mem::replace(&mut common.path, path).remote.ip();
         let remote = common.path.remote.ip();
+        // A refusal must not leave a Child SA behind.
+        #[cfg(feature = "mobike")]
+        let (connection, routes) = (common.connection.clone(), step.context.routes);
+        #[cfg(feature = "mobike")]
+        let mobike = crate::mobike::accept(common, content, (path, proved), &self.init, routes)?;
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
         #[cfg(feature = "eap")]
         leased.set_assigned(peer.assigned_addrs());
@@ -102,10 +107,6 @@ impl HalfOpen {
         if let FirstChild::Rejected(fault) = first_child {
             step.sa_fault(fault.into(), path, common);
         }
-        #[cfg(feature = "mobike")]
-        let (connection, routes) = (common.connection.clone(), step.context.routes);
-        #[cfg(feature = "mobike")]
-        let mobike = crate::mobike::accept(common, content, (path, proved), &self.init, routes)?;
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
         #[cfg(feature = "eap")]

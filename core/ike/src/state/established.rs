@@ -76,6 +76,9 @@ pub(crate) struct Established {
     pub(super) origin_spis: IkeSpis,
     /// Number of attempts to reauthenticate.
     pub(super) reauth_attempts: u8,
+    /// Latest end after a redirect. A successor by rekeying inherits it.
+    #[cfg(feature = "redirect")]
+    pub(super) ends_by: Option<Instant>,
     #[cfg(feature = "resumption")]
     pub(super) ticket: super::resumption::TicketState,
     /// The peer's additional key exchanges that are not complete.
@@ -131,6 +134,8 @@ impl Established {
         let mut successor = Self::build(common, channel, contents, self.authenticated_at, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         successor.origin_spis = self.origin_spis;
+        #[cfg(feature = "redirect")]
+        self.ends_by.into_iter().for_each(|latest| successor.expire_by(latest));
         #[cfg(feature = "resumption")]
         successor.request_tickets_as(self, step);
         if self.reauth_attempts > 0 {
@@ -179,6 +184,8 @@ impl Established {
             origin: common.id,
             origin_spis: common.spis(),
             reauth_attempts: 0,
+            #[cfg(feature = "redirect")]
+            ends_by: None,
             #[cfg(feature = "resumption")]
             ticket: super::resumption::TicketState::with_deadline(reauth_at),
             #[cfg(feature = "multiple-kex")]

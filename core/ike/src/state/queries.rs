@@ -313,9 +313,14 @@ impl IkeSa {
         cancelled
     }
 
-    /// Whether the first request is outstanding and no Child SA is requested any more.
+    /// Whether a request before IKE_AUTH is outstanding and no Child SA is requested any more.
     pub(crate) fn is_needless(&self) -> bool {
-        matches!(&self.state, State::InitSent(state) if state.child_requests.is_empty())
+        match &self.state {
+            State::InitSent(state) => state.child_requests.is_empty(),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.begun.child_requests.is_empty(),
+            _ => false,
+        }
     }
 }
 

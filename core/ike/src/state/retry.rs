@@ -260,9 +260,10 @@ impl Established {
         }
     }
 
-    /// Closes the IKE SA at this time at the latest.
+    /// Closes the IKE SA, or its successor, at this time at the latest.
     #[cfg(feature = "redirect")]
     pub(crate) fn expire_by(&mut self, latest: Instant) {
+        self.ends_by = Some(latest);
         let expiry = self.timers.get(Timer::Expire).map_or(latest, |at| at.min(latest));
         self.timers.set(Timer::Expire, Some(expiry));
     }

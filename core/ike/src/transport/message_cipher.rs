@@ -129,11 +129,12 @@ impl MessageCipher {
         Ok(cipher)
     }
 
-    /// Replaces the keys of both directions.
+    /// Replaces the keys of both directions. The responder still opens repetitions of the request before.
     #[cfg(feature = "multiple-kex")]
     pub(crate) fn replace_keys(&mut self, keys: &SaKeys) {
         let (seal, open) = DirectionKeys::of(keys, self.role);
-        self.open_before = Some(core::mem::replace(&mut self.open, open));
+        let before = core::mem::replace(&mut self.open, open);
+        self.open_before = (self.role == Role::Responder).then_some(before);
         (self.seal, self.sealed) = (seal, 0);
     }
 
