@@ -267,7 +267,7 @@ impl casemate::Routes for MarkedRoutes {
     }
 
     fn may_have_changed(&self) -> bool {
-        let changed = self.monitor.has_changed();
+        let changed = self.monitor.read().any;
         if changed {
             self.switched_off.replace(None);
         }

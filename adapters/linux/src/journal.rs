@@ -165,11 +165,13 @@ impl Journal {
         self.leftovers.clone()
     }
 
-    /// Whether the packet filter stays after an error: it is, or may be, installed, and protects or protected
-    /// traffic, or a former run has left it.
+    /// Whether the changes stay after an error: the packet filter is, or may be, installed, and protects or
+    /// protected traffic, or a former run has left it, or routes lead traffic into route-based tunnels.
     pub(crate) fn leaves_guard(&self) -> bool {
         self.lists_guard()
-            && (self.recovered || self.protected_traffic.as_ref().is_some_and(ProtectedTrafficFile::was_used))
+            && (self.recovered
+                || self.protected_traffic.as_ref().is_some_and(ProtectedTrafficFile::was_used)
+                || self.entries.iter().any(|entry| matches!(entry, Undo::Tunnel { .. })))
     }
 
     /// Whether the journal lists the packet filter, so that an orderly end removes it.

@@ -2,6 +2,8 @@
 //!
 //! Each request has one reply. Used at the start, at the end and when a path changes, never for a packet.
 
+mod monitor;
+
 use crate::Error;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
@@ -17,7 +19,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+pub(crate) use monitor::{NetworkChange, NetworkMonitor};
 
 /// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {
@@ -71,6 +75,22 @@ impl Netlink {
         self.get_link(message).map_err(|error| Error::new(format!("interface {index}"), error))
     }
 
+    /// Whether the interface with this index is a TUN interface.
+    pub fn is_tun(&mut self, index: u32) -> Result<bool, Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let replies = self.request(RouteNetlinkMessage::GetLink(message), 0);
+        let replies = replies.map_err(|error| Error::new(format!("interface {index}"), error))?;
+        let is_tun = |attribute: &LinkAttribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => infos.contains(&LinkInfo::Kind(InfoKind::Tun)),
+            _ => false,
+        };
+        Ok(replies.iter().any(|reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => link.attributes.iter().any(is_tun),
+            _ => false,
+        }))
+    }
+
     fn get_link(&mut self, mut message: LinkMessage) -> io::Result<Link> {
         // Skips the statistics, half of the reply, because each new Child SA requests the MTU of a link.
         message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
@@ -96,6 +116,13 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
             .map(drop)
             .map_err(|error| Error::new(format!("interface {index} with MTU {mtu}"), error))
+    }
+
+    /// Removes an interface, with its addresses and the routes into it.
+    pub(crate) fn remove_link(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.request(RouteNetlinkMessage::DelLink(message), NLM_F_ACK).map(drop)
     }
 
     /// Creates a veth pair: the interface `name` here and `peer` in the namespace of `other`.
@@ -290,62 +317,14 @@ impl Netlink {
     }
 }
 
-/// Reports that the network configuration of this host has changed, but not what has changed.
-pub(crate) struct NetworkMonitor(Socket);
-
-impl NetworkMonitor {
-    /// Monitors the addresses.
-    pub(crate) fn addresses() -> Result<Self, Error> {
-        let open = || Self::open(libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR);
-        open().map_err(|error| Error::new("netlink socket for addresses", error))
-    }
-
-    /// Monitors everything from which the kernel derives the source address of a packet. When an IPv4 link is
-    /// switched off, its routes disappear and only the link is reported.
-    pub(crate) fn routes() -> Result<Self, Error> {
-        let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-        let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE | libc::RTMGRP_IPV4_RULE;
-        let open = || {
-            let monitor = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
-            // This group has no bit in the mask.
-            monitor.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
-            Ok(monitor)
-        };
-        open().map_err(|error| Error::new("netlink socket for routes", error))
-    }
-
-    fn open(groups: i32) -> io::Result<Self> {
-        let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, groups as u32))?;
-        socket.set_non_blocking(true)?;
-        Ok(Self(socket))
-    }
-
-    /// Whether anything has changed since the last call.
-    pub(crate) fn has_changed(&self) -> bool {
-        let mut changed = false;
-        loop {
-            // The contents do not matter, so the message may be truncated. A lost message is a change, too.
-            match self.0.recv(&mut [0u8; 16].as_mut_slice(), 0) {
-                Ok(_) => changed = true,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return changed,
-                // Whether anything has changed is unknown.
-                Err(_) => return true,
-            }
-        }
-    }
-}
-
-impl AsFd for NetworkMonitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Address family of an IP version.
 pub(crate) fn family(v4: bool) -> AddressFamily {
     if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+/// Whether a route leads into the interface with this index.
+pub(crate) fn leads_into(route: &RouteMessage, index: u32) -> bool {
+    route.attributes.contains(&RouteAttribute::Oif(index))
 }
 
 pub(crate) fn route_address(addr: IpAddr) -> RouteAddress {

@@ -364,7 +364,7 @@ pub(crate) fn clear(
 }
 
 /// Destination of a route. The kernel does not send the destination of a default route.
-fn destination(route: &RouteMessage, v4: bool) -> Prefix {
+pub(crate) fn destination(route: &RouteMessage, v4: bool) -> Prefix {
     let named = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet(addr)) => Some(IpAddr::from(*addr)),
         RouteAttribute::Destination(RouteAddress::Inet6(addr)) => Some(IpAddr::from(*addr)),

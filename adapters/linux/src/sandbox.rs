@@ -68,7 +68,15 @@ pub(crate) fn keep_for_nft() -> Result<bool, Error> {
 
 /// User and group of scripts if the instance runs as root: the one that owns no files. Linux distributions
 /// use this number for it, and so does the kernel (overflowuid).
-const UNPRIVILEGED: u32 = 65_534;
+pub(crate) const UNPRIVILEGED: u32 = 65_534;
+
+/// The user of scripts, if this process starts their process.
+pub(crate) fn user_of_scripts() -> Result<u32, Error> {
+    let failed = |error: io::Errno| Error::new("capabilities", error.into());
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let may_change = capabilities(None).map_err(failed)?.effective.contains(needed);
+    Ok(if sys::effective_user() == 0 && may_change { UNPRIVILEGED } else { sys::effective_user() })
+}
 
 /// Drops the privileges of the process that starts updown scripts. A process of root becomes one of
 /// [`UNPRIVILEGED`], if it may. It keeps only CAP_NET_ADMIN, which scripts inherit. System calls that no
@@ -89,8 +97,7 @@ pub(crate) fn keep_for_scripts() -> Result<bool, Error> {
 fn become_unprivileged() -> Result<(), Error> {
     let failed = |error: io::Errno| Error::new("change to the user 65534 (nobody)", error.into());
     let held = capabilities(None).map_err(failed)?;
-    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    if sys::effective_user() != 0 || !held.effective.contains(needed) {
+    if user_of_scripts()? == sys::effective_user() {
         return Ok(());
     }
     let (user, group) = (Uid::from_raw(UNPRIVILEGED), Gid::from_raw(UNPRIVILEGED));

@@ -2,7 +2,8 @@
 //!
 //! It carries whole IP packets and is non-blocking. The TCP and UDP of the kernel hand over and take many
 //! segments as one packet (`offload`). The interface belongs to the process: when the process ends, for
-//! whatever reason, the kernel removes the interface and every route into it.
+//! whatever reason, the kernel removes the interface and every route into it, unless the interface is
+//! persistent, as those of route-based tunnels are.
 
 use crate::netlink::Netlink;
 use crate::offload::{GroBatch, PacketList, VNET_HEADER_LEN, VnetHeader, coalesce};
@@ -71,6 +72,11 @@ impl Tun {
         Self::finish(first_queue, Vec::new(), name, netlink)
     }
 
+    /// Opens the persistent interface `name`. Fails if a process has it open.
+    pub(crate) fn take_over(name: &str, netlink: &mut Netlink) -> Result<Self, Error> {
+        Self::finish(TunQueue::open(name, libc::IFF_TUN)?, Vec::new(), name, netlink)
+    }
+
     /// Creates the interface with one queue for each [`Class`], in their order; the kernel selects the queue
     /// as `classifier` says. Needs CAP_BPF in addition to what other interfaces need, and Linux 4.16.
     pub(crate) fn create_with_class_queues(
@@ -117,6 +123,13 @@ impl Tun {
         // No router is asked for addresses. A kernel without IPv6 has no such file.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/accept_ra", self.name), "0");
         netlink.set_up(self.index, mtu)
+    }
+
+    /// Sets whether the interface outlives the process, with its addresses and the routes into it. Packets
+    /// that enter it meanwhile are dropped.
+    pub(crate) fn set_persistent(&self, stays: bool) -> Result<(), Error> {
+        let set = sys::tun_set_persistent(self.first_queue.as_fd(), stays);
+        set.map_err(|error| Error::new(format!("TUN interface {}", self.name), error))
     }
 
     /// Name of the interface.

@@ -38,6 +38,9 @@ pub const MAX_ENVIRONMENT: usize = 16 * 1_024;
 /// Bytes of the output of a script that are kept, at most.
 pub const MAX_OUTPUT: usize = 4_096;
 
+/// The user of scripts if the instance was started by root and may change its user.
+pub const NOBODY: u32 = sandbox::UNPRIVILEGED;
+
 /// Name of the process in errors.
 const PROCESS_NAME: &str = "the process that runs updown scripts";
 
@@ -107,6 +110,8 @@ pub struct UpdownRunner {
     results: Receiver<UpdownResult>,
     /// Jobs without a result.
     pending: Arc<AtomicUsize>,
+    /// The user of scripts.
+    user: u32,
     /// Ends with this value.
     _process: HelperProcess,
 }
@@ -132,6 +137,7 @@ impl UpdownRunner {
     ) -> Result<Self, Error> {
         let clone = || process.socket.try_clone().map_err(|error| Error::new(PROCESS_NAME, error));
         let (to_runner, from_runner) = (clone()?, clone()?);
+        let user = sandbox::user_of_scripts()?;
         let (jobs, inputs) = channel();
         let (to_loop, results) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
@@ -145,12 +151,18 @@ impl UpdownRunner {
             failure: None,
         };
         in_background("updown", move || dispatcher.run(&inputs, wake))?;
-        Ok(Self { commands: commands.iter().cloned().collect(), jobs, results, pending, _process: process })
+        let commands = commands.iter().cloned().collect();
+        Ok(Self { commands, jobs, results, pending, user, _process: process })
     }
 
     /// Whether the runner was started with this command.
     pub fn has_command(&self, command: &str) -> bool {
         self.commands.contains(command)
+    }
+
+    /// Number of the user as whom scripts run.
+    pub fn user(&self) -> u32 {
+        self.user
     }
 
     /// Number of jobs without a result.

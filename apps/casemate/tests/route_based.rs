@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use swanctl::Swanctl;
 use testnet::{Host, Side, TestNet, WIRE, eventually};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
@@ -175,23 +176,96 @@ fn a_reload_adds_and_removes_interfaces() {
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// After a crash nothing is left, and the next run sets the tunnel up again.
+/// The interface outlives the process with its address and the routes into it, so that nothing leaves in
+/// clear before the next run has set the tunnel up again.
 #[test]
-fn a_crash_leaves_no_interface() {
-    let Some(net) = TestNet::build("a_crash_leaves_no_interface") else { return };
-    let ids = "if_id_in = 7\n if_id_out = 7\n start_action = start";
-    let of = |side| conf(&[tunnel(side, "t", ids)]);
-    net.left.run_config(&of(Side::Left), None).crash();
-    assert!(!has_interface(&net.left, "ipsec7"));
-    let right = net.right.run_config(&of(Side::Right), None);
-    let left = net.left.run_config(&of(Side::Left), None);
-    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true).to_string());
-    net.left.stdout_of("ip", &["route", "add", &there, "dev", "ipsec7", "src", &here]);
+fn nothing_leaves_in_clear_after_a_crash_and_during_a_restart() {
+    let test = "nothing_leaves_in_clear_after_a_crash_and_during_a_restart";
+    let Some(net) = TestNet::build(test) else { return };
+    for host in [&net.left, &net.right] {
+        // Where the packets would go in clear.
+        let (inner, via) =
+            (host.side.other().inner(true).to_string(), host.side.other().outer(true).to_string());
+        host.stdout_of("ip", &["route", "add", &inner, "via", &via, "metric", "9"]);
+    }
+    let ids = "if_id_in = 7\n if_id_out = 7";
+    let right = net.right.run_config(&conf(&[tunnel(Side::Right, "t", ids)]), None);
+    let of = |id: u8| {
+        let ids = format!("if_id_in = {id}\n if_id_out = {id}\n start_action = start");
+        conf(&[tunnel(Side::Left, "t", &ids)])
+    };
+    let mut left = net.left.run_config(&of(7), None);
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true));
+    net.left.stdout_of("ip", &["address", "add", "10.255.7.1/30", "dev", "ipsec7"]);
+    net.left.stdout_of("ip", &["route", "add", &there.to_string(), "dev", "ipsec7", "src", &here]);
     net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec7"]);
-    assert!(net.left.pings(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    let index = || net.left.run(|| Netlink::open()?.link("ipsec7")).unwrap().index;
+    let before = index();
+    for crashes in [true, false, true] {
+        if crashes {
+            left.crash();
+        } else {
+            assert!(left.end_for_restart().success());
+        }
+        for _ in 0..2 {
+            assert!(!net.left.pings_at_once(there, 8), "in clear, {crashes}");
+        }
+        left = net.left.run_config(&of(7), None);
+        assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+        assert!(sent(&net.left, "t") > 0);
+        assert_eq!(index(), before);
+    }
+    assert!(net.left.stdout_of("ip", &["address", "show", "dev", "ipsec7"]).contains("10.255.7.1/30"));
+    // The next configuration does not have it any more.
+    left.crash();
+    let left = net.left.run_config(&of(8), None);
+    assert!(has_interface(&net.left, "ipsec8") && !has_interface(&net.left, "ipsec7"));
+    assert!(net.left.pings(there, 8), "no route leads into a tunnel");
+    left.crash();
+    let cleaned = net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert!(cleaned.contains("removed: tunnel ipsec8 ") && !has_interface(&net.left, "ipsec8"), "{cleaned}");
+    // An interface of another program that only has its name stays.
+    net.left.run_config(&of(7), None).crash();
+    net.left.stdout_of("ip", &["link", "delete", "ipsec7"]);
+    net.left.stdout_of("ip", &["tuntap", "add", "dev", "ipsec7", "mode", "tun"]);
+    net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert!(has_interface(&net.left, "ipsec7"));
+    net.left.stdout_of("ip", &["link", "delete", "ipsec7"]);
+    let left = net.left.run_config(&of(7), None);
     assert!(left.stop().success() && right.stop().success());
+    assert!(!has_interface(&net.left, "ipsec7"), "an orderly end removes it");
     let rules = net.left.stdout_of("ip", &["rule"]);
     assert_eq!(rules.lines().count(), 3, "{rules}");
+}
+
+/// A client of vici loads the configuration after the start; until then, the interface stays as it is.
+#[test]
+fn an_interface_waits_for_the_client_of_vici() {
+    let Some(net) = TestNet::build("an_interface_waits_for_the_client_of_vici") else { return };
+    let ids = "if_id_in = 7\n if_id_out = 7";
+    let loaded = conf(&[tunnel(Side::Left, "t", &format!("{ids}\n start_action = trap"))]);
+    let Some(swanctl) = Swanctl::new(&net.left, &loaded) else { return };
+    let right = net.right.run_config(&conf(&[tunnel(Side::Right, "t", ids)]), None);
+    let (here, there) = (Side::Left.inner(true).to_string(), Side::Right.inner(true));
+    let index = || net.left.run(|| Netlink::open()?.link("ipsec7")).unwrap().index;
+    let left = net.left.run_vici(&[]);
+    swanctl.output(&["--load-all", "--noprompt"]);
+    net.left.stdout_of("ip", &["route", "add", &there.to_string(), "dev", "ipsec7", "src", &here]);
+    net.right.stdout_of("ip", &["route", "add", &here, "dev", "ipsec7"]);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    let before = index();
+    left.crash();
+    let left = net.left.run_vici(&[]);
+    assert!(!net.left.pings_at_once(there, 8), "{}", left.log());
+    assert_eq!(index(), before);
+    swanctl.output(&["--load-all", "--noprompt"]);
+    assert!(net.left.pings(there, 8), "{}{}", left.log(), right.log());
+    assert_eq!(index(), before);
+    left.crash();
+    let left = net.left.run_vici(&[]);
+    assert!(left.stop().success() && right.stop().success());
+    assert!(!has_interface(&net.left, "ipsec7"), "an orderly end removes it");
 }
 
 /// `mark_out` selects packets by their mark and the selectors, and `set_mark_in` marks what was decrypted.

@@ -6,6 +6,7 @@
 mod testnet;
 
 use serde_json::Value;
+use std::net::IpAddr;
 use testnet::{Host, Side, TestNet};
 
 const SECRETS: &str = "secrets { ike { secret = \"a secret of the two\" } }\n";
@@ -126,6 +127,51 @@ fn trap_of_a_road_warrior() {
         // The virtual address is removed with the IKE SA; nothing may leave from another address.
         assert!(net.right.casemate(&["terminate", "t"]).status.success());
         net.left.wait_until(|status| children(status) == 0);
+    }
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// Without its last IPv4 address, the interface would have no IPv4 routes any more.
+#[test]
+fn another_tunnel_and_the_trap_work_after_the_virtual_addresses_have_gone() {
+    let test = "another_tunnel_and_the_trap_work_after_the_virtual_addresses_have_gone";
+    let Some(net) = TestNet::build(test) else { return };
+    let (home, other): (IpAddr, IpAddr) = (Side::Right.inner(true), [10, 2, 0, 2].into());
+    net.right.stdout_of("ip", &["address", "add", &format!("{other}/32"), "dev", "lo"]);
+    let connection = |side: Side, name: &str, keys: &str, child: &str| {
+        format!(
+            "{name} {{\n local_addrs = {}\n remote_addrs = {}\n {keys}\n local {{ auth = psk\n id = {side:?}-{name} }}\n\
+             remote {{ auth = psk\n id = {:?}-{name} }}\n children {{ c {{\n {child}\n }} }} }}\n",
+            side.outer(true),
+            side.other().outer(true),
+            side.other()
+        )
+    };
+    let conf = |home: String, other: String| format!("connections {{ {home}{other} }}\n{SECRETS}");
+    let pools = conf(
+        connection(Side::Right, "home", "pools = p", &format!("local_ts = {home}/32")),
+        connection(Side::Right, "other", "", &format!("local_ts = {other}/32")),
+    ) + "pools { p { addrs = 10.66.0.0/24 } }\n";
+    let right = net.right.run_config(&pools, None);
+    let clients = conf(
+        connection(
+            Side::Left,
+            "home",
+            "vips = 0.0.0.0",
+            &format!("remote_ts = {home}/32\n start_action = trap"),
+        ),
+        connection(Side::Left, "other", "", &format!("remote_ts = {other}/32\n start_action = start")),
+    );
+    let left = net.left.run_config(&clients, None);
+    net.left.wait_until(|status| children(status) == 1);
+    assert!(net.left.pings(other, 8), "{}", left.log());
+    for _ in 0..2 {
+        assert!(!net.left.pings_at_once(home, 8), "the first packet is not sent");
+        net.left.wait_until(|status| children(status) == 2);
+        assert!(net.left.pings(home, 8) && net.left.pings(other, 8), "{}", left.log());
+        assert!(net.left.casemate(&["terminate", "home"]).status.success());
+        net.left.wait_until(|status| children(status) == 1);
+        assert!(net.left.pings_first_time(other, 8), "the route of the other tunnel: {}", left.log());
     }
     assert!(left.stop().success() && right.stop().success());
 }

@@ -238,3 +238,64 @@ fn a_client_of_vici_brings_no_script() {
     assert_eq!(net.left.status()["connections"], serde_json::json!([]), "nothing is loaded");
     assert!(running.stop().success());
 }
+
+/// A peer decides how many pairs of traffic selectors there are. Its Child SA must not carry traffic without
+/// the rules of the script.
+#[test]
+fn a_child_sa_whose_script_cannot_be_run_is_closed() {
+    let Some(net) = TestNet::build("updown-pairs") else { return };
+    let script = Script::new("");
+    let selectors =
+        |side: u8| (0..9).map(|n| format!("10.{side}.{}.0/24", 2 * n)).collect::<Vec<_>>().join(", ");
+    let conf = |side: Side, child: &str| {
+        let [own, peer] = if side == Side::Left { [1, 2] } else { [2, 1] };
+        let text = side.connection(child);
+        let text = text
+            .replace(&format!("local_ts = {}", side.inner(true)), &format!("local_ts = {}", selectors(own)));
+        let remote = format!("remote_ts = {}", side.other().inner(true));
+        text.replace(&remote, &format!("remote_ts = {}", selectors(peer)))
+    };
+    let right =
+        net.right.run_config(&conf(Side::Right, &format!("updown = {} x", script.path().display())), None);
+    let left = net.left.run_config(&conf(Side::Left, ""), None);
+    net.left.casemate(&["initiate", "c"]);
+    let why = "t/c{1}: closed, because its updown script cannot be run: 81 pairs of traffic selectors";
+    eventually("the log", || right.log().contains(why));
+    for host in [&net.left, &net.right] {
+        host.wait_until(|status| status["sas"] == serde_json::json!([]));
+    }
+    assert_eq!(script.verbs("x"), [""; 0]);
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// A peer chooses its identity, and must not prevent the script with it.
+#[test]
+fn a_long_identity_is_cut() {
+    let Some(net) = TestNet::build("updown-identity") else { return };
+    let script = Script::new("");
+    let child = format!("updown = {} x", script.path().display());
+    let right = net.right.run_config(&Side::Right.connection(&child).replace("id = Left", "id = %any"), None);
+    let id = "$".repeat(6_000);
+    let left =
+        net.left.run_config(&Side::Left.connection("").replace("id = Left", &format!("id = \"{id}\"")), None);
+    assert!(net.left.casemate(&["initiate", "c"]).status.success(), "{}{}", left.log(), right.log());
+    script.wait_for("x", &["up-client"]);
+    assert_eq!(script.calls("x")[0]["PLUTO_PEER_ID"], "\\044".repeat(512) + "\\...");
+    assert!(net.left.pings(Side::Right.inner(true), 8), "{}{}", left.log(), right.log());
+    assert!(left.stop().success() && right.stop().success());
+}
+
+#[test]
+fn the_log_says_which_user_may_not_run_a_script() {
+    let Some(net) = TestNet::build("updown-permissions") else { return };
+    let script = Script::new("");
+    fs::set_permissions(script.path(), Permissions::from_mode(0o700)).unwrap();
+    let child = format!("updown = {} x", script.path().display());
+    let right = net.right.run_config(&Side::Right.connection(""), None);
+    let left = net.left.run_config(&Side::Left.connection(&child), None);
+    assert!(net.left.casemate(&["initiate", "c"]).status.success(), "{}{}", left.log(), right.log());
+    let expected = "exit status 126; the Child SA stays up; scripts run as the user `nobody`: a command that this user \
+                    may read and execute was expected";
+    eventually("the log", || left.log().contains(expected));
+    assert!(left.stop().success() && right.stop().success());
+}

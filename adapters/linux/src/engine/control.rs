@@ -162,6 +162,10 @@ impl EventLoop {
         if let Some(tunnels) = shared.tunnels.take_marked() {
             self.system.set_marked_tunnels(tunnels);
         }
+        if let Err(error) = self.keep_tunnels(shared) {
+            let what = format!("an interface of a tunnel does not outlive this process: {error}");
+            handler.on_problem(SystemProblem::Policies, what);
+        }
         for (notice, sa) in notices.into_iter().zip(sas) {
             apply_notice(&mut self.system, &notice, shared, handler);
             if PendingNotices::must_wait(&notice) {
@@ -173,6 +177,15 @@ impl EventLoop {
         if let Some(connections) = connections {
             self.system.narrow_former_traffic(&connections);
         }
+    }
+
+    /// Lets the interfaces of the configuration outlive the process, so that packets do not leave in clear
+    /// until the next start, and removes former ones.
+    fn keep_tunnels(&mut self, shared: &Shared) -> Result<(), Error> {
+        let Some(tunnels) = shared.tunnels.take_configured() else { return Ok(()) };
+        self.system.record_tunnels(&tunnels)?;
+        let kept = shared.tunnels.make_persistent();
+        kept.and(self.system.keep_tunnels(tunnels, self.keeps_former_traffic))
     }
 
     /// Installs DISCARD policies for the protected traffic of a former run, before a route leads it into the

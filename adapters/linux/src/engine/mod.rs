@@ -111,7 +111,8 @@ impl Engine {
         let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
         let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
         let source = PacketSource::new(parts.scheduling.take(), &parts.tun, parts.rng.secret_u64())?;
-        let (writer, tunnels) = (parts.tun.writer()?, Tunnels::new(parts.tun.name()));
+        let (writer, tunnels) =
+            (parts.tun.writer()?, Tunnels::new(parts.tun.name(), parts.system.former_tunnels()));
         let worker_count = parts.threads.get().saturating_sub(1);
         let EngineParts { endpoint, clock, rng, providers, credentials, tun, system, mark, .. } = parts;
         let EngineParts {

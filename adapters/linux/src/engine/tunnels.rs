@@ -1,10 +1,11 @@
 //! TUN interfaces of route-based tunnels, one for each SPD besides the main one.
 //!
 //! An interface of the configuration exists from the start of the configuration that names it to its end,
-//! whether SAs exist or not, so that routes into it hold packets back rather than let them leave in clear. An
-//! interface of an SPD that belongs to one SA exists as long as the SPD. All these interfaces
-//! are one input of the engine, with an epoll set of their own: the engine's input list does not change when
-//! a reload adds or removes an interface. Their packets are not scheduled.
+//! whether SAs exist or not, so that routes into it hold packets back rather than let them leave in clear. It
+//! outlives a process that does not undo its changes, and the next one takes it over. An interface of an SPD
+//! that belongs to one SA exists as long as the SPD. All these interfaces are one input of the engine, with
+//! an epoll set of their own: the engine's input list does not change when a reload adds or removes an
+//! interface. Their packets are not scheduled.
 
 use super::tun_queue::fill_directly;
 use crate::Error;
@@ -67,6 +68,10 @@ struct TunnelControl {
     own: TunnelSet,
     /// Tunnels whose packets have marks, if they have changed.
     marked: Option<BTreeMap<SpdId, MarkedTunnel>>,
+    /// Interfaces that a former run has left, and their indices, by their names.
+    former: BTreeMap<String, u32>,
+    /// The configured interfaces have changed.
+    is_changed: bool,
     /// Made with the first mark.
     set_marks: Option<SetMarks>,
 }
@@ -91,10 +96,17 @@ pub struct PreparedTunnels {
 }
 
 impl Tunnels {
-    /// No interfaces yet, in an instance with this TUN interface.
-    pub(super) fn new(main: &str) -> Self {
-        let [configured, own] = [TunnelSet::default(), TunnelSet::default()];
-        let control = TunnelControl { main: main.into(), configured, own, marked: None, set_marks: None };
+    /// No interfaces yet, in an instance with this TUN interface, after a run that has left `former` ones.
+    pub(super) fn new(main: &str, former: BTreeMap<String, u32>) -> Self {
+        let control = TunnelControl {
+            main: main.into(),
+            configured: TunnelSet::default(),
+            own: TunnelSet::default(),
+            marked: None,
+            former,
+            is_changed: false,
+            set_marks: None,
+        };
         Self { map: RwLock::default(), control: Mutex::new(control) }
     }
 
@@ -104,7 +116,9 @@ impl Tunnels {
         if specs.len() > MAX_TUNNELS {
             return Err(Error::other("tunnel interfaces", format!("there are more than {MAX_TUNNELS}")));
         }
-        let existing = self.lock_control().configured.map.clone();
+        let control = self.lock_control();
+        let (existing, former) = (control.configured.map.clone(), control.former.clone());
+        drop(control);
         let mut netlink = None;
         let mut prepared = PreparedTunnels { tunnels: TunnelSet::default(), set_marks: BTreeMap::new() };
         for spec in specs {
@@ -118,7 +132,11 @@ impl Tunnels {
                         Some(netlink) => netlink,
                         none => none.insert(Netlink::open()?),
                     };
-                    Arc::new(Tunnel::create(name, *mtu, netlink)?)
+                    let is_former =
+                        former.contains_key(name) && netlink.index_of(name)? == former.get(name).copied();
+                    let tun =
+                        if is_former { Tun::take_over(name, netlink) } else { Tun::create(name, netlink) };
+                    Arc::new(Tunnel::set_up(tun?, *mtu, netlink)?)
                 }
             };
             prepared.set_marks.extend(spec.set_mark.map(|mark| (tunnel.tun.index(), mark)));
@@ -132,7 +150,13 @@ impl Tunnels {
     pub(super) fn commit(&self, prepared: PreparedTunnels, inputs: &mut TunnelInputs) -> Result<(), Error> {
         let PreparedTunnels { tunnels, set_marks } = prepared;
         let mut control = self.lock_control();
+        let stays =
+            |former: &Tunnel| tunnels.map.values().any(|tunnel| tunnel.tun.index() == former.tun.index());
+        for removed in control.configured.map.values().filter(|tunnel| !stays(tunnel)) {
+            removed.tun.set_persistent(false)?;
+        }
         control.configured = tunnels;
+        control.is_changed = true;
         self.publish(&mut control, inputs)?;
         let failed = |error| Error::new("nftables, for set_mark_in", error);
         if control.set_marks.is_none() && !set_marks.is_empty() {
@@ -143,7 +167,9 @@ impl Tunnels {
 
     /// Makes the interface of an SPD that belongs to one SA.
     pub(super) fn add_own(&self, spec: &TunnelSpec, inputs: &mut TunnelInputs) -> Result<(), Error> {
-        let tunnel = Arc::new(Tunnel::create(&spec.name, spec.mtu, &mut Netlink::open()?)?);
+        let mut netlink = Netlink::open()?;
+        let tun = Tun::create(&spec.name, &mut netlink)?;
+        let tunnel = Arc::new(Tunnel::set_up(tun, spec.mtu, &mut netlink)?);
         let mut control = self.lock_control();
         control.own.insert(spec, tunnel);
         self.publish(&mut control, inputs)
@@ -180,6 +206,20 @@ impl Tunnels {
         self.lock_control().marked.take()
     }
 
+    /// Indices of the interfaces of the configuration by their names; `None` if they have not changed since
+    /// the last call.
+    pub(super) fn take_configured(&self) -> Option<BTreeMap<String, u32>> {
+        let mut control = self.lock_control();
+        let named = |tunnel: &Arc<Tunnel>| (tunnel.tun.name().to_owned(), tunnel.tun.index());
+        let is_changed = std::mem::take(&mut control.is_changed);
+        is_changed.then(|| control.configured.map.values().map(named).collect())
+    }
+
+    /// Lets the interfaces of the configuration outlive this process.
+    pub(super) fn make_persistent(&self) -> Result<(), Error> {
+        self.lock_control().configured.map.values().try_for_each(|tunnel| tunnel.tun.set_persistent(true))
+    }
+
     fn lock_control(&self) -> MutexGuard<'_, TunnelControl> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,8 +253,7 @@ impl TunnelSet {
 }
 
 impl Tunnel {
-    fn create(name: &str, mtu: usize, netlink: &mut Netlink) -> Result<Self, Error> {
-        let tun = Tun::create(name, netlink)?;
+    fn set_up(tun: Tun, mtu: usize, netlink: &mut Netlink) -> Result<Self, Error> {
         let writer = tun.writer()?;
         tun.set_up_tunnel(mtu, netlink)?;
         Ok(Self { tun, writer })

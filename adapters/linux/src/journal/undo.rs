@@ -9,7 +9,7 @@ use crate::nft::Nft;
 use crate::route::{self, RoutingNumbers, Rule};
 use crate::setup::mark_routes;
 use crate::{Error, leak_guard};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -43,6 +43,13 @@ pub enum Undo {
         /// Name of the TUN interface.
         tun: String,
     },
+    /// Remove the interface of a route-based tunnel, if it still has this index.
+    Tunnel {
+        /// Name of the interface.
+        name: String,
+        /// Index of the interface, which the kernel gives to no other one as long as the namespace exists.
+        index: u32,
+    },
     /// Restore the name servers of this host.
     NameServers(DnsTarget),
 }
@@ -71,6 +78,11 @@ impl Undo {
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
                 .or_else(ignore_missing)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
+            Self::Tunnel { name, index } if netlink.index_of(name)? != Some(*index) => Ok(()),
+            Self::Tunnel { name, index } => {
+                let failed = |error| Error::new(format!("removal of interface {name}"), error);
+                netlink.remove_link(*index).or_else(ignore_missing).map_err(failed)
+            }
             Self::NameServers(target) => target.restore(dns).map(drop),
             Self::Guard { tun } if !has_guard(tun)? => Ok(()),
             Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", leak_guard::table_name(tun))),
@@ -93,6 +105,7 @@ impl fmt::Display for Undo {
             Self::MarkTable { table } => write!(f, "mark-table {table}"),
             Self::Sysctl { name, value } => write!(f, "sysctl {name} {value}"),
             Self::Guard { tun } => write!(f, "guard {tun}"),
+            Self::Tunnel { name, index } => write!(f, "tunnel {name} {index}"),
             Self::NameServers(DnsTarget { method, tun }) => write!(f, "name-servers {method} {tun}"),
         }
     }
@@ -137,6 +150,7 @@ impl Undo {
                 let method = method.parse().map_err(|()| ParseUndoError)?;
                 Ok(Self::NameServers(DnsTarget { method, tun: (*tun).into() }))
             }
+            ["tunnel", name, index] => Ok(Self::Tunnel { name: (*name).into(), index: number(index)? }),
             ["guard", tun] => Ok(Self::Guard { tun: (*tun).into() }),
             _ => Err(ParseUndoError),
         }
@@ -207,9 +221,37 @@ impl Journal {
         let is_of_table = |entry: &mut Undo| match entry {
             Undo::Rule(rule) => rule.numbers.table == table,
             Undo::Routes { table: noted, .. } => *noted == table,
-            Undo::MarkTable { .. } | Undo::Sysctl { .. } | Undo::Guard { .. } | Undo::NameServers(_) => false,
+            Undo::MarkTable { .. }
+            | Undo::Sysctl { .. }
+            | Undo::Guard { .. }
+            | Undo::Tunnel { .. }
+            | Undo::NameServers(_) => false,
         };
         let given_up: Vec<Undo> = self.entries.extract_if(.., is_of_table).collect();
         given_up.iter().try_for_each(|undo| self.write_line(&format_args!("{UNDONE}{undo}")))
+    }
+}
+
+/// The interfaces of route-based tunnels, which outlive the process.
+impl Journal {
+    /// Indices of the interfaces in this journal, by their names.
+    pub(crate) fn tunnels(&self) -> BTreeMap<String, u32> {
+        let tunnel = |entry: &Undo| match entry {
+            Undo::Tunnel { name, index } => Some((name.clone(), *index)),
+            _ => None,
+        };
+        self.entries.iter().filter_map(tunnel).collect()
+    }
+
+    /// Removes an interface that this journal lists, if it still exists.
+    pub(crate) fn remove_tunnel(
+        &mut self,
+        name: &str,
+        index: u32,
+        netlink: &mut Netlink,
+    ) -> Result<(), Error> {
+        let undo = Undo::Tunnel { name: name.into(), index };
+        undo.run(netlink, &self.nft, &self.dns)?;
+        self.forget(&undo)
     }
 }

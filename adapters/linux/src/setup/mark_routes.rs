@@ -83,6 +83,18 @@ impl MarkRoutes {
         self.policies.remove(&id);
     }
 
+    /// Notes which routes the kernel has removed, so that they are set again.
+    pub(super) fn note_lost_routes(&mut self, netlink: &mut Netlink) -> Result<(), Error> {
+        // Routes about which the kernel does not answer are set again, which does no harm.
+        for (key, index) in std::mem::take(&mut self.tables) {
+            let routes = netlink.routes(key.table, key.v4)?;
+            if routes.iter().any(|route| netlink::leads_into(route, index)) {
+                self.tables.insert(key, index);
+            }
+        }
+        Ok(())
+    }
+
     /// Changes rules and routes to what policies and tunnels ask for.
     pub(super) fn reconcile(&mut self, journal: &mut Journal, netlink: &mut Netlink) -> Result<(), Error> {
         let mut wanted = BTreeMap::<MarkRule, u32>::new();

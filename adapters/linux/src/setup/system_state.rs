@@ -7,6 +7,7 @@
 //! kernel has its former filter or the new one. Then the whole filter is written again every
 //! [`RETRY_INTERVAL`](reconcile::RETRY_INTERVAL) until it is installed, and only after that do routes change.
 
+mod lost_routes;
 mod reconcile;
 
 use super::desired_state::DesiredState;
@@ -17,8 +18,8 @@ use super::rp_filter::Peers;
 use super::{Plan, SystemChange};
 use crate::Error;
 use crate::dns::{DnsHandle, DnsMode, DnsState, NameServers};
-use crate::journal::Journal;
-use crate::netlink::{Netlink, NetworkMonitor};
+use crate::journal::{Journal, Undo};
+use crate::netlink::{Netlink, NetworkChange, NetworkMonitor};
 use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
 use crate::sys::EventFd;
 use crate::tun::Tun;
@@ -61,6 +62,8 @@ pub struct SystemState {
     is_stale: bool,
     /// A local address has changed.
     addresses_changed: bool,
+    /// An address was removed, and perhaps routes with it.
+    has_lost_address: bool,
     /// A script at which `nft` works.
     guard_job: Option<GuardJob>,
     /// Signalled when `nft` is done.
@@ -71,6 +74,8 @@ pub struct SystemState {
     known_connections: Vec<Arc<Connection>>,
     /// The name servers of this host.
     name_servers: NameServers,
+    /// Interfaces of the configuration's route-based tunnels, which are in the journal.
+    tunnels: BTreeMap<String, u32>,
     /// The changes were undone, or left in place after an error.
     has_ended: bool,
 }
@@ -112,11 +117,13 @@ impl SystemState {
             is_stale: !has_guard,
             // An address may have changed since the plan was made.
             addresses_changed: true,
+            has_lost_address: false,
             guard_job: None,
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
             known_connections: Vec::new(),
             name_servers: NameServers::new(DnsMode::Off, None, tun.name().into()),
+            tunnels: BTreeMap::new(),
             has_ended: false,
         })
     }
@@ -205,10 +212,11 @@ impl SystemState {
     /// Reads the changes. Returns whether the addresses or routes have changed.
     /// [`reconcile`](Self::reconcile) checks the guard.
     pub(crate) fn read_system_changes(&mut self) -> bool {
-        let changed = self.address_monitor.has_changed();
+        let NetworkChange { any: changed, removed_address } = self.address_monitor.read();
         (self.is_stale, self.addresses_changed) =
             (self.is_stale || changed, self.addresses_changed || changed);
-        self.route_monitor.has_changed() || changed
+        self.has_lost_address |= removed_address;
+        self.route_monitor.read().any || changed
     }
 
     /// The monitor of the guard.
@@ -246,6 +254,37 @@ impl SystemState {
         self.is_stale |= self.mark_routes.set_tunnels(tunnels);
     }
 
+    /// Indices of the interfaces of route-based tunnels that a former run has left, by their names.
+    pub(crate) fn former_tunnels(&self) -> BTreeMap<String, u32> {
+        self.journal.tunnels()
+    }
+
+    /// Records the interfaces of the configuration's route-based tunnels, before they become persistent.
+    pub(crate) fn record_tunnels(&mut self, tunnels: &BTreeMap<String, u32>) -> Result<(), Error> {
+        for (name, index) in tunnels {
+            self.journal.record(Undo::Tunnel { name: name.clone(), index: *index })?;
+        }
+        Ok(())
+    }
+
+    /// Removes the interfaces that are in the journal and not in the configuration any more; with
+    /// `keeps_former`, none of a former run.
+    pub(crate) fn keep_tunnels(
+        &mut self,
+        tunnels: BTreeMap<String, u32>,
+        keeps_former: bool,
+    ) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for (name, index) in self.journal.tunnels() {
+            let is_former = self.tunnels.get(&name) != Some(&index);
+            if tunnels.get(&name) != Some(&index) && !(keeps_former && is_former) {
+                outcome = outcome.and(self.journal.remove_tunnel(&name, index, &mut self.netlink));
+            }
+        }
+        self.tunnels = tunnels;
+        outcome
+    }
+
     /// Notes an IKE event: peers with new, removed and moved Child SAs, virtual addresses, and name servers.
     pub(crate) fn note_event(&mut self, event: &Event) -> Result<(), Error> {
         self.name_servers.note(event);
@@ -259,7 +298,7 @@ impl SystemState {
                 return self.change_addresses(new_addrs, Netlink::add_address);
             }
             Event::AddrsReleased { addrs, .. } => {
-                return self.change_addresses(addrs, Netlink::remove_address);
+                return self.remove_addresses(addrs);
             }
             _ => {}
         }
@@ -271,6 +310,12 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
+    }
+
+    /// Removes virtual addresses from the TUN interface.
+    fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.has_lost_address = true;
+        self.change_addresses(addrs, Netlink::remove_address)
     }
 
     /// Adds virtual addresses to the TUN interface, or removes them.

@@ -12,7 +12,9 @@ pub(crate) use link::{LINK_ADDRESS_LEN, LinkAddress, LinkPacket, send_to_links};
 pub(crate) use message::{DatagramMeta, receive_batch, send_batch, send_from, send_gso};
 #[cfg(test)]
 pub(crate) use tun::bpf_run;
-pub(crate) use tun::{bpf_load, tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
+pub(crate) use tun::{
+    bpf_load, tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_persistent, tun_set_steering,
+};
 
 use crate::unix_socket::PollFd;
 use libc::c_int;

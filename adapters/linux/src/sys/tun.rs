@@ -47,6 +47,13 @@ pub(crate) fn tun_set_iff(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::R
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) }).map(drop)
 }
 
+/// Sets whether the interface stays when its last descriptor is closed.
+pub(crate) fn tun_set_persistent(fd: BorrowedFd<'_>, stays: bool) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes a number and touches no memory of ours.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, libc::c_ulong::from(stays)) })
+        .map(drop)
+}
+
 /// Sets the length of the header in front of each packet.
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = c_int::try_from(len).map_err(io::Error::other)?;

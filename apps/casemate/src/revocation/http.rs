@@ -44,6 +44,8 @@ pub(super) enum FetchFault {
     /// The host has only addresses that URIs of certificates may not lead to.
     ForbiddenAddress(IpAddr),
     Timeout,
+    /// The same, and packets to the address are routed into the TUN interface of this name.
+    IntoTunnel(IpAddr, String),
     Status(u16),
     TooLong(usize),
     Http(String),
@@ -58,6 +60,12 @@ impl fmt::Display for FetchFault {
                 write!(f, "a URI of a certificate must not lead to {addr}, an address of this host or link")
             }
             Self::Timeout => f.write_str("no answer in time"),
+            Self::IntoTunnel(addr, tun) => write!(
+                f,
+                "no answer in time; packets to {addr} are routed into {tun}: if the tunnel cannot come up \
+                 without this answer, a child with `mode = pass`, `remote_ts = {addr}` and `start_action = trap` \
+                 was expected"
+            ),
             Self::Status(status @ 300..=399) => {
                 write!(f, "HTTP status {status}: redirects are not followed")
             }
@@ -90,6 +98,11 @@ pub(super) fn fetch(
         }
         match fetch_from(uri, *addr, query, max_len, left) {
             Err(FetchFault::Http(error)) => fault = FetchFault::Http(error),
+            Err(FetchFault::Timeout) => {
+                return Err(
+                    tun_to(*addr).map_or(FetchFault::Timeout, |tun| FetchFault::IntoTunnel(*addr, tun))
+                );
+            }
             result => return result,
         }
     }
@@ -163,6 +176,15 @@ fn is_of_this_host(addr: IpAddr) -> bool {
     // The requests have no mark.
     let route = Netlink::open().and_then(|mut netlink| netlink.route_to(addr, 0));
     route.map_or(true, |route| route.is_some_and(|route| route.is_local))
+}
+
+/// Name of the TUN interface into which packets for an address are routed, if they are.
+fn tun_to(addr: IpAddr) -> Option<String> {
+    let mut netlink = Netlink::open().ok()?;
+    // The requests have no mark.
+    let index = netlink.interface_to(addr, 0).ok()??;
+    let is_tun = netlink.is_tun(index).ok()?;
+    is_tun.then(|| netlink.link_at(index).ok().map(|link| link.name))?
 }
 
 /// The IPv4 address to which packets for an IPv4-mapped address go, or for one behind NAT64 (RFC 6052).

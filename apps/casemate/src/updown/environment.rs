@@ -19,6 +19,13 @@ pub(super) const MAX_PAIRS: usize = 64;
 /// The standard directories of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Bytes of an identity in its variable, at most: a peer must not fill the environment with its identity.
+const MAX_IDENTITY: usize = 2_048;
+/// Length of a backslash with three octal digits.
+const OCTAL_LEN: usize = 4;
+/// What follows an identity that was cut. No other identity ends like this: after a backslash it has digits.
+const CUT: &str = "\\...";
+
 /// Characters of identities that stay as they are, besides letters, digits and spaces.
 const SAFE: &[u8] = b"@._-+=,:/";
 
@@ -252,14 +259,20 @@ fn identity_text(identity: &Identity) -> String {
 /// Escapes text of a peer, which a script may pass on to a shell. Every byte that is not safe becomes a
 /// backslash with three octal digits, which `printf "$PLUTO_PEER_ID"` turns back; scripts made for strongSwan
 /// often have that line. A hyphen at the beginning of a word is escaped, too, so that no word looks like an
-/// option. Different identities stay different.
+/// option. Different identities stay different, unless they are so long that they are cut.
 fn escape(text: &[u8]) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut is_start = true;
     for byte in text.iter().copied() {
         let is_option = is_start && byte == b'-';
         is_start = byte == b' ';
-        if (byte.is_ascii_alphanumeric() || is_start || SAFE.contains(&byte)) && !is_option {
+        let is_safe = (byte.is_ascii_alphanumeric() || is_start || SAFE.contains(&byte)) && !is_option;
+        let len = if is_safe { 1 } else { OCTAL_LEN };
+        if escaped.len().saturating_add(len) > MAX_IDENTITY {
+            escaped.push_str(CUT);
+            break;
+        }
+        if is_safe {
             escaped.push(char::from(byte));
         } else {
             let _ = write!(escaped, "\\{byte:03o}");
@@ -286,6 +299,20 @@ mod tests {
         assert_ne!(escape(b"a$"), escape(b"a?"));
         assert_eq!(identity_text(&Identity::KeyId(b"key$".into())), "key\\044");
         assert_eq!(identity_text(&Identity::KeyId(vec![0, 1])), "keyid:\\0430001");
+    }
+
+    #[test]
+    fn a_long_identity_is_cut_between_characters_and_looks_like_no_other() {
+        let whole = "a".repeat(MAX_IDENTITY);
+        assert_eq!(escape(whole.as_bytes()), whole);
+        for (text, kept) in [("a", MAX_IDENTITY), ("$", MAX_IDENTITY), ("aaa$", MAX_IDENTITY - 1)] {
+            let escaped = escape(text.repeat(20_000).as_bytes());
+            assert_eq!((escaped.len(), escaped.ends_with("\\...")), (kept + CUT.len(), true), "{text}");
+            let before = escaped.strip_suffix(CUT).unwrap();
+            assert!(escape(text.repeat(400).as_bytes()).starts_with(&before[..400]));
+            assert_ne!(escape(before.as_bytes()), escaped);
+        }
+        assert_eq!(escape(br"a\..."), r"a\134...");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::vici::local_id;
 use casemate::Notice;
 use casemate_ike::{ChildId, Event, IkeStatus};
 use casemate_linux::updown::{
-    MAX_ENVIRONMENT, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
+    MAX_ENVIRONMENT, NOBODY, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
 };
 use casemate_linux::{EndpointContext, EndpointHandle, Error};
 use casemate_sa::SpdPair;
@@ -38,6 +38,8 @@ const MAX_PENDING: usize = 4_096;
 const MAX_PENDING_OF_PEER: usize = 256;
 /// Time for all scripts at the end of a run.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Exit status of a shell that may not execute the command (POSIX, 2.8.2).
+const CANNOT_EXECUTE: i32 = 126;
 /// Lines of the output of a script that are logged, and characters of each.
 const MAX_LINES: usize = 8;
 const MAX_LINE: usize = 200;
@@ -93,25 +95,6 @@ struct Job {
     peer: Arc<str>,
     verb: String,
     is_up: bool,
-}
-
-/// What happened to the scripts of a new Child SA.
-enum Outcome {
-    /// They wait or run, or there are none.
-    Queued,
-    /// They cannot be run. The Child SA stays up.
-    Unsuitable(Message),
-    /// Too many others wait. The Child SA must not be used without them.
-    NoPlace(Message),
-}
-
-impl Outcome {
-    fn message(self) -> Option<Message> {
-        match self {
-            Self::Queued => None,
-            Self::Unsuitable(message) | Self::NoPlace(message) => Some(message),
-        }
-    }
 }
 
 impl Updown {
@@ -184,13 +167,13 @@ impl Updown {
                     let tunnel = active.tunnel_of(new.id, &context);
                     drop(context);
                     if let (Some(status), Some(tunnel)) = (status, tunnel) {
-                        let outcome = active.up(&new, &status, &tunnel, keyring);
-                        if matches!(outcome, Outcome::NoPlace(_)) {
+                        let refused = active.up(&new, &status, &tunnel, keyring).err();
+                        if refused.is_some() {
                             let id = new.id;
                             let context = &mut *handle.lock();
                             context.with(|endpoint, context| endpoint.terminate_child(id, context));
                         }
-                        messages.extend(outcome.message());
+                        messages.extend(refused.map(|message| *message));
                     }
                 }
                 Change::Replaced { old, new } => active.replaced(old, new),
@@ -275,20 +258,25 @@ impl Active {
         Some(TunnelFacts { reqid: reqid_of(child, context), interface, spds })
     }
 
-    /// Starts the scripts for a Child SA.
-    fn up(&mut self, new: &NewChild, status: &IkeStatus, tunnel: &TunnelFacts, keyring: &Keyring) -> Outcome {
-        let Some(script) = self.scripts.get(&new.connection.name, &new.child.name) else {
-            return Outcome::Queued;
-        };
+    /// Starts the scripts for a Child SA. If they cannot be run, returns a message: the Child SA must not be
+    /// used without them, because they may be its packet filter, and what prevents them is up to the peer.
+    fn up(
+        &mut self,
+        new: &NewChild,
+        status: &IkeStatus,
+        tunnel: &TunnelFacts,
+        keyring: &Keyring,
+    ) -> Result<(), Box<Message>> {
+        let Some(script) = self.scripts.get(&new.connection.name, &new.child.name) else { return Ok(()) };
         let subject =
             Subject { child_sa: Some(new.id), ..Subject::child(&new.connection.name, &new.child.name) };
-        let warning = |text: String| Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text);
-        let refused =
-            |why: String| Outcome::Unsuitable(warning(format!("the updown script is not run: {why}")));
+        let refused = |why: String| {
+            let text = format!("closed, because its updown script cannot be run: {why}");
+            Err(Box::new(Message::new(Level::Warning, LogCategory::Updown, subject.clone(), text)))
+        };
         let peer = peer_of(new, status);
         if let Some(why) = self.why_full(&peer) {
-            let text = format!("closed, because its updown script cannot be run: {why}");
-            return Outcome::NoPlace(warning(text));
+            return refused(why);
         }
         let TunnelFacts { reqid, ref interface, spds } = *tunnel;
         let local_id = &local_id(status, keyring);
@@ -311,7 +299,7 @@ impl Active {
         let traffic = Traffic { subject, command, peer, lane, variables, count: 1 };
         self.run(&traffic, true);
         self.traffic.insert(id, traffic);
-        Outcome::Queued
+        Ok(())
     }
 
     /// Why no more scripts of a peer may wait, if so.
@@ -381,8 +369,26 @@ impl Active {
             _ if is_up => (Level::Warning, "; the Child SA stays up"),
             _ => (Level::Warning, ""),
         };
-        let text = format!("updown script for {verb}: {}{note}", result.end);
+        let is_denied = |line: &String| line.contains("Permission denied");
+        let hint = match &result.end {
+            ScriptEnd::Exited(CANNOT_EXECUTE) => self.who_runs_scripts(),
+            ScriptEnd::Exited(1..) if lines.iter().any(is_denied) => self.who_runs_scripts(),
+            _ => String::new(),
+        };
+        let text = format!("updown script for {verb}: {}{note}{hint}", result.end);
         Some(Message::new(level, LogCategory::Updown, subject, text).with_details(lines))
+    }
+
+    /// For a script that was not permitted to do something, or to run at all.
+    fn who_runs_scripts(&self) -> String {
+        let user = match self.runner.user() {
+            NOBODY => "`nobody`".to_owned(),
+            user => format!("{user} (`id -un {user}`)"),
+        };
+        format!(
+            "; scripts run as the user {user}: a command that this user may read and execute was expected \
+             (`chmod a+rx` for the file, `chmod a+x` for its directories)"
+        )
     }
 
     fn new_id(&mut self) -> u64 {

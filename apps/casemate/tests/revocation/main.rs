@@ -337,6 +337,43 @@ fn the_initiator_checks_the_responder() {
     net.left.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
 }
 
+/// Requests have no mark, so a tunnel for all traffic would need itself. A child with `mode = pass` excepts
+/// the responder, and the log says so.
+#[test]
+fn a_tunnel_for_all_traffic_needs_an_exception_for_the_responder() {
+    let Some(net) = TestNet::build("revocation_all_traffic") else { return };
+    let Some(ca) = Ca::new(net.right.file("ca"), "") else { return };
+    let responder: IpAddr = [203, 0, 113, 80].into();
+    net.left.stdout_of("ip", &["address", "add", &format!("{responder}/32"), "dev", "lo"]);
+    let via = Side::Left.outer(true).to_string();
+    net.right.stdout_of("ip", &["route", "add", "default", "via", &via]);
+    let server = Server::start(&net.left, responder, &ca, Answer::ocsp("good"));
+    // The left host checks nothing: it would ask itself.
+    let replaced =
+        |text: String, key: &str, addr: IpAddr, by: &str| text.replace(&format!("{key} = {addr}"), by);
+    let [own, peer] = [Side::Right, Side::Left].map(|side| side.inner(true));
+    let left = replaced(conf(Side::Left, "", ""), "local_ts", peer, "local_ts = 0.0.0.0/0");
+    let left = run(&net.left, &ca, "left", &left);
+    let uris = authority(&format!("ocsp_uris = http://{}/", server.addr));
+    let trap = replaced(conf(Side::Right, STRICT, &uris), "remote_ts", peer, "remote_ts = 0.0.0.0/0");
+    let trap = replaced(trap, "local_ts", own, "local_ts = 0.0.0.0/0\n start_action = trap");
+    let initiate = || net.right.casemate(&["initiate", "c"]).status.success();
+    let right = run(&net.right, &ca, "right", &trap);
+    assert!(!initiate(), "{}", right.log());
+    let hint = "no answer in time; packets to 203.0.113.80 are routed into casemate0: ";
+    eventually("the hint", || right.log().contains(hint));
+    assert!(server.take_requests().is_empty());
+    right.stop();
+    fs::remove_dir_all(net.right.file("etc")).unwrap();
+    let pass =
+        format!("children {{ ocsp {{ mode = pass\n remote_ts = {responder}\n start_action = trap }}\n");
+    let right = run(&net.right, &ca, "right", &trap.replace("children {", &pass));
+    assert!(initiate(), "{}{}", right.log(), left.log());
+    assert_eq!(server.take_requests(), ["POST / HTTP/1.1"]);
+    right.stop();
+    left.stop();
+}
+
 /// CVE-2022-40617: a peer must not make this host fetch anything before it has proved who it is. It shows a
 /// certificate of its own CA, which names the server. (`core/ike/tests/revocation.rs` has peers with a
 /// trusted certificate and without its key.)

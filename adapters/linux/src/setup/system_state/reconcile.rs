@@ -91,6 +91,9 @@ impl SystemState {
                     return false;
                 }
             }
+            if let Err(error) = self.note_lost_routes() {
+                report(error);
+            }
             let changed = self.changed_routes();
             let loosened = self.loosen_rp_filters(&changed);
             let routed = self.reconcile_routes(changed);

@@ -1,3 +1,5 @@
+mod lost_routes;
+
 use super::*;
 use crate::instance::Instance;
 use crate::journal::Leftovers;
