@@ -6,6 +6,8 @@ mod counters;
 mod group;
 mod lingering;
 mod moving;
+#[cfg(not(feature = "child-counters"))]
+mod no_counters;
 
 use crate::Notice;
 use crate::host::SpiTable;
@@ -22,6 +24,8 @@ use casemate_wire::invariant::OrBroken;
 use group::{ChildGroup, HAS_GROUP, first_addr, peer_key};
 use lingering::{InboundSa, Lingering};
 use moving::set_link_mtu;
+#[cfg(not(feature = "child-counters"))]
+use no_counters::CounterTable;
 
 #[cfg(feature = "child-counters")]
 pub use counters::ChildCounters;
@@ -73,6 +77,8 @@ struct InstalledChild {
     spi_in: Spi,
     outbound: OutboundSa,
     group: u32,
+    /// Origin of its IKE SA.
+    origin: IkeSaId,
     connection: Arc<Connection>,
     config: Arc<ChildConfig>,
     replaces: Option<ChildId>,
@@ -223,14 +229,22 @@ impl Children {
         };
         sas.spis.install(spi_in, id);
         self.counters.child_up(&up.connection, &up.child);
-        self.add_sa(up.id, &up.connection, &up.child, id);
-        if let OutboundSa::Active(out) = out {
-            self.add_sa(up.id, &up.connection, &up.child, out);
-        }
-        let replaces = up.replaces;
+        let (replaces, origin) = (up.replaces, up.origin);
         let (connection, config) = (up.connection.clone(), up.child.clone());
-        let child =
-            InstalledChild { inbound: id, spi_in, outbound: out, group, connection, config, replaces };
+        let child = InstalledChild {
+            inbound: id,
+            spi_in,
+            outbound: out,
+            group,
+            origin,
+            connection,
+            config,
+            replaces,
+        };
+        self.add_sa(up.id, &child, id);
+        if let OutboundSa::Active(out) = &child.outbound {
+            self.add_sa(up.id, &child, *out);
+        }
         self.installed.insert(up.id, child.into());
         if up.active {
             self.retire_outbound(replaces, sas.datapath);
@@ -249,8 +263,9 @@ impl Children {
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
         let added = sas.add_outbound(params, child.inbound, child.connection.packet_limits, context)?;
         child.outbound = OutboundSa::Active(added);
-        let (connection, config, replaces) = (child.connection.clone(), child.config.clone(), child.replaces);
-        self.add_sa(id, &connection, &config, added);
+        let replaces = child.replaces;
+        self.by_sa.insert(added, id);
+        self.counters.add_sa(&child.connection, &child.config, child.origin, added);
         self.retire_outbound(replaces, sas.datapath);
         Ok(())
     }
@@ -306,6 +321,9 @@ impl Children {
         self.leave_group(child.group, &mut sas.spds());
         let sa = InboundSa { id: child.inbound, spi: child.spi_in };
         let lingers = reason == DownReason::Replaced || is_continued;
+        if lingers {
+            self.counters.sa_lingers(sa.id, sas.datapath);
+        }
         let ended = if lingers { self.lingering.add(origin, sa, context.now) } else { Some(sa) };
         ended.into_iter().for_each(|sa| self.remove_inbound(sa, sas.datapath, sas.spis));
     }
@@ -323,9 +341,9 @@ impl Children {
     }
 
     /// Notes that an SA of the data path belongs to a Child SA.
-    fn add_sa(&mut self, id: ChildId, connection: &Connection, child: &ChildConfig, sa: SaId) {
+    fn add_sa(&mut self, id: ChildId, child: &InstalledChild, sa: SaId) {
         self.by_sa.insert(sa, id);
-        self.counters.add_sa(connection, child, sa);
+        self.counters.add_sa(&child.connection, &child.config, child.origin, sa);
     }
 
     fn remove_inbound(&mut self, sa: InboundSa, datapath: &mut Datapath, spis: &mut SpiTable) {
@@ -336,6 +354,17 @@ impl Children {
     /// Keeps counters for the children of these connections, and for others as long as they have SAs.
     pub(crate) fn configure_counters(&mut self, connections: &[Arc<Connection>]) {
         self.counters.configure(connections);
+    }
+
+    /// Whether counters of SAs that end are to be reported.
+    #[cfg(feature = "child-counters")]
+    pub(crate) fn report_counters(&mut self, report: bool) {
+        self.counters.report(report);
+    }
+
+    /// Moves reports of SAs that end to the notices.
+    pub(crate) fn take_reports(&mut self, notices: &mut VecDeque<Notice>) {
+        self.counters.take_reports(notices);
     }
 
     /// The counters of the children from the entry with this number on.
@@ -357,20 +386,4 @@ impl Children {
         };
         Some(ChildSas { inbound: child.inbound, outbound })
     }
-}
-
-/// Without the Cargo feature `child-counters` nothing is counted, so that devices do not pay for it.
-#[cfg(not(feature = "child-counters"))]
-#[derive(Default)]
-struct CounterTable {}
-
-#[cfg(not(feature = "child-counters"))]
-impl CounterTable {
-    fn configure(&mut self, _: &[Arc<Connection>]) {}
-    fn add_sa(&mut self, _: &Connection, _: &ChildConfig, _: SaId) {}
-    fn remove_sa(&mut self, sa: SaId, datapath: &mut Datapath) {
-        datapath.remove_sa(sa);
-    }
-    fn child_up(&mut self, _: &Connection, _: &ChildConfig) {}
-    fn child_down(&mut self, _: &Connection, _: &ChildConfig) {}
 }

@@ -32,6 +32,7 @@ pub fn category(notice: &Notice) -> LogCategory {
         Notice::Policy(_) => LogCategory::Policy,
         Notice::Datapath(_)
         | Notice::Ike(_)
+        | Notice::SaCounters { .. }
         | Notice::PeerUsesUnknownSpi { .. }
         | Notice::TrapNotInstalled { .. }
         | Notice::ChildNotInstalled { .. } => LogCategory::Sa,
@@ -55,6 +56,7 @@ pub fn message(notice: &Notice, sa: Option<&SaStatus>) -> Option<Message> {
         }
         Notice::Ike(event) => return ike_message(event, category),
         Notice::Policy(change) => (Level::Debug, Subject::default(), policy_line(change)),
+        Notice::SaCounters { .. } => return None,
         Notice::PeerUsesUnknownSpi { connection } => (
             Level::Info,
             Subject::connection(&connection.name),
