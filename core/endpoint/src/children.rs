@@ -6,8 +6,6 @@ mod counters;
 mod group;
 mod lingering;
 mod moving;
-#[cfg(not(feature = "child-counters"))]
-mod no_counters;
 
 use crate::Notice;
 use crate::host::SpiTable;
@@ -24,8 +22,6 @@ use casemate_wire::invariant::OrBroken;
 use group::{ChildGroup, HAS_GROUP, first_addr, peer_key};
 use lingering::{InboundSa, Lingering};
 use moving::set_link_mtu;
-#[cfg(not(feature = "child-counters"))]
-use no_counters::CounterTable;
 
 #[cfg(feature = "child-counters")]
 pub use counters::ChildCounters;
@@ -356,25 +352,9 @@ impl Children {
         self.counters.configure(connections);
     }
 
-    /// Whether counters of SAs that end are to be reported.
-    #[cfg(feature = "child-counters")]
-    pub(crate) fn report_counters(&mut self, report: bool) {
-        self.counters.report(report);
-    }
-
     /// Moves reports of SAs that end to the notices.
     pub(crate) fn take_reports(&mut self, notices: &mut VecDeque<Notice>) {
         self.counters.take_reports(notices);
-    }
-
-    /// The counters of the children from the entry with this number on.
-    #[cfg(feature = "child-counters")]
-    pub(crate) fn counters_from(
-        &self,
-        number: u64,
-        datapath: &Datapath,
-    ) -> impl Iterator<Item = ChildCounters> {
-        self.counters.starting_at(number, datapath)
     }
 
     /// The SAs of a Child SA.
@@ -386,4 +366,22 @@ impl Children {
         };
         Some(ChildSas { inbound: child.inbound, outbound })
     }
+}
+
+/// Without the Cargo feature `child-counters` nothing is counted, so that devices do not pay for it.
+#[cfg(not(feature = "child-counters"))]
+#[derive(Default)]
+struct CounterTable {}
+
+#[cfg(not(feature = "child-counters"))]
+impl CounterTable {
+    fn configure(&mut self, _: &[Arc<Connection>]) {}
+    fn add_sa(&mut self, _: &Connection, _: &ChildConfig, _: IkeSaId, _: SaId) {}
+    fn sa_lingers(&mut self, _: SaId, _: &Datapath) {}
+    fn take_reports(&mut self, _: &mut VecDeque<Notice>) {}
+    fn remove_sa(&mut self, sa: SaId, datapath: &mut Datapath) {
+        datapath.remove_sa(sa);
+    }
+    fn child_up(&mut self, _: &Connection, _: &ChildConfig) {}
+    fn child_down(&mut self, _: &Connection, _: &ChildConfig) {}
 }

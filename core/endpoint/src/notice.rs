@@ -18,8 +18,8 @@ pub enum Notice {
     Datapath(casemate_datapath::Event),
     /// A change of the SPD, for callers that keep routes in step. Sent before the event that caused it.
     Policy(PolicyChange),
-    /// Counters of an SA whose Child SA ends or does not send on it any more. Sent before the event that caused
-    /// it, and only if the caller has requested such notices (`Endpoint::report_sa_counters`).
+    /// Counters of an SA whose Child SA ends or does not send on it any more. Sent before the event that
+    /// caused it, and only if the caller has requested such notices (`Endpoint::report_sa_counters`).
     SaCounters {
         /// Origin of the IKE SA of the Child SA.
         origin: IkeSaId,

@@ -68,8 +68,8 @@ fn counters_continue_over_rekeying_and_the_end_of_all_sas() {
     assert_eq!(&*counters(&nodes[0])[0].connection, "peer");
 }
 
-/// Packets that the SAs of a node have carried that were removed, inbound and outbound, by the origin of their
-/// IKE SA.
+/// Packets that the SAs of a node have carried that were removed, inbound and outbound, by the origin of
+/// their IKE SA.
 fn carried(notices: &[Notice]) -> BTreeMap<IkeSaId, [u64; 2]> {
     let mut sums = BTreeMap::new();
     for notice in notices {

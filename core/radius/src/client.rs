@@ -1,7 +1,6 @@
 //! The client: outstanding requests, retransmission, and the choice of the server.
 
-mod body;
-mod slot;
+mod request;
 mod waiting;
 
 use crate::access::{AccessRequest, AccessResponse};
@@ -14,13 +13,12 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
-use body::Body;
 use core::net::SocketAddr;
 use core::time::Duration;
-use slot::Slot;
+use request::{Body, Slot};
 use waiting::{WaitingRecord, WaitingRecords};
 
-pub use slot::SOURCE_PORTS;
+pub use request::SOURCE_PORTS;
 
 /// Maximum number of servers.
 pub const MAX_SERVERS: usize = 16;

@@ -92,8 +92,8 @@ impl RadiusService {
         &self.link
     }
 
-    /// Ends the thread. Waits until the last records have arrived, for 20 s at most, or 3 s without an answer.
-    /// A report says how many are lost.
+    /// Ends the thread. Waits until the last records have arrived, for 20 s at most, or 3 s without an
+    /// answer. A report says how many are lost.
     pub(crate) fn finish(self) {
         self.link.order(Order::End);
         let _ = self.thread.join();

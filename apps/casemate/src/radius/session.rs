@@ -100,8 +100,8 @@ impl Session {
         self.read_counters(now, |sa| endpoint.datapath().sa_counters(sa));
     }
 
-    /// Reads the time and the counters of the SAs that are known, also of those that receive for a while after
-    /// the end of their Child SAs.
+    /// Reads the time and the counters of the SAs that are known, also of those that receive for a while
+    /// after the end of their Child SAs.
     pub(super) fn read_counters(&mut self, now: Instant, counters: impl Fn(SaId) -> Option<SaCounters>) {
         self.duration = now.since(*self.began.get_or_insert(now));
         for (sa, known) in &mut self.sas {

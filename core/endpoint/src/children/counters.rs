@@ -4,6 +4,7 @@
 //! removed SAs have counted, so that the sums of a child never decrease. Children are known by their names:
 //! their number depends on the configuration, and no value of a peer is a name here.
 
+use super::Children;
 use crate::Notice;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -41,6 +42,22 @@ struct Entry {
     sas: OrderedMap<SaId, SaId>,
     ended_inbound: SaCounters,
     ended_outbound: SaCounters,
+}
+
+impl Children {
+    /// Whether counters of SAs that end are to be reported.
+    pub(crate) fn report_counters(&mut self, report: bool) {
+        self.counters.report(report);
+    }
+
+    /// The counters of the children from the entry with this number on.
+    pub(crate) fn counters_from(
+        &self,
+        number: u64,
+        datapath: &Datapath,
+    ) -> impl Iterator<Item = ChildCounters> {
+        self.counters.starting_at(number, datapath)
+    }
 }
 
 /// The counters of all children.
