@@ -106,6 +106,10 @@ fn the_last_counters_of_every_sa_are_reported_if_somebody_asks() {
     }
     let lingering = |notice: &&Notice| matches!(notice, Notice::SaCounters { is_removed: false, .. });
     assert_eq!(notices[1].iter().filter(lingering).count(), 5);
+    // The last packets are those of the SAs that end with the IKE SA.
+    let packet = protect(&mut nodes[0], OWN, PEER);
+    assert_eq!(receive(&mut nodes[1], &packet), None);
+    protect(&mut nodes[1], PEER, OWN);
     let ike = nodes[0].endpoint.ike().status().last().unwrap().id;
     assert!(nodes[0].act(|endpoint, context| endpoint.terminate(ike, context)));
     for _ in 0..10 {
@@ -114,8 +118,8 @@ fn the_last_counters_of_every_sa_are_reported_if_somebody_asks() {
     }
     assert_eq!(nodes[1].endpoint.datapath().sas().count(), 0);
     let mut expected = [0, 0];
-    expected[Direction::Inbound as usize] = 15 + 5;
-    expected[Direction::Outbound as usize] = 15;
+    expected[Direction::Inbound as usize] = 15 + 5 + 1;
+    expected[Direction::Outbound as usize] = 15 + 1;
     assert_eq!(carried(&notices[1]), BTreeMap::from([(origin, expected)]));
     assert!(carried(&notices[0]).is_empty(), "nobody has asked there");
 }
