@@ -232,6 +232,19 @@ fn a_session_is_recorded_and_ends_when_the_server_wants() {
         "Acct-Input-Packets = 1",
         "Acct-Output-Packets = 1",
     ]);
+    // The peer closes a session right after its last packets.
+    setup.establish("eap-mschapv2");
+    for _ in 0..4 {
+        assert!(net.left.pings(Side::Right.inner(true), 8));
+    }
+    setup.terminate("eap-mschapv2");
+    setup.wait_for_record(&[
+        "Acct-Status-Type = Stop",
+        "-2\"",
+        "Acct-Terminate-Cause = User-Request",
+        "Acct-Input-Packets = 5",
+        "Acct-Output-Packets = 5",
+    ]);
     // After a reload, another thread has the same port.
     let changed = format!("nas_identifier = gateway.test\n{radius}");
     fs::write(net.right.file("conf"), gateway("eap_id = %any", &changed)).unwrap();
@@ -241,7 +254,7 @@ fn a_session_is_recorded_and_ends_when_the_server_wants() {
     assert!(output.contains("Received CoA-NAK"), "{output}");
     // The record of the end of this host is not lost.
     setup.establish("eap-mschapv2");
-    setup.wait_for_record(&["Acct-Status-Type = Start", "-2\"", "NAS-Identifier = \"gateway.test\""]);
+    setup.wait_for_record(&["Acct-Status-Type = Start", "-3\"", "NAS-Identifier = \"gateway.test\""]);
     let Setup { gateway, server, .. } = setup;
     assert!(gateway.stop().success());
     assert!(server.records().contains("Acct-Terminate-Cause = NAS-Reboot"), "{}", server.records());

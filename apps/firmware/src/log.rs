@@ -12,8 +12,8 @@ pub(crate) fn describe(notice: &Notice) -> Option<String> {
     match notice {
         Notice::Datapath(event) => Some(describe_datapath(event)),
         Notice::Ike(event) => describe_ike(event),
-        // For routes and filters of a host operating system, which the machine does not have.
-        Notice::Policy(_) => None,
+        // For routes and filters of a host operating system, which the machine does not have, and accounting.
+        Notice::Policy(_) | Notice::SaCounters { .. } => None,
         Notice::PeerUsesUnknownSpi { .. } => {
             Some("ike: initiated: the peer sends on an SA that does not exist here".into())
         }

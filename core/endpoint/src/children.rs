@@ -73,6 +73,8 @@ struct InstalledChild {
     spi_in: Spi,
     outbound: OutboundSa,
     group: u32,
+    /// Origin of its IKE SA.
+    origin: IkeSaId,
     connection: Arc<Connection>,
     config: Arc<ChildConfig>,
     replaces: Option<ChildId>,
@@ -223,14 +225,22 @@ impl Children {
         };
         sas.spis.install(spi_in, id);
         self.counters.child_up(&up.connection, &up.child);
-        self.add_sa(up.id, &up.connection, &up.child, id);
-        if let OutboundSa::Active(out) = out {
-            self.add_sa(up.id, &up.connection, &up.child, out);
-        }
-        let replaces = up.replaces;
+        let (replaces, origin) = (up.replaces, up.origin);
         let (connection, config) = (up.connection.clone(), up.child.clone());
-        let child =
-            InstalledChild { inbound: id, spi_in, outbound: out, group, connection, config, replaces };
+        let child = InstalledChild {
+            inbound: id,
+            spi_in,
+            outbound: out,
+            group,
+            origin,
+            connection,
+            config,
+            replaces,
+        };
+        self.add_sa(up.id, &child, id);
+        if let OutboundSa::Active(out) = &child.outbound {
+            self.add_sa(up.id, &child, *out);
+        }
         self.installed.insert(up.id, child.into());
         if up.active {
             self.retire_outbound(replaces, sas.datapath);
@@ -249,8 +259,9 @@ impl Children {
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
         let added = sas.add_outbound(params, child.inbound, child.connection.packet_limits, context)?;
         child.outbound = OutboundSa::Active(added);
-        let (connection, config, replaces) = (child.connection.clone(), child.config.clone(), child.replaces);
-        self.add_sa(id, &connection, &config, added);
+        let replaces = child.replaces;
+        self.by_sa.insert(added, id);
+        self.counters.add_sa(&child.connection, &child.config, child.origin, added);
         self.retire_outbound(replaces, sas.datapath);
         Ok(())
     }
@@ -306,6 +317,9 @@ impl Children {
         self.leave_group(child.group, &mut sas.spds());
         let sa = InboundSa { id: child.inbound, spi: child.spi_in };
         let lingers = reason == DownReason::Replaced || is_continued;
+        if lingers {
+            self.counters.sa_lingers(sa.id, sas.datapath);
+        }
         let ended = if lingers { self.lingering.add(origin, sa, context.now) } else { Some(sa) };
         ended.into_iter().for_each(|sa| self.remove_inbound(sa, sas.datapath, sas.spis));
     }
@@ -323,9 +337,9 @@ impl Children {
     }
 
     /// Notes that an SA of the data path belongs to a Child SA.
-    fn add_sa(&mut self, id: ChildId, connection: &Connection, child: &ChildConfig, sa: SaId) {
+    fn add_sa(&mut self, id: ChildId, child: &InstalledChild, sa: SaId) {
         self.by_sa.insert(sa, id);
-        self.counters.add_sa(connection, child, sa);
+        self.counters.add_sa(&child.connection, &child.config, child.origin, sa);
     }
 
     fn remove_inbound(&mut self, sa: InboundSa, datapath: &mut Datapath, spis: &mut SpiTable) {
@@ -338,14 +352,9 @@ impl Children {
         self.counters.configure(connections);
     }
 
-    /// The counters of the children from the entry with this number on.
-    #[cfg(feature = "child-counters")]
-    pub(crate) fn counters_from(
-        &self,
-        number: u64,
-        datapath: &Datapath,
-    ) -> impl Iterator<Item = ChildCounters> {
-        self.counters.starting_at(number, datapath)
+    /// Moves reports of SAs that end to the notices.
+    pub(crate) fn take_reports(&mut self, notices: &mut VecDeque<Notice>) {
+        self.counters.take_reports(notices);
     }
 
     /// The SAs of a Child SA.
@@ -367,7 +376,9 @@ struct CounterTable {}
 #[cfg(not(feature = "child-counters"))]
 impl CounterTable {
     fn configure(&mut self, _: &[Arc<Connection>]) {}
-    fn add_sa(&mut self, _: &Connection, _: &ChildConfig, _: SaId) {}
+    fn add_sa(&mut self, _: &Connection, _: &ChildConfig, _: IkeSaId, _: SaId) {}
+    fn sa_lingers(&mut self, _: SaId, _: &Datapath) {}
+    fn take_reports(&mut self, _: &mut VecDeque<Notice>) {}
     fn remove_sa(&mut self, sa: SaId, datapath: &mut Datapath) {
         datapath.remove_sa(sa);
     }

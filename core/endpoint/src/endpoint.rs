@@ -155,6 +155,7 @@ impl Endpoint {
     /// [`next_timeout`](Self::next_timeout).
     pub fn handle_timeouts(&mut self, context: &mut Context<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, context.now);
+        self.children.take_reports(&mut self.notices);
         self.follow_addrs(context);
         if self.traps.end_pauses(context.now) {
             self.datapath.flush_flow_cache();
@@ -243,6 +244,7 @@ impl Endpoint {
             self.apply_ike_event(&event, context);
             self.note_own_spds(&event);
             self.named_peers.note_event(&event, context.now);
+            self.children.take_reports(&mut self.notices);
             self.notices.push_back(Notice::Ike(event));
         }
         any

@@ -3,9 +3,9 @@
 use crate::children::InstallFailure;
 use alloc::sync::Arc;
 use casemate_datapath::spd::{InsertError, Policy, PolicyId};
-use casemate_datapath::{AddSaError, Direction};
-use casemate_ike::Event;
+use casemate_datapath::{AddSaError, Direction, SaCounters, SaId};
 use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::{Event, IkeSaId};
 use casemate_sa::SpdId;
 use core::fmt;
 
@@ -18,6 +18,18 @@ pub enum Notice {
     Datapath(casemate_datapath::Event),
     /// A change of the SPD, for callers that keep routes in step. Sent before the event that caused it.
     Policy(PolicyChange),
+    /// Counters of an SA whose Child SA ends or does not send on it any more. Sent before the event that
+    /// caused it, and only if the caller has requested such notices (`Endpoint::report_sa_counters`).
+    SaCounters {
+        /// Origin of the IKE SA of the Child SA.
+        origin: IkeSaId,
+        /// The SA.
+        sa: SaId,
+        /// What it has carried.
+        counters: SaCounters,
+        /// Whether it is removed. If not, it receives for a while, and another notice follows.
+        is_removed: bool,
+    },
     /// A peer sends on an SA that this host does not know, and this host starts the connection.
     PeerUsesUnknownSpi {
         /// The connection.

@@ -4,13 +4,15 @@
 
 mod common;
 
-use casemate::{ChildCounters, Endpoint};
-use casemate_datapath::Outbound;
+use casemate::{ChildCounters, Endpoint, Notice};
+use casemate_datapath::{Direction, Outbound};
 use casemate_ike::config::{ChildConfig, Connection, StartAction};
-use casemate_ike::{IkeSettings, IkeState, Path, TrafficSelectorTemplate};
+use casemate_ike::{IkeSaId, IkeSettings, IkeState, Path, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, Limits};
-use common::node::{Node, advance, connection, exchange_messages};
+use common::node::{Node, advance, connection, exchange_messages, notices_of_exchange};
+use common::packets::{protect, receive};
 use common::{OWN, PEER};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +66,62 @@ fn counters_continue_over_rekeying_and_the_end_of_all_sas() {
     assert_eq!(nodes[0].endpoint.datapath().sas().count(), 0);
     assert_eq!((sent(&nodes[0]), counters(&nodes[0])[0].child_sas), ((5, 5 * len), 0));
     assert_eq!(&*counters(&nodes[0])[0].connection, "peer");
+}
+
+/// Packets that the SAs of a node have carried that were removed, inbound and outbound, by the origin of
+/// their IKE SA.
+fn carried(notices: &[Notice]) -> BTreeMap<IkeSaId, [u64; 2]> {
+    let mut sums = BTreeMap::new();
+    for notice in notices {
+        if let Notice::SaCounters { origin, sa, counters, is_removed: true } = notice {
+            sums.entry(*origin).or_insert([0, 0])[sa.direction() as usize] += counters.packets;
+        }
+    }
+    sums
+}
+
+/// As accounting needs them: no packet is missing, whenever Child SAs are replaced and removed, also after a
+/// rekeying of the IKE SA.
+#[test]
+fn the_last_counters_of_every_sa_are_reported_if_somebody_asks() {
+    let mut nodes = established();
+    nodes[1].endpoint.report_sa_counters(true);
+    let origin = nodes[1].endpoint.ike().status().next().unwrap().id;
+    let mut notices = [Vec::new(), Vec::new()];
+    for round in 1..6 {
+        for _ in 0..round {
+            let packet = protect(&mut nodes[0], OWN, PEER);
+            assert_eq!(receive(&mut nodes[1], &packet), None);
+            protect(&mut nodes[1], PEER, OWN);
+        }
+        // A packet in flight arrives after the end of its Child SA.
+        let late = protect(&mut nodes[0], OWN, PEER);
+        let child = nodes[0].endpoint.ike().status().flat_map(|ike| ike.children).next().unwrap().id;
+        assert!(nodes[0].act(|endpoint, context| endpoint.rekey_child(child, context)));
+        notices.iter_mut().zip(notices_of_exchange(&mut nodes)).for_each(|(all, new)| all.extend(new));
+        assert_eq!(receive(&mut nodes[1], &late), None);
+        let ike = nodes[0].endpoint.ike().status().last().unwrap().id;
+        assert!(nodes[0].act(|endpoint, context| endpoint.rekey(ike, context)));
+        notices.iter_mut().zip(notices_of_exchange(&mut nodes)).for_each(|(all, new)| all.extend(new));
+    }
+    let lingering = |notice: &&Notice| matches!(notice, Notice::SaCounters { is_removed: false, .. });
+    assert_eq!(notices[1].iter().filter(lingering).count(), 5);
+    // The last packets are those of the SAs that end with the IKE SA.
+    let packet = protect(&mut nodes[0], OWN, PEER);
+    assert_eq!(receive(&mut nodes[1], &packet), None);
+    protect(&mut nodes[1], PEER, OWN);
+    let ike = nodes[0].endpoint.ike().status().last().unwrap().id;
+    assert!(nodes[0].act(|endpoint, context| endpoint.terminate(ike, context)));
+    for _ in 0..10 {
+        notices.iter_mut().zip(notices_of_exchange(&mut nodes)).for_each(|(all, new)| all.extend(new));
+        nodes.iter_mut().for_each(|node| node.now = node.now.after(Duration::from_secs(1)));
+    }
+    assert_eq!(nodes[1].endpoint.datapath().sas().count(), 0);
+    let mut expected = [0, 0];
+    expected[Direction::Inbound as usize] = 15 + 5 + 1;
+    expected[Direction::Outbound as usize] = 15 + 1;
+    assert_eq!(carried(&notices[1]), BTreeMap::from([(origin, expected)]));
+    assert!(carried(&notices[0]).is_empty(), "nobody has asked there");
 }
 
 #[test]

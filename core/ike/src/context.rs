@@ -210,6 +210,7 @@ pub(crate) struct Deadlines {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retransmitted {
     pub(crate) exchange: ExchangeType,
+    pub(crate) message_id: u32,
     /// Number of retransmissions so far.
     pub(crate) attempt: u32,
     /// Time until the next one.
@@ -277,12 +278,13 @@ impl Step<'_, '_> {
 
     /// Reports that a request of an IKE SA was sent again.
     pub(crate) fn retransmitted(&mut self, common: &SaCommon, retransmitted: Retransmitted) {
-        let Retransmitted { exchange, attempt, wait } = retransmitted;
+        let Retransmitted { exchange, message_id, attempt, wait } = retransmitted;
         self.event(Event::Retransmitted {
             ike: common.id,
             connection: common.connection.clone(),
             path: common.path,
             exchange,
+            message_id,
             attempt,
             tries: self.shared.settings.retransmission.tries,
             wait,

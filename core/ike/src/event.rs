@@ -20,6 +20,8 @@ pub struct ChildUp {
     pub id: ChildId,
     /// IKE SA that the Child SA belongs to now.
     pub ike: IkeSaId,
+    /// Origin of that IKE SA: the one whose IKE_AUTH exchange authenticated the peer.
+    pub origin: IkeSaId,
     /// Connection.
     pub connection: Arc<Connection>,
     /// Configuration.
@@ -326,6 +328,8 @@ pub enum Event {
         path: Path,
         /// Exchange of the request.
         exchange: ExchangeType,
+        /// Message ID of the request. From 2 on, the peer has responded to a protected request before.
+        message_id: u32,
         /// Number of retransmissions so far, from 1 on.
         attempt: u32,
         /// Maximum number of retransmissions.

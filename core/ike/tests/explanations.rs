@@ -266,7 +266,10 @@ fn a_retransmission_of_ike_auth_is_reported() {
     let later: Instant = pair.now.after(Duration::from_secs(1));
     pair.left.handle_timeouts(later);
     let is_auth = |event: &Event| {
-        matches!(event, Event::Retransmitted { exchange: ExchangeType::IKE_AUTH, attempt: 1, .. })
+        matches!(
+            event,
+            Event::Retransmitted { exchange: ExchangeType::IKE_AUTH, message_id: 1, attempt: 1, .. }
+        )
     };
     assert!(pair.left.events.iter().any(is_auth), "{:?}", pair.left.events);
 }

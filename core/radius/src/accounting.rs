@@ -95,6 +95,22 @@ pub struct AccountingRequest {
 }
 
 impl AccountingRequest {
+    /// Bytes that the request takes while it waits.
+    pub(crate) fn size(&self) -> usize {
+        let parts = [
+            size_of::<Self>(),
+            self.session_id.len(),
+            self.user_name.len(),
+            self.classes
+                .iter()
+                .fold(0, |sum, class| sum.saturating_add(size_of_val(class)).saturating_add(class.len())),
+            size_of_val(&*self.addrs),
+            self.called_id.len(),
+            self.calling_id.len(),
+        ];
+        parts.into_iter().fold(0, usize::saturating_add)
+    }
+
     pub(crate) fn write(&self, nas_identifier: &[u8], out: &mut Writer) {
         let status = match self.status {
             AccountingStatus::Start => 1,

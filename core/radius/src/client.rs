@@ -1,18 +1,24 @@
 //! The client: outstanding requests, retransmission, and the choice of the server.
 
+mod request;
+mod waiting;
+
 use crate::access::{AccessRequest, AccessResponse};
 use crate::accounting::AccountingRequest;
 use crate::packet::{Code, Packet};
 use crate::proof::{verify_digest, verify_message};
 use crate::server::{Retransmission, Server, ServerId, Service};
-use crate::writer::Writer;
 use crate::{Algorithms, RadiusFault};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
+use request::{Body, Slot};
+use waiting::{WaitingRecord, WaitingRecords};
+
+pub use request::SOURCE_PORTS;
 
 /// Maximum number of servers.
 pub const MAX_SERVERS: usize = 16;
@@ -28,6 +34,8 @@ pub struct RequestId(u64);
 /// A datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
+    /// Which source port sends it, less than [`SOURCE_PORTS`].
+    pub source_port: u16,
     /// Address of the server.
     pub to: SocketAddr,
     /// Packet.
@@ -50,8 +58,10 @@ pub enum Answer {
     Access(ServerId, Box<AccessResponse>),
     /// An Accounting-Request was recorded.
     Accounted,
-    /// No server has answered.
+    /// No server has answered an Access-Request.
     NoServer,
+    /// No server has recorded an Accounting-Request.
+    NotAccounted,
 }
 
 /// A server that has not answered any transmission of a request.
@@ -65,35 +75,16 @@ pub struct Silence {
     pub after: Duration,
 }
 
-/// What is sent again, perhaps to another server.
-#[derive(Debug)]
-enum Body {
-    Access(Box<AccessRequest>),
-    Accounting(Box<AccountingRequest>),
-}
-
-impl Body {
-    const fn service(&self) -> Service {
-        match self {
-            Self::Access(_) => Service::Authentication,
-            Self::Accounting(_) => Service::Accounting,
-        }
-    }
-}
-
 /// A request that awaits its answer.
 #[derive(Debug)]
 struct Outstanding {
     id: RequestId,
     body: Body,
-    /// The server that was asked last.
-    server: usize,
     /// Servers that were asked.
     asked: Vec<usize>,
     /// Whether no other server may be asked, because this one knows the conversation.
     is_bound: bool,
     packet: Vec<u8>,
-    identifier: u8,
     authenticator: [u8; 16],
     sent: u32,
     /// When the server got the first transmission.
@@ -105,14 +96,16 @@ struct ServerState {
     server: Server,
     /// Until when other servers are preferred.
     avoided_until: Duration,
-    next_identifier: u8,
+    /// Where the search for an identifier begins.
+    next_slot: u16,
 }
 
 /// A RADIUS client.
 pub struct Client {
     servers: Vec<ServerState>,
     retransmission: Retransmission,
-    outstanding: Vec<Outstanding>,
+    outstanding: BTreeMap<Slot, Outstanding>,
+    waiting: WaitingRecords,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     silences: VecDeque<Silence>,
@@ -122,11 +115,12 @@ pub struct Client {
 impl Client {
     /// Uses these servers, the preferred one first, at most [`MAX_SERVERS`]; further ones are ignored.
     pub fn new(servers: Vec<Server>, retransmission: Retransmission) -> Self {
-        let state = |server| ServerState { server, avoided_until: Duration::ZERO, next_identifier: 0 };
+        let state = |server| ServerState { server, avoided_until: Duration::ZERO, next_slot: 0 };
         Self {
             servers: servers.into_iter().take(MAX_SERVERS).map(state).collect(),
             retransmission,
-            outstanding: Vec::new(),
+            outstanding: BTreeMap::new(),
+            waiting: WaitingRecords::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             silences: VecDeque::new(),
@@ -143,39 +137,63 @@ impl Client {
         now: Duration,
         algorithms: &mut Algorithms<'_>,
     ) -> Result<RequestId, RadiusFault> {
-        self.begin(Body::Access(Box::new(request)), server, now, algorithms)
+        let is_bound = server.is_some();
+        let server = server.map(|server| server.0).or_else(|| self.next_server(&[], now));
+        let (id, body) = (self.next_id(), Body::Access(Box::new(request)));
+        match server {
+            Some(server) => {
+                let slot = self.free_slot(server, body.service()).ok_or(RadiusFault::Full)?;
+                self.send_first(id, body, slot, Vec::new(), is_bound, now, algorithms)?;
+            }
+            None => self.events.push_back(Event { request: id, answer: body.unanswered() }),
+        }
+        Ok(id)
     }
 
-    /// Sends an Accounting-Request.
+    /// Sends an Accounting-Request, or lets it wait for an identifier: the requests are sent in the order in
+    /// which they arrive. [`RadiusFault::Full`] if too many wait.
     pub fn account(
         &mut self,
         request: AccountingRequest,
         now: Duration,
         algorithms: &mut Algorithms<'_>,
     ) -> Result<RequestId, RadiusFault> {
-        self.begin(Body::Accounting(Box::new(request)), None, now, algorithms)
-    }
-
-    /// Forgets a request. Its identifier may be used again.
-    pub fn cancel(&mut self, request: RequestId) {
-        self.outstanding.retain(|outstanding| outstanding.id != request);
-    }
-
-    fn begin(
-        &mut self,
-        body: Body,
-        bound: Option<ServerId>,
-        now: Duration,
-        algorithms: &mut Algorithms<'_>,
-    ) -> Result<RequestId, RadiusFault> {
-        let server = bound.map(|server| server.0).or_else(|| self.next_server(&[], now));
-        self.last_id = self.last_id.saturating_add(1);
-        let id = RequestId(self.last_id);
-        match server {
-            Some(at) => self.send_first(id, body, at, Vec::new(), bound.is_some(), now, algorithms)?,
-            None => self.events.push_back(Event { request: id, answer: Answer::NoServer }),
+        let id = self.next_id();
+        self.waiting.add(id, Box::new(request))?;
+        // Behind others there is nothing to try.
+        if self.waiting.len() == 1 {
+            self.send_waiting(now, algorithms);
         }
         Ok(id)
+    }
+
+    /// Forgets an outstanding request. Its identifier may be used again.
+    pub fn cancel(&mut self, request: RequestId) {
+        self.outstanding.retain(|_, outstanding| outstanding.id != request);
+    }
+
+    fn next_id(&mut self) -> RequestId {
+        self.last_id = self.last_id.saturating_add(1);
+        RequestId(self.last_id)
+    }
+
+    /// Sends records that wait, as long as there are identifiers.
+    fn send_waiting(&mut self, now: Duration, algorithms: &mut Algorithms<'_>) {
+        while let Some(asked) = self.waiting.first_asked() {
+            let server = self.next_server(asked, now);
+            let slot = server.map(|server| self.free_slot(server, Service::Accounting));
+            if slot == Some(None) {
+                return;
+            }
+            let Some(WaitingRecord { id, request, asked }) = self.waiting.take_first() else { return };
+            let body = Body::Accounting(request);
+            let answer = body.unanswered();
+            let sent =
+                slot.flatten().map(|slot| self.send_first(id, body, slot, asked, false, now, algorithms));
+            if !matches!(sent, Some(Ok(()))) {
+                self.events.push_back(Event { request: id, answer });
+            }
+        }
     }
 
     /// The next server that was not asked: one that is not avoided, if there is one.
@@ -191,68 +209,58 @@ impl Client {
         &mut self,
         id: RequestId,
         body: Body,
-        server: usize,
+        slot: Slot,
         mut asked: Vec<usize>,
         is_bound: bool,
         now: Duration,
         algorithms: &mut Algorithms<'_>,
     ) -> Result<(), RadiusFault> {
-        let identifier = self.free_identifier(server, body.service()).ok_or(RadiusFault::Full)?;
+        let Slot { server, service, source_port, identifier } = slot;
         let state = self.servers.get_mut(server).ok_or(RadiusFault::Full)?;
-        state.next_identifier = identifier.wrapping_add(1);
-        let (packet, authenticator) = encode(&body, identifier, &state.server, algorithms)?;
+        state.next_slot = slot.number().wrapping_add(1);
+        let (packet, authenticator) = body.encode(identifier, &state.server, algorithms)?;
         asked.push(server);
         let due = now.saturating_add(self.retransmission.wait(1));
-        let to = state.server.addr(body.service());
-        self.transmits.push_back(Transmit { to, packet: packet.clone() });
-        self.outstanding.push(Outstanding {
-            id,
-            body,
-            server,
-            asked,
-            is_bound,
-            packet,
-            identifier,
-            authenticator,
-            sent: 1,
-            first_sent: now,
-            due,
-        });
+        let to = state.server.addr(service);
+        self.transmits.push_back(Transmit { source_port, to, packet: packet.clone() });
+        let outstanding =
+            Outstanding { id, body, asked, is_bound, packet, authenticator, sent: 1, first_sent: now, due };
+        self.outstanding.insert(slot, outstanding);
         Ok(())
     }
 
-    /// An identifier that no outstanding request to this port has.
-    fn free_identifier(&self, server: usize, service: Service) -> Option<u8> {
-        let next = self.servers.get(server)?.next_identifier;
-        let is_here = |one: &&Outstanding| one.server == server && one.body.service() == service;
-        let used: BTreeSet<u8> = self.outstanding.iter().filter(is_here).map(|one| one.identifier).collect();
-        (0..=u8::MAX).map(|step| next.wrapping_add(step)).find(|identifier| !used.contains(identifier))
+    fn free_slot(&self, server: usize, service: Service) -> Option<Slot> {
+        let next = self.servers.get(server)?.next_slot;
+        Slot::all(server, service, next).find(|slot| !self.outstanding.contains_key(slot))
     }
 
-    /// Handles a datagram. Discards it if it is no valid answer of the server at `from`.
+    /// Handles a datagram that a source port has received. Discards it if it is no valid answer of the server
+    /// at `from`. Call [`handle_timeouts`](Self::handle_timeouts) after the datagrams that are at hand.
     pub fn receive(
         &mut self,
+        source_port: u16,
         from: SocketAddr,
         datagram: &[u8],
         algorithms: &Algorithms<'_>,
     ) -> Result<(), RadiusFault> {
         let packet = Packet::parse(datagram)?;
-        let is_answered = |outstanding: &Outstanding| {
-            let state = self.servers.get(outstanding.server);
-            state.is_some_and(|state| state.server.addr(outstanding.body.service()) == from)
-                && outstanding.identifier == packet.identifier
-        };
-        let at = self.outstanding.iter().position(is_answered).ok_or(RadiusFault::Unexpected)?;
-        let (outstanding, state) = self
-            .outstanding
-            .get(at)
-            .and_then(|outstanding| Some((outstanding, self.servers.get(outstanding.server)?)))
+        let identifier = packet.identifier;
+        let (slot, outstanding, state) = self
+            .servers
+            .iter()
+            .enumerate()
+            .flat_map(|(server, state)| Service::ALL.map(|service| (server, service, state)))
+            .filter(|(_, service, state)| state.server.addr(*service) == from)
+            .find_map(|(server, service, state)| {
+                let slot = Slot { server, service, source_port, identifier };
+                Some((slot, self.outstanding.get(&slot)?, state))
+            })
             .ok_or(RadiusFault::Unexpected)?;
         let (authenticator, secret) = (&outstanding.authenticator, &state.server.secret);
         let answer = match outstanding.body {
             Body::Access(_) => {
                 let response = AccessResponse::read(&packet, authenticator, algorithms, secret)?;
-                Answer::Access(ServerId(outstanding.server), Box::new(response))
+                Answer::Access(ServerId(slot.server), Box::new(response))
             }
             Body::Accounting(_) => {
                 if packet.code != Code::ACCOUNTING_RESPONSE {
@@ -265,9 +273,9 @@ impl Client {
                 Answer::Accounted
             }
         };
-        let (request, server) = (outstanding.id, outstanding.server);
-        self.outstanding.swap_remove(at);
-        if let Some(state) = self.servers.get_mut(server) {
+        let request = outstanding.id;
+        self.outstanding.remove(&slot);
+        if let Some(state) = self.servers.get_mut(slot.server) {
             state.avoided_until = Duration::ZERO;
         }
         self.events.push_back(Event { request, answer });
@@ -276,48 +284,66 @@ impl Client {
 
     /// When [`handle_timeouts`](Self::handle_timeouts) must be called.
     pub fn next_timeout(&self) -> Option<Duration> {
-        self.outstanding.iter().map(|outstanding| outstanding.due).min()
+        self.outstanding.values().map(|outstanding| outstanding.due).min()
     }
 
-    /// Sends requests again whose answer is overdue, or asks the next server.
+    /// Sends requests again whose answer is overdue, or asks the next server. Sends records that have waited
+    /// for an identifier.
     pub fn handle_timeouts(&mut self, now: Duration, algorithms: &mut Algorithms<'_>) {
         let mut failed = Vec::new();
         let (servers, retransmission) = (&self.servers, &self.retransmission);
-        for outstanding in self.outstanding.iter_mut().filter(|outstanding| outstanding.due <= now) {
-            let Some(state) = servers.get(outstanding.server) else { continue };
+        for (slot, outstanding) in
+            self.outstanding.iter_mut().filter(|(_, outstanding)| outstanding.due <= now)
+        {
+            let Some(state) = servers.get(slot.server) else { continue };
             if outstanding.sent >= retransmission.tries {
-                failed.push(outstanding.id);
+                failed.push((outstanding.id, *slot));
                 continue;
             }
             outstanding.sent = outstanding.sent.saturating_add(1);
             outstanding.due = now.saturating_add(retransmission.wait(outstanding.sent));
-            let (to, packet) = (state.server.addr(outstanding.body.service()), outstanding.packet.clone());
-            self.transmits.push_back(Transmit { to, packet });
+            let (to, packet) = (state.server.addr(slot.service), outstanding.packet.clone());
+            self.transmits.push_back(Transmit { source_port: slot.source_port, to, packet });
         }
-        for id in failed {
-            self.fail_over(id, now, algorithms);
-        }
+        // The oldest first, so that records keep their order.
+        failed.sort_unstable();
+        let retried =
+            failed.into_iter().filter_map(|(_, slot)| self.fail_over(slot, now, algorithms)).collect();
+        self.waiting.put_back(retried);
+        self.send_waiting(now, algorithms);
     }
 
-    /// Asks the next server, if there is one.
-    fn fail_over(&mut self, id: RequestId, now: Duration, algorithms: &mut Algorithms<'_>) {
-        let Some(at) = self.outstanding.iter().position(|outstanding| outstanding.id == id) else { return };
-        let Outstanding { body, server, asked, is_bound, first_sent, .. } = self.outstanding.swap_remove(at);
-        if let Some(state) = self.servers.get_mut(server) {
+    /// Asks the next server, if there is one. Returns a record that has to wait for that.
+    fn fail_over(
+        &mut self,
+        slot: Slot,
+        now: Duration,
+        algorithms: &mut Algorithms<'_>,
+    ) -> Option<WaitingRecord> {
+        let Outstanding { id, body, asked, is_bound, first_sent, .. } = self.outstanding.remove(&slot)?;
+        if let Some(state) = self.servers.get_mut(slot.server) {
             state.avoided_until = now.saturating_add(AVOIDED);
             if self.silences.len() < MAX_SILENCES {
                 self.silences.push_back(Silence {
                     server: state.server.name.clone(),
-                    addr: state.server.addr(body.service()),
+                    addr: state.server.addr(slot.service),
                     after: now.saturating_sub(first_sent),
                 });
             }
         }
         let next = if is_bound { None } else { self.next_server(&asked, now) };
-        let sent = next.map(|next| self.send_first(id, body, next, asked, false, now, algorithms));
+        let answer = body.unanswered();
+        let sent = match (next, body) {
+            (Some(_), Body::Accounting(request)) => return Some(WaitingRecord { id, request, asked }),
+            (Some(next), body @ Body::Access(_)) => self
+                .free_slot(next, body.service())
+                .map(|slot| self.send_first(id, body, slot, asked, false, now, algorithms)),
+            (None, _) => None,
+        };
         if !matches!(sent, Some(Ok(()))) {
-            self.events.push_back(Event { request: id, answer: Answer::NoServer });
+            self.events.push_back(Event { request: id, answer });
         }
+        None
     }
 
     /// Takes the next datagram to send.
@@ -335,33 +361,9 @@ impl Client {
         self.silences.pop_front()
     }
 
-    /// Whether a request awaits an answer.
-    pub fn has_outstanding(&self) -> bool {
-        !self.outstanding.is_empty()
+    /// Number of Accounting-Requests that no server has answered yet, those included that wait.
+    pub fn records(&self) -> usize {
+        let is_record = |slot: &&Slot| slot.service == Service::Accounting;
+        self.outstanding.keys().filter(is_record).count().saturating_add(self.waiting.len())
     }
-}
-
-/// Encodes a request. Returns it with its authenticator.
-fn encode(
-    body: &Body,
-    identifier: u8,
-    server: &Server,
-    algorithms: &mut Algorithms<'_>,
-) -> Result<(Vec<u8>, [u8; 16]), RadiusFault> {
-    let packet = match body {
-        Body::Access(request) => {
-            let mut out = Writer::new(Code::ACCESS_REQUEST, identifier);
-            request.write(&server.nas_identifier, &mut out);
-            let mut authenticator = [0; 16];
-            algorithms.rng.public(&mut authenticator);
-            out.finish_access(authenticator, algorithms.md5, &server.secret)?
-        }
-        Body::Accounting(request) => {
-            let mut out = Writer::new(Code::ACCOUNTING_REQUEST, identifier);
-            request.write(&server.nas_identifier, &mut out);
-            out.finish_digest(&[0; 16], algorithms.md5, &server.secret)?
-        }
-    };
-    let authenticator = Packet::parse(&packet)?.authenticator;
-    Ok((packet, authenticator))
 }

@@ -26,7 +26,7 @@ mod writer;
 
 pub use access::{AccessRequest, AccessResponse, TerminationAction, Verdict};
 pub use accounting::{AccountingRequest, AccountingStatus, TerminateCause, Usage};
-pub use client::{Answer, Client, Event, MAX_SERVERS, RequestId, Silence, Transmit};
+pub use client::{Answer, Client, Event, MAX_SERVERS, RequestId, SOURCE_PORTS, Silence, Transmit};
 pub use disconnect::{DisconnectRequest, Dynamic, ErrorCause};
 pub use packet::{Attribute, Code, MAX_PACKET, Packet, RadiusFault};
 pub use proof::Algorithms;

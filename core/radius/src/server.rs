@@ -26,12 +26,17 @@ pub struct Server {
 pub struct ServerId(pub(crate) usize);
 
 /// What a request is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Access-Request.
     Authentication,
     /// Accounting-Request.
     Accounting,
+}
+
+impl Service {
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::Authentication, Self::Accounting];
 }
 
 /// When a request is sent again, with the names and the meaning of strongSwan.

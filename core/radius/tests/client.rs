@@ -5,8 +5,8 @@ use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_legacy::LEGACY;
 use casemate_radius::{
     AccessRequest, AccountingRequest, AccountingStatus, Algorithms, Answer, Client, Code, Dynamic,
-    ErrorCause, Packet, RadiusFault, RequestId, Retransmission, Server, ServerId, Silence, TerminateCause,
-    Transmit, Usage, Verdict,
+    ErrorCause, Packet, RadiusFault, RequestId, Retransmission, SOURCE_PORTS, Server, ServerId, Silence,
+    TerminateCause, Transmit, Usage, Verdict,
 };
 use casemate_test_support::TestRng;
 use std::net::SocketAddr;
@@ -59,7 +59,11 @@ impl Fixture {
     }
 
     fn receive(&mut self, from: SocketAddr, datagram: &[u8]) -> Result<(), RadiusFault> {
-        self.with(|client, with| client.receive(from, datagram, with))
+        self.receive_at(0, from, datagram)
+    }
+
+    fn receive_at(&mut self, port: u16, from: SocketAddr, datagram: &[u8]) -> Result<(), RadiusFault> {
+        self.with(|client, with| client.receive(port, from, datagram, with))
     }
 
     fn sent_at(&mut self, seconds: u64) -> Vec<Transmit> {
@@ -172,7 +176,7 @@ fn a_silent_server_is_asked_again_and_then_the_next_one() {
     it.sent_at(10);
     let event = it.client.next_event().unwrap();
     assert_eq!((event.request, event.answer), (id, Answer::NoServer));
-    assert_eq!((it.client.has_outstanding(), it.client.next_timeout()), (false, None));
+    assert_eq!(it.client.next_timeout(), None);
     assert_eq!(it.client.next_silence().unwrap().addr, server(2).auth);
 }
 
@@ -192,21 +196,25 @@ fn a_conversation_stays_with_its_server() {
 }
 
 #[test]
-fn identifiers_are_unique_while_they_are_outstanding() {
+fn all_half_open_ike_sas_of_a_gateway_have_identifiers_of_their_own() {
     let mut it = Fixture::new(1);
-    let mut ids = Vec::new();
-    let identifiers: std::collections::BTreeSet<u8> = (0..256)
-        .map(|_| {
-            let (id, sent) = it.ask(access(&[1]), None);
-            ids.push(id);
-            sent.packet[1]
-        })
-        .collect();
-    assert_eq!(identifiers.len(), 256);
+    let sent: Vec<_> = (0..4_096).map(|_| it.ask(access(&[1]), None)).collect();
+    let slot = |sent: &Transmit| (sent.source_port, sent.packet[1]);
+    let slots: std::collections::BTreeSet<_> = sent.iter().map(|(_, sent)| slot(sent)).collect();
+    assert_eq!(slots.len(), 4_096);
+    assert!(sent.iter().all(|(_, sent)| sent.source_port < SOURCE_PORTS));
     let full = it.with(|client, with| client.authenticate(access(&[1]), None, Duration::ZERO, with));
     assert_eq!(full, Err(RadiusFault::Full));
-    it.client.cancel(ids[77]);
-    assert_eq!(it.ask(access(&[1]), None).1.packet[1], 77);
+    // The response must come to the source port of its request.
+    let (id, request) = &sent[777];
+    let response = respond(&request.packet, 3, &[79, 6, 4, 1, 0, 4], SECRET, true);
+    let other = (request.source_port + 1) % SOURCE_PORTS;
+    assert_eq!(it.receive_at(other, request.to, &response), Err(RadiusFault::WrongAuthenticator));
+    it.receive_at(request.source_port, request.to, &response).unwrap();
+    assert_eq!(it.client.next_event().unwrap().request, *id);
+    assert_eq!(slot(&it.ask(access(&[1]), None).1), slot(request));
+    it.client.cancel(sent[3_000].0);
+    assert_eq!(slot(&it.ask(access(&[1]), None).1), slot(&sent[3_000].1));
 }
 
 #[test]
@@ -216,11 +224,9 @@ fn without_a_server_the_answer_comes_at_once() {
     assert_eq!(it.client.next_event().unwrap().answer, Answer::NoServer);
 }
 
-#[test]
-fn a_record_counts_beyond_32_bits() {
-    let mut it = Fixture::new(1);
-    let record = AccountingRequest {
-        status: AccountingStatus::Stop(TerminateCause::UserRequest),
+fn record(status: AccountingStatus, usage: Usage) -> AccountingRequest {
+    AccountingRequest {
+        status,
         session_id: "1-1".into(),
         user_name: b"carol".to_vec(),
         classes: vec![vec![1, 2]],
@@ -229,8 +235,15 @@ fn a_record_counts_beyond_32_bits() {
         called_id: "192.0.2.9[500]".into(),
         calling_id: "192.0.2.1[500]".into(),
         duration: Duration::from_secs(61),
-        usage: Usage { input_bytes: (3 << 32) + 5, input_packets: 6, output_bytes: 7, output_packets: 8 },
-    };
+        usage,
+    }
+}
+
+#[test]
+fn a_record_counts_beyond_32_bits() {
+    let mut it = Fixture::new(1);
+    let usage = Usage { input_bytes: (3 << 32) + 5, input_packets: 6, output_bytes: 7, output_packets: 8 };
+    let record = record(AccountingStatus::Stop(TerminateCause::UserRequest), usage);
     it.with(|client, with| client.account(record, Duration::ZERO, with)).unwrap();
     let sent = it.client.next_transmit().unwrap();
     let packet = Packet::parse(&sent.packet).unwrap();
@@ -245,6 +258,91 @@ fn a_record_counts_beyond_32_bits() {
     assert_eq!(it.receive(sent.to, &wrong), Err(RadiusFault::WrongAuthenticator));
     it.receive(sent.to, &respond(&sent.packet, 5, &[], SECRET, false)).unwrap();
     assert_eq!(it.client.next_event().unwrap().answer, Answer::Accounted);
+}
+
+/// The sessions of records, in the order in which they are sent.
+fn sessions(sent: &[Transmit]) -> Vec<String> {
+    let session = |sent: &Transmit| attribute(&Packet::parse(&sent.packet).unwrap(), 44).concat();
+    sent.iter().map(|sent| String::from_utf8(session(sent)).unwrap()).collect()
+}
+
+impl Fixture {
+    fn stop_sessions(&mut self, count: usize) -> Vec<RequestId> {
+        let stop = AccountingStatus::Stop(TerminateCause::NasReboot);
+        let stops = (0..count).map(|number| AccountingRequest {
+            session_id: number.to_string(),
+            ..record(stop, Usage::default())
+        });
+        stops
+            .map(|stop| self.with(|client, with| client.account(stop, Duration::ZERO, with)).unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn records_wait_for_identifiers_and_none_is_lost() {
+    let mut it = Fixture::new(1);
+    it.stop_sessions(900);
+    assert_eq!(it.client.records(), 900);
+    let (mut recorded, mut answered) = (Vec::new(), 0);
+    loop {
+        let sent = it.sent_at(0);
+        if sent.is_empty() {
+            break;
+        }
+        assert!(sent.len() <= 256);
+        recorded.extend(sessions(&sent));
+        for request in &sent {
+            it.receive(request.to, &respond(&request.packet, 5, &[], SECRET, false)).unwrap();
+            answered += 1;
+        }
+    }
+    assert_eq!(recorded, (0..900).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!((answered, it.client.records()), (900, 0));
+    assert!(std::iter::from_fn(|| it.client.next_event()).all(|event| event.answer == Answer::Accounted));
+}
+
+#[test]
+fn records_go_to_the_next_server_in_their_order_and_then_count_as_lost() {
+    let mut it = Fixture::new(2);
+    let ids = it.stop_sessions(300);
+    assert_eq!(it.sent_at(0).len(), 256);
+    assert_eq!(it.sent_at(2).len(), 256, "a second time");
+    let next = it.sent_at(5);
+    assert!(next.iter().all(|sent| sent.to == server(2).acct));
+    assert_eq!(sessions(&next), (0..256).map(|number| number.to_string()).collect::<Vec<_>>());
+    let mut lost = Vec::new();
+    for seconds in 6..60 {
+        it.sent_at(seconds);
+        lost.extend(std::iter::from_fn(|| it.client.next_event()));
+    }
+    assert!(lost.iter().all(|event| event.answer == Answer::NotAccounted));
+    assert_eq!(lost.iter().map(|event| event.request).collect::<Vec<_>>(), ids);
+    assert_eq!((it.client.records(), it.client.next_timeout()), (0, None));
+}
+
+#[test]
+fn the_room_for_records_is_bounded_and_interim_updates_leave_half_of_it() {
+    let mut it = Fixture::new(1);
+    let mut add = |status, name_len: usize| {
+        let record =
+            AccountingRequest { user_name: vec![b'c'; name_len], ..record(status, Usage::default()) };
+        it.with(|client, with| client.account(record, Duration::ZERO, with)).is_ok()
+    };
+    let stop = AccountingStatus::Stop(TerminateCause::NasReboot);
+    let interims = (0..200_000).take_while(|_| add(AccountingStatus::Interim, 5)).count();
+    let stops = (0..200_000).take_while(|_| add(stop, 5)).count();
+    assert_eq!((interims, stops), (65_536 + 256, 65_536));
+    assert!(!add(AccountingStatus::Start, 5));
+    // The same with long names, of which fewer have room.
+    let mut it = Fixture::new(1);
+    let mut add = |status| {
+        let record = AccountingRequest { classes: vec![vec![1; 253]; 8], ..record(status, Usage::default()) };
+        it.with(|client, with| client.account(record, Duration::ZERO, with)).is_ok()
+    };
+    let interims = (0..200_000).take_while(|_| add(AccountingStatus::Interim)).count();
+    let stops = (0..200_000).take_while(|_| add(stop)).count();
+    assert!((13_000..17_000).contains(&interims) && (13_000..17_000).contains(&stops), "{interims} {stops}");
 }
 
 fn dynamic(code: u8, attributes: &[u8]) -> Vec<u8> {

@@ -328,6 +328,7 @@ fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, hand
             }
         }
         Notice::Datapath(_)
+        | Notice::SaCounters { .. }
         | Notice::PeerUsesUnknownSpi { .. }
         | Notice::TrapNotInstalled { .. }
         | Notice::ChildNotInstalled { .. } => {}

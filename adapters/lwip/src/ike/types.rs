@@ -281,6 +281,7 @@ impl Events {
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)
+            | Notice::SaCounters { .. }
             | Notice::PeerUsesUnknownSpi { .. }
             | Notice::Policy(_) => {}
         }

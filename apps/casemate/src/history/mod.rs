@@ -297,6 +297,7 @@ mod tests {
             connection: connection.clone(),
             path: path(),
             exchange: ExchangeType::IKE_SA_INIT,
+            message_id: 0,
             attempt,
             tries: 6,
             wait: Duration::from_secs(2),

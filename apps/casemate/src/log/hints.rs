@@ -277,14 +277,34 @@ pub(super) struct Retransmission {
 
 /// Describes a repeated request; `None` for another event.
 pub(super) fn retransmission(event: &Event) -> Option<Retransmission> {
-    let Event::Retransmitted { path, exchange, attempt, tries, wait, .. } = event else { return None };
+    let Event::Retransmitted { path, exchange, message_id, attempt, tries, wait, connection, .. } = event
+    else {
+        return None;
+    };
     let wait = wait.as_millis() as f64 / 1_000.0;
     let next = if attempt < tries { "next in" } else { "the last one; given up in" };
     let text = format!(
         "{exchange} request to {} from {}: sent again, {attempt} of {tries}; {next} {wait} s",
         path.remote, path.local
     );
-    Some(Retransmission { text, hint: (*attempt > 1).then(|| silence(*exchange, path.remote)) })
+    let hint = || match *exchange {
+        ExchangeType::IKE_AUTH if *message_id > 1 => silence_after_response(&connection.local.method).into(),
+        exchange => silence(exchange, path.remote),
+    };
+    Some(Retransmission { text, hint: (*attempt > 1).then(hint) })
+}
+
+/// Why a peer may be silent during IKE_AUTH that has responded to a protected request.
+const fn silence_after_response(method: &LocalMethod) -> &'static str {
+    match method {
+        LocalMethod::Eap(_) => {
+            "the peer responded before: it waits for its authentication server (RADIUS), or has stopped"
+        }
+        LocalMethod::SharedKey | LocalMethod::Certificate(_) => {
+            "the peer responded before: it drops this request, long datagrams or their fragments are lost on \
+             the way, or it has stopped"
+        }
+    }
 }
 
 /// Why a peer may be silent, given the exchange and its port.
@@ -354,6 +374,36 @@ mod tests {
         let (hybrid, classical) = (text("default"), text("aes128gcm16-prfsha256-x25519"));
         assert!(hybrid.contains("without announcing IKE_INTERMEDIATE (RFC 9242)"), "{hybrid}");
         assert_eq!(classical, "offered by this host: proposals = aes128gcm16-prfsha256-x25519");
+    }
+
+    /// EAP takes several IKE_AUTH requests, and port 4500 has proved to be open with the first response.
+    #[test]
+    fn a_peer_that_stops_within_ike_auth_has_not_a_blocked_port() {
+        let id = |name: &str| casemate_ike::config::Identity::Fqdn(name.into());
+        let mut connection = Connection::with_shared_key("home", id("carol"), id("gateway"));
+        let path = casemate_ike::Path {
+            local: "192.0.2.2:4500".parse().unwrap(),
+            remote: "192.0.2.1:4500".parse().unwrap(),
+        };
+        let hint = |connection: &Connection, message_id| {
+            let event = Event::Retransmitted {
+                ike: casemate_ike::IkeSaId::for_tests(1),
+                connection: connection.clone().into(),
+                path,
+                exchange: ExchangeType::IKE_AUTH,
+                message_id,
+                attempt: 2,
+                tries: 6,
+                wait: std::time::Duration::from_secs(4),
+            };
+            retransmission(&event).unwrap().hint.unwrap()
+        };
+        assert!(hint(&connection, 1).contains("UDP port 4500 is blocked on the way"));
+        assert!(hint(&connection, 2).contains("long datagrams or their fragments are lost"));
+        connection.local.method =
+            LocalMethod::Eap(LocalEap { identity: None, methods: [Method::MsChapV2].into() });
+        assert!(hint(&connection, 1).contains("UDP port 4500 is blocked on the way"));
+        assert!(hint(&connection, 2).contains("it waits for its authentication server (RADIUS)"));
     }
 
     #[test]

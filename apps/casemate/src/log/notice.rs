@@ -34,6 +34,7 @@ pub fn category(notice: &Notice) -> LogCategory {
         Notice::Policy(_) => LogCategory::Policy,
         Notice::Datapath(_)
         | Notice::Ike(_)
+        | Notice::SaCounters { .. }
         | Notice::PeerUsesUnknownSpi { .. }
         | Notice::TrapNotInstalled { .. }
         | Notice::ChildNotInstalled { .. } => LogCategory::Sa,
@@ -57,6 +58,7 @@ pub fn message(notice: &Notice, sa: Option<&NoticeSa>) -> Option<Message> {
         }
         Notice::Ike(event) => return ike_message(event, sa, category),
         Notice::Policy(change) => (Level::Debug, Subject::default(), policy_line(change)),
+        Notice::SaCounters { .. } => return None,
         Notice::PeerUsesUnknownSpi { connection } => (
             Level::Info,
             Subject::connection(&connection.name),

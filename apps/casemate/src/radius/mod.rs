@@ -8,6 +8,7 @@ mod relay;
 mod service;
 mod session;
 mod sessions;
+mod sockets;
 
 pub(crate) use relay::RelayAuthenticator;
 pub(crate) use service::RadiusService;
@@ -35,6 +36,8 @@ enum Order {
         ike: IkeSaId,
         reply: Sender<AccessAnswer>,
     },
+    /// The IKE SA has ended, and its Access-Request needs no answer.
+    Forget(IkeSaId),
     Record(Box<AccountingRequest>),
     Respond {
         to: SocketAddr,
@@ -104,6 +107,11 @@ impl RadiusLink {
         // A thread that has panicked drops the channel, which counts as no answer.
         self.order(Order::Access { request: Box::new(request), server, ike, reply });
         answer
+    }
+
+    /// Forgets the Access-Request of an IKE SA that has ended.
+    fn forget(&self, ike: IkeSaId) {
+        self.order(Order::Forget(ike));
     }
 
     /// Sends an Accounting-Request.

@@ -192,6 +192,14 @@ impl Authenticator for RelayAuthenticator {
     }
 }
 
+impl Drop for RelayAuthenticator {
+    fn drop(&mut self) {
+        if matches!(self.stage, Stage::AskedServer(_)) {
+            self.link.forget(self.ike);
+        }
+    }
+}
+
 /// The packet as RADIUS carries it.
 fn encode(packet: &Eap<'_>) -> Result<Vec<u8>, EapFault> {
     let len = u16::try_from(packet.data.len().saturating_add(4)).map_err(|_| EapFault::Malformed)?;

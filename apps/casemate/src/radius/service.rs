@@ -1,8 +1,9 @@
 //! The thread of the RADIUS client. Orders and reports go through channels, datagrams through sockets.
 
+use super::sockets::{ClientSocket, DaeSocket, datagrams, open_sockets, source_for};
 use super::{AccessAnswer, Order, RadiusLink, Report};
 use crate::control::{Waker, signal};
-use crate::swanctl::{DynamicAuthorization, RadiusConfig};
+use crate::swanctl::RadiusConfig;
 use casemate_ike::IkeSaId;
 use casemate_legacy::LEGACY;
 use casemate_linux::process::SystemRng;
@@ -12,8 +13,7 @@ use casemate_radius::{
     Algorithms, Answer, Client, Dynamic, Event, MAX_PACKET, RadiusFault, RequestId, Silence, Transmit,
 };
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -22,10 +22,11 @@ use std::time::{Duration, Instant};
 
 /// Longest wait without an event.
 const IDLE: Duration = Duration::from_secs(60);
-/// Time for which the end of the service waits for answers to accounting.
-const GRACE: Duration = Duration::from_secs(2);
-/// Datagrams that are read from one socket before orders are looked at.
-const BURST: usize = 64;
+/// Time without an answer after which the end of the service waits for no more records: a lost datagram is
+/// sent again after two seconds.
+const QUIET_AT_END: Duration = Duration::from_secs(3);
+/// Time for which the end of the service waits for records at most.
+const LONGEST_END: Duration = Duration::from_secs(20);
 /// Pause between two reports of discarded packets. Any host can cause them.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
@@ -51,7 +52,8 @@ impl RadiusService {
         let (wake, wakes_thread) = crate::control::pair().map_err(failed)?;
         let (orders, from_loop) = channel();
         let link = RadiusLink::new(orders, wakes_thread, reports.clone(), config);
-        let dae = config.dae.clone().map(|settings| DaeSocket::open(settings, former)).transpose()?;
+        let former_dae = former.and_then(|former| former.dae.as_ref());
+        let dae = config.dae.clone().map(|settings| DaeSocket::open(settings, former_dae)).transpose()?;
         let copy = dae.as_ref().map(|dae| dae.socket.try_clone()).transpose().map_err(failed)?;
         let state = ServiceThread {
             client: Client::new(config.servers.clone(), config.retransmission),
@@ -65,7 +67,8 @@ impl RadiusService {
             awaited: HashMap::new(),
             started: Instant::now(),
             last_report: None,
-            ends_at: None,
+            lost_records: 0,
+            end: None,
         };
         let work = move || {
             // Packets of servers are parsed here, so the thread has no capabilities.
@@ -89,44 +92,11 @@ impl RadiusService {
         &self.link
     }
 
-    /// Ends the thread. Waits until the last records have arrived, for two seconds at most.
+    /// Ends the thread. Waits until the last records have arrived, for 20 s at most, or 3 s without an
+    /// answer. A report says how many are lost.
     pub(crate) fn finish(self) {
         self.link.order(Order::End);
         let _ = self.thread.join();
-    }
-}
-
-fn open_sockets(config: &RadiusConfig) -> Result<Vec<UdpSocket>, String> {
-    let mut sockets = Vec::new();
-    for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-        if config.servers.iter().any(|server| server.auth.is_ipv4() == any.is_ipv4()) {
-            sockets.push(open(SocketAddr::new(any, 0))?);
-        }
-    }
-    Ok(sockets)
-}
-
-fn open(addr: SocketAddr) -> Result<UdpSocket, String> {
-    let opened = UdpSocket::bind(addr).and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
-    opened.map_err(|error| format!("RADIUS socket at {addr}: {error}"))
-}
-
-/// Where servers request the end of sessions.
-struct DaeSocket {
-    socket: UdpSocket,
-    settings: DynamicAuthorization,
-}
-
-impl DaeSocket {
-    /// Opens the socket, or takes that of the service before.
-    fn open(settings: DynamicAuthorization, former: Option<&RadiusService>) -> Result<Self, String> {
-        let known = former.and_then(|former| former.dae.as_ref());
-        let same = known.filter(|socket| socket.local_addr().is_ok_and(|addr| addr == settings.listen));
-        let socket = match same {
-            Some(socket) => socket.try_clone().map_err(|error| format!("RADIUS: {error}"))?,
-            None => open(settings.listen)?,
-        };
-        Ok(Self { socket, settings })
     }
 }
 
@@ -138,7 +108,7 @@ struct Awaited {
 /// State of the thread.
 struct ServiceThread {
     client: Client,
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<ClientSocket>,
     dae: Option<DaeSocket>,
     rng: SystemRng,
     orders: Receiver<Order>,
@@ -148,8 +118,18 @@ struct ServiceThread {
     awaited: HashMap<RequestId, Awaited>,
     started: Instant,
     last_report: Option<Instant>,
-    /// When the thread ends at the latest, once no order can follow.
-    ends_at: Option<Instant>,
+    /// Records that were lost and are not reported.
+    lost_records: usize,
+    /// Set once no order can follow.
+    end: Option<End>,
+}
+
+/// When the thread ends at the latest.
+struct End {
+    /// If no further record is answered.
+    quiet: Instant,
+    /// In any case.
+    latest: Instant,
 }
 
 impl ServiceThread {
@@ -162,10 +142,28 @@ impl ServiceThread {
             self.client.handle_timeouts(now, &mut algorithms);
             self.send();
             self.deliver();
-            if self.ends_at.is_some_and(|end| Instant::now() >= end || !self.client.has_outstanding()) {
+            if self.is_over() {
+                self.lost_records = self.lost_records.saturating_add(self.client.records());
+                self.report_lost();
                 return;
             }
             self.wait();
+        }
+    }
+
+    /// Whether the service ends, and no record is to be waited for.
+    fn is_over(&self) -> bool {
+        let is_late = |end: &End| Instant::now() >= end.quiet.min(end.latest);
+        self.end.as_ref().is_some_and(|end| is_late(end) || self.client.records() == 0)
+    }
+
+    /// Reports records that were lost.
+    fn report_lost(&mut self) {
+        match std::mem::take(&mut self.lost_records) {
+            0 => {}
+            count => self.send_problem(&format!(
+                "{count} records of accounting are lost: no server has answered in time"
+            )),
         }
     }
 
@@ -174,10 +172,10 @@ impl ServiceThread {
         let now = self.started.elapsed();
         let timeout = self.client.next_timeout().map_or(IDLE, |at| at.saturating_sub(now).min(IDLE));
         let dae = self.dae.iter().map(|dae| dae.socket.as_fd());
-        let mut descriptors: Vec<_> = self.sockets.iter().map(AsFd::as_fd).chain(dae).collect();
-        let timeout = match self.ends_at {
+        let mut descriptors: Vec<_> = self.sockets.iter().map(|one| one.socket.as_fd()).chain(dae).collect();
+        let timeout = match &self.end {
             // The other end is closed, so that it would always be readable.
-            Some(end) => timeout.min(end.saturating_duration_since(Instant::now())),
+            Some(end) => timeout.min(end.quiet.min(end.latest).saturating_duration_since(Instant::now())),
             None => {
                 descriptors.push(self.wake.as_fd());
                 timeout
@@ -200,7 +198,8 @@ impl ServiceThread {
     }
 
     fn end(&mut self) {
-        self.ends_at.get_or_insert_with(|| Instant::now() + GRACE);
+        let now = Instant::now();
+        self.end.get_or_insert_with(|| End { quiet: now + QUIET_AT_END, latest: now + LONGEST_END });
     }
 
     fn execute(&mut self, order: Order) {
@@ -216,10 +215,18 @@ impl ServiceThread {
                     }
                 }
             }
+            Order::Forget(ike) => {
+                let of_ike = |(_, awaited): &(&RequestId, &Awaited)| awaited.ike == ike;
+                if let Some(id) = self.awaited.iter().find(of_ike).map(|(id, _)| *id) {
+                    self.awaited.remove(&id);
+                    self.client.cancel(id);
+                }
+            }
             Order::Retire => self.dae = None,
             Order::End => self.end(),
             Order::Record(request) => {
                 if let Err(fault) = self.client.account(*request, now, &mut algorithms) {
+                    self.lost_records = self.lost_records.saturating_add(1);
                     self.problem(&format!("Accounting-Request not sent: {fault}"));
                 }
             }
@@ -238,10 +245,10 @@ impl ServiceThread {
     fn receive(&mut self) {
         let mut buffer = [0; MAX_PACKET];
         let mut discarded = Vec::new();
-        for socket in &self.sockets {
+        for ClientSocket { source_port, socket, .. } in &self.sockets {
             for (from, datagram) in datagrams(socket, &mut buffer) {
                 let algorithms = Algorithms { md5: &LEGACY, rng: &mut self.rng };
-                if let Err(fault) = self.client.receive(from, &datagram, &algorithms) {
+                if let Err(fault) = self.client.receive(*source_port, from, &datagram, &algorithms) {
                     discarded.push((from, fault));
                 }
             }
@@ -266,11 +273,11 @@ impl ServiceThread {
     }
 
     fn send(&mut self) {
-        while let Some(Transmit { to, packet }) = self.client.next_transmit() {
-            let of_version =
-                |socket: &&UdpSocket| socket.local_addr().is_ok_and(|addr| addr.is_ipv4() == to.is_ipv4());
-            let Some(socket) = self.sockets.iter().find(of_version) else { continue };
-            if let Err(error) = socket.send_to(&packet, to) {
+        while let Some(Transmit { source_port, to, packet }) = self.client.next_transmit() {
+            let is_wanted =
+                |one: &&ClientSocket| one.source_port == source_port && one.is_ipv4 == to.is_ipv4();
+            let Some(one) = self.sockets.iter().find(is_wanted) else { continue };
+            if let Err(error) = one.socket.send_to(&packet, to) {
                 self.problem(&format!("packet to {to}: {error}"));
             }
         }
@@ -283,10 +290,15 @@ impl ServiceThread {
                 (Some(awaited), Answer::Access(server, response)) => {
                     self.answer(&awaited, AccessAnswer::Response(server, response));
                 }
-                (Some(awaited), Answer::NoServer | Answer::Accounted) => {
-                    self.answer(&awaited, AccessAnswer::NoServer);
+                (Some(awaited), Answer::NoServer) => self.answer(&awaited, AccessAnswer::NoServer),
+                (_, Answer::NotAccounted) => self.lost_records = self.lost_records.saturating_add(1),
+                (_, Answer::Accounted) => {
+                    if let Some(end) = &mut self.end {
+                        end.quiet = Instant::now() + QUIET_AT_END;
+                    }
                 }
-                (None, _) => {}
+                // The IKE SA has ended.
+                (None, Answer::Access(..) | Answer::NoServer) => {}
             }
         }
         while let Some(Silence { server, addr, after }) = self.client.next_silence() {
@@ -308,38 +320,19 @@ impl ServiceThread {
         }
     }
 
+    /// Reports a problem, unless another one was reported a moment ago.
     fn problem(&mut self, text: &str) {
         let now = Instant::now();
         if self.last_report.is_some_and(|last| now.duration_since(last) < REPORT_EVERY) {
             return;
         }
         self.last_report = Some(now);
+        self.send_problem(text);
+        self.report_lost();
+    }
+
+    fn send_problem(&self, text: &str) {
         let _ = self.reports.send(Report::Problem(format!("RADIUS: {text}")));
         signal(&self.waker.0);
     }
-}
-
-/// The address from which this host sends to a server, if there is a route.
-fn source_for(server: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = match server {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // Connecting a datagram socket sends nothing.
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(server).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
-/// The datagrams that wait, at most a burst of them.
-fn datagrams(socket: &UdpSocket, buffer: &mut [u8]) -> Vec<(SocketAddr, Vec<u8>)> {
-    let mut received = Vec::new();
-    while received.len() < BURST {
-        match socket.recv_from(buffer) {
-            Ok((len, from)) => received.extend(buffer.get(..len).map(|datagram| (from, datagram.to_vec()))),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    received
 }

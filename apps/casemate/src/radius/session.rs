@@ -2,7 +2,8 @@
 
 use super::{RadiusLink, host_id};
 use crate::swanctl::{Accounting, RadiusConfig};
-use casemate_ike::{ChildId, DownReason, IkeSaId, Path};
+use casemate_datapath::{Direction, SaCounters, SaId};
+use casemate_ike::{DownReason, IkeSaId, Path};
 use casemate_linux::EndpointContext;
 use casemate_radius::{
     AccessResponse, AccountingRequest, AccountingStatus, DisconnectRequest, TerminateCause, Usage,
@@ -38,9 +39,9 @@ pub(super) struct Session {
     began: Option<Instant>,
     next_interim: Option<Instant>,
     duration: Duration,
-    /// What each Child SA has carried that has not ended.
-    pub(super) usage: HashMap<ChildId, Usage>,
-    /// What those have carried that have ended.
+    /// What each SA has carried that is not removed, when it was last read.
+    pub(super) sas: HashMap<SaId, SaCounters>,
+    /// What those have carried that are removed.
     former_usage: Usage,
     /// Whether a Start was sent, so that a Stop has to follow.
     pub(super) is_recorded: bool,
@@ -72,7 +73,7 @@ impl Session {
             began: None,
             next_interim: None,
             duration: Duration::ZERO,
-            usage: HashMap::new(),
+            sas: HashMap::new(),
             former_usage: Usage::default(),
             is_recorded: false,
             cause: None,
@@ -84,25 +85,28 @@ impl Session {
     /// the addresses and Child SAs.
     pub(super) fn read(&mut self, ikes: &[IkeSaId], context: &EndpointContext) {
         let (endpoint, now) = (context.endpoint(), context.now());
-        let began = *self.began.get_or_insert(now);
         self.authorization.since.get_or_insert(now);
-        self.duration = now.since(began);
         for status in ikes.iter().filter_map(|ike| endpoint.ike().status_of(*ike)) {
             if !status.virtual_addrs.is_empty() {
                 self.addrs = status.virtual_addrs;
             }
             for child in status.children {
                 let Some(sas) = endpoint.sas_of(child.id) else { continue };
-                let inbound = endpoint.datapath().sa(sas.inbound).map(|sa| sa.meter);
-                let outbound = sas.outbound.and_then(|sa| endpoint.datapath().sa(sa)).map(|sa| sa.meter);
-                let known = self.usage.entry(child.id).or_default();
-                if let Some(meter) = inbound {
-                    (known.input_bytes, known.input_packets) = (meter.bytes, meter.packets);
-                }
-                if let Some(meter) = outbound {
-                    (known.output_bytes, known.output_packets) = (meter.bytes, meter.packets);
+                for sa in [Some(sas.inbound), sas.outbound].into_iter().flatten() {
+                    self.sas.entry(sa).or_default();
                 }
             }
+        }
+        self.read_counters(now, |sa| endpoint.datapath().sa_counters(sa));
+    }
+
+    /// Reads the time and the counters of the SAs that are known, also of those that receive for a while
+    /// after the end of their Child SAs.
+    pub(super) fn read_counters(&mut self, now: Instant, counters: impl Fn(SaId) -> Option<SaCounters>) {
+        self.duration = now.since(*self.began.get_or_insert(now));
+        for (sa, known) in &mut self.sas {
+            // A notice has the last counters of an SA that is removed.
+            *known = counters(*sa).unwrap_or(*known);
         }
     }
 
@@ -112,10 +116,13 @@ impl Session {
         format!("RADIUS session {} of `{user}` from {}", self.id, self.path.remote.ip())
     }
 
-    /// Notes that a Child SA has ended.
-    pub(super) fn child_down(&mut self, id: ChildId) {
-        if let Some(usage) = self.usage.remove(&id) {
-            self.former_usage = sum(self.former_usage, &usage);
+    /// Notes what an SA has carried whose Child SA ends.
+    pub(super) fn note_counters(&mut self, sa: SaId, counters: SaCounters, is_removed: bool) {
+        if is_removed {
+            self.sas.remove(&sa);
+            self.former_usage = sum(self.former_usage, sa, counters);
+        } else {
+            self.sas.insert(sa, counters);
         }
     }
 
@@ -175,7 +182,7 @@ impl Session {
 
     /// What all Child SAs have carried.
     pub(super) fn usage(&self) -> Usage {
-        self.usage.values().fold(self.former_usage, sum)
+        self.sas.iter().fold(self.former_usage, |usage, (sa, counters)| sum(usage, *sa, *counters))
     }
 
     /// Whether a request of a server names this session, but for its address.
@@ -187,12 +194,13 @@ impl Session {
     }
 }
 
-/// The sum of two counts.
-fn sum(sum: Usage, one: &Usage) -> Usage {
-    Usage {
-        input_bytes: sum.input_bytes.saturating_add(one.input_bytes),
-        input_packets: sum.input_packets.saturating_add(one.input_packets),
-        output_bytes: sum.output_bytes.saturating_add(one.output_bytes),
-        output_packets: sum.output_packets.saturating_add(one.output_packets),
-    }
+/// Adds what an SA has carried.
+const fn sum(mut usage: Usage, sa: SaId, counters: SaCounters) -> Usage {
+    let (bytes, packets) = match sa.direction() {
+        Direction::Inbound => (&mut usage.input_bytes, &mut usage.input_packets),
+        Direction::Outbound => (&mut usage.output_bytes, &mut usage.output_packets),
+    };
+    *bytes = bytes.saturating_add(counters.bytes);
+    *packets = packets.saturating_add(counters.packets);
+    usage
 }

@@ -5,10 +5,12 @@ use super::RadiusLink;
 use super::session::{Authorization, LostSession, Session};
 use crate::swanctl::RadiusConfig;
 use casemate::Notice;
+use casemate_datapath::{SaCounters, SaId};
 use casemate_ike::config::RemoteMethod;
 use casemate_ike::{ByOrigin, DownReason, Event, IkeSaId, IkeSettings, Path};
 use casemate_linux::EndpointContext;
 use casemate_radius::{AccessResponse, Dynamic, ErrorCause, TerminateCause};
+use casemate_sa::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,6 +25,8 @@ pub(crate) struct Sessions {
     /// Peers whose IKE SA is not established yet.
     accepted: BTreeMap<IkeSaId, Box<AccessResponse>>,
     active: ByOrigin<Session>,
+    /// Sessions that have ended, and why: their records follow once the last counters are read.
+    ended: VecDeque<(Session, TerminateCause)>,
     /// Peers that did not respond any more, and may resume their sessions (RFC 5723).
     lost: BTreeMap<IkeSaId, LostSession>,
     /// IKE SAs that resume a session whose decision is not known: they are closed.
@@ -63,7 +67,7 @@ impl Sessions {
     }
 
     /// Follows the IKE SAs. Returns whether [`update`](Self::update) has to follow at once.
-    pub(crate) fn on_notice(&mut self, notice: &Notice, link: &RadiusLink, config: &RadiusConfig) -> bool {
+    pub(crate) fn on_notice(&mut self, notice: &Notice) -> bool {
         match notice {
             Notice::Ike(Event::IkeUp { ike, connection, path, resumes: Some(old), .. }) => {
                 let authorization = self.authorization_of(*old);
@@ -91,27 +95,27 @@ impl Sessions {
                 }
                 false
             }
-            Notice::Ike(Event::ChildDown { id, origin, .. }) => {
+            Notice::SaCounters { origin, sa, counters, is_removed } => {
                 if let Some(session) = self.active.get_mut(*origin) {
-                    session.child_down(*id);
+                    session.note_counters(*sa, *counters, *is_removed);
                 }
                 false
             }
             Notice::Ike(Event::IkeDown { ike, reason, .. }) => {
                 self.accepted.remove(ike);
-                self.ike_down(*ike, *reason, link, config);
-                false
+                self.ike_down(*ike, *reason);
+                !self.ended.is_empty()
             }
             _ => false,
         }
     }
 
     /// Ends a session with the last of its IKE SAs.
-    fn ike_down(&mut self, ike: IkeSaId, reason: DownReason, link: &RadiusLink, config: &RadiusConfig) {
+    fn ike_down(&mut self, ike: IkeSaId, reason: DownReason) {
         if let Some(session) = self.active.get_mut(ike).filter(|_| reason != DownReason::Replaced) {
             session.last_end = Some((ike, reason));
         }
-        let Some(mut session) = self.active.ended(ike) else { return };
+        let Some(session) = self.active.ended(ike) else { return };
         // A replaced IKE SA may end after its successor.
         let (ike, reason) = session.last_end.unwrap_or((ike, reason));
         if can_be_resumed(reason) && session.cause.is_none() {
@@ -121,7 +125,23 @@ impl Sessions {
         if self.lost.len() > MAX_LOST {
             self.lost.pop_first();
         }
-        session.stop(terminate_cause(reason), link, config);
+        self.ended.push_back((session, terminate_cause(reason)));
+    }
+
+    /// Records the ends of sessions, of some that wait. An SA that receives for a while after the end of its
+    /// Child SA counts until now.
+    fn record_ends(
+        &mut self,
+        now: Instant,
+        counters: impl Fn(SaId) -> Option<SaCounters>,
+        link: &RadiusLink,
+        config: &RadiusConfig,
+    ) {
+        let count = self.ended.len().min(SESSIONS_AT_ONCE);
+        for (mut session, cause) in self.ended.drain(..count) {
+            session.read_counters(now, &counters);
+            session.stop(cause, link, config);
+        }
     }
 
     /// The decision on the peer of an earlier IKE SA, which another one resumes. Not of a session that this
@@ -149,8 +169,10 @@ impl Sessions {
         config: &RadiusConfig,
     ) -> bool {
         terminate(&std::mem::take(&mut self.unauthorized), context);
+        let datapath = context.endpoint().datapath();
+        self.record_ends(context.now(), |sa| datapath.sa_counters(sa), link, config);
         for _ in 0..SESSIONS_AT_ONCE {
-            let Some(origin) = self.due.pop_front() else { return false };
+            let Some(origin) = self.due.pop_front() else { break };
             let ikes = self.active.members(origin).to_vec();
             // The session may have ended.
             let Some(session) = self.active.get_mut(origin) else { continue };
@@ -163,7 +185,7 @@ impl Sessions {
                 terminate(&ikes, context);
             }
         }
-        !self.due.is_empty()
+        !self.due.is_empty() || !self.ended.is_empty()
     }
 
     /// Ends the sessions that a server names.
@@ -206,8 +228,13 @@ impl Sessions {
     }
 
     /// Records the end of all sessions, because this host ends.
-    pub(crate) fn stop_all(mut self, link: &RadiusLink, config: &RadiusConfig) {
-        for (_, session) in self.active.iter_mut() {
+    pub(crate) fn stop_all(mut self, context: &EndpointContext, link: &RadiusLink, config: &RadiusConfig) {
+        let datapath = context.endpoint().datapath();
+        while !self.ended.is_empty() {
+            self.record_ends(context.now(), |sa| datapath.sa_counters(sa), link, config);
+        }
+        for (ikes, session) in self.active.iter_mut() {
+            session.read(ikes, context);
             session.stop(TerminateCause::NasReboot, link, config);
         }
     }

@@ -154,10 +154,12 @@ impl RunController {
     }
 
     /// Reports to the service manager that the run ends.
-    pub(super) fn report_end(&mut self) {
+    pub(super) fn report_end(&mut self, context: &EndpointContext) {
         let sent = self.manager.stopping();
         self.check_sent(sent);
-        self.radius.stop();
+        for line in self.radius.stop(context) {
+            self.log.program(Level::Warning, &line);
+        }
         self.updown.stop().into_iter().for_each(|message| self.log.record(message));
     }
 

@@ -5,8 +5,8 @@ use crate::log::level::Level;
 use crate::radius::{RadiusLink, RadiusService, Report, Sessions};
 use crate::swanctl::RadiusConfig;
 use casemate::Notice;
-use casemate_linux::EndpointHandle;
 use casemate_linux::process::SystemRng;
+use casemate_linux::{EndpointContext, EndpointHandle};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// AAA servers, and the sessions that they have accepted.
@@ -86,16 +86,20 @@ impl RadiusState {
 
     /// Follows the IKE SAs. Returns whether [`serve`](Self::serve) has to follow.
     pub(super) fn on_notice(&mut self, notice: &Notice) -> bool {
-        self.0.as_mut().is_some_and(|Active { service, sessions, .. }| {
-            sessions.on_notice(notice, service.link(), service.config())
-        })
+        self.0.as_mut().is_some_and(|active| active.sessions.on_notice(notice))
     }
 
-    /// Records the end of all sessions.
-    pub(super) fn stop(&mut self) {
-        if let Some(Active { service, sessions, .. }) = self.0.take() {
-            sessions.stop_all(service.link(), service.config());
-            service.finish();
-        }
+    /// Records the end of all sessions. Returns lines for the log.
+    pub(super) fn stop(&mut self, context: &EndpointContext) -> Vec<String> {
+        let Some(Active { service, sessions, reports }) = self.0.take() else { return Vec::new() };
+        sessions.stop_all(context, service.link(), service.config());
+        service.finish();
+        let problem = |report| if let Report::Problem(text) = report { Some(text) } else { None };
+        reports.1.try_iter().filter_map(problem).collect()
+    }
+
+    /// Whether sessions are recorded, so that counters of SAs that end are needed.
+    pub(super) fn is_recording(&self) -> bool {
+        self.config().is_some_and(|config| config.accounting.is_some())
     }
 }

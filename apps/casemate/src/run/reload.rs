@@ -190,6 +190,7 @@ impl RunController {
         context.with(|endpoint, _| {
             endpoint.set_retransmission(charon.retransmission);
             endpoint.follow_redirects(charon.follow_redirects);
+            endpoint.report_sa_counters(self.radius.is_recording());
         });
         self.use_crash_secret(context);
         Ok(former)

@@ -220,7 +220,7 @@ fn run_instance(
         args.tun, numbers.table
     ))?;
     let result = engine.run(&mut controller);
-    controller.report_end();
+    controller.report_end(engine.endpoint_context());
     finish(engine, result)?;
     crash_secret::remove(&files);
     Ok(())

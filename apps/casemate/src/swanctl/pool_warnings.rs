@@ -2,14 +2,18 @@
 
 use super::schema::Keys;
 use casemate_ike::TrafficSelector;
-use casemate_ike::config::{Connection, Pool};
+use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_sa::AddrRange;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Warns of the pools of a connection.
 pub(super) fn warn(connection: &Connection, pools: &[Pool], keys: &Keys<'_>) {
     in_networks(connection, pools, keys);
     let own: Vec<&Pool> = pools.iter().filter(|pool| connection.pools.contains(&pool.name)).collect();
-    beside_drops(connection, &own, keys);
+    if !beside_drops(connection, &own, keys) {
+        uncovered(connection, &own, keys);
+    }
     unreachable_servers(connection, &own, keys);
 }
 
@@ -41,17 +45,19 @@ fn in_networks(connection: &Connection, pools: &[Pool], keys: &Keys<'_>) {
 }
 
 /// Warns of children with `mode = drop` for addresses that no pool has. Those of the pools then leave in
-/// clear while their clients are not connected.
-fn beside_drops(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) {
+/// clear while their clients are not connected. Returns whether there are any.
+fn beside_drops(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) -> bool {
     // The pools of clients of vici, and addresses of RADIUS servers, are not known here.
     if pools.is_empty() || pools.len() < connection.pools.len() {
-        return;
+        return false;
     }
+    let mut any = false;
     for shunt in connection.shunts.iter().filter(|shunt| !shunt.passes) {
         for dropped in shunt.remote_ts.iter().filter_map(|template| template.addrs) {
             let of_version = |pool: &&&Pool| pool.addrs.is_ipv4() == dropped.is_ipv4();
             let mut comparable = pools.iter().filter(of_version).peekable();
             if comparable.peek().is_some() && !comparable.any(|pool| overlap(pool.addrs, dropped)) {
+                any = true;
                 keys.warn(
                     "pools",
                     &format!(
@@ -64,6 +70,48 @@ fn beside_drops(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) {
             }
         }
     }
+    any
+}
+
+/// Warns of a pool with addresses for which no policy exists while their clients are not connected, so that
+/// packets to them leave in clear.
+fn uncovered(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>) {
+    // What enters the interface of a route-based tunnel never leaves in clear.
+    let is_routed = |child: &Arc<ChildConfig>| !child.spds.are_main();
+    if !connection.children.is_empty() && connection.children.iter().all(is_routed) {
+        return;
+    }
+    let drops = connection.shunts.iter().filter(|shunt| !shunt.passes).flat_map(|shunt| &shunt.remote_ts);
+    let traps = connection.children.iter().filter(|child| child.start_action.on_traffic);
+    let templates = drops.chain(traps.flat_map(|child| &child.remote_ts));
+    let mut covered: Vec<AddrRange> = templates.filter_map(|template| template.addrs).collect();
+    covered.sort_by_key(AddrRange::first);
+    for pool in pools.iter().filter(|pool| !covers(&covered, pool.addrs)) {
+        keys.warn(
+            "pools",
+            &format!(
+                "packets to an address of {} leave in clear while its client is not connected, if a route \
+                 leads there: a child with mode = drop, start_action = trap and remote_ts = {} was expected",
+                pool.name, pool.addrs
+            ),
+        );
+    }
+}
+
+/// Whether ranges, sorted by their first addresses, contain all addresses of a range.
+fn covers(ranges: &[AddrRange], all: AddrRange) -> bool {
+    let number = |addr: IpAddr| match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    };
+    // The first address that no range contains so far; `None` after the last address of all.
+    let mut next = Some(number(all.first()));
+    for range in ranges.iter().filter(|range| range.is_ipv4() == all.is_ipv4()) {
+        if next.is_some_and(|next| (number(range.first())..=number(range.last())).contains(&next)) {
+            next = number(range.last()).checked_add(1);
+        }
+    }
+    next.is_none_or(|next| next > number(all.last()))
 }
 
 /// Warns of name servers to which no child leads: clients do not use them.
@@ -75,9 +123,8 @@ fn unreachable_servers(connection: &Connection, pools: &[&Pool], keys: &Keys<'_>
         networks.push(addrs);
     }
     for pool in pools {
-        let is_outside = |server: &&std::net::IpAddr| {
-            !networks.iter().any(|network| overlap(*network, AddrRange::single(**server)))
-        };
+        let is_outside =
+            |server: &&IpAddr| !networks.iter().any(|network| overlap(*network, AddrRange::single(**server)));
         for server in pool.dns.iter().filter(is_outside).filter(|_| !networks.is_empty()) {
             keys.warn(
                 "pools",

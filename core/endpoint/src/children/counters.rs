@@ -4,10 +4,14 @@
 //! removed SAs have counted, so that the sums of a child never decrease. Children are known by their names:
 //! their number depends on the configuration, and no value of a peer is a name here.
 
+use super::Children;
+use crate::Notice;
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::{Datapath, Direction, SaCounters, SaId};
+use casemate_ike::IkeSaId;
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_sa::table::{ByteIndex, OrderedMap};
 
@@ -40,14 +44,33 @@ struct Entry {
     ended_outbound: SaCounters,
 }
 
+impl Children {
+    /// Whether counters of SAs that end are to be reported.
+    pub(crate) fn report_counters(&mut self, report: bool) {
+        self.counters.report(report);
+    }
+
+    /// The counters of the children from the entry with this number on.
+    pub(crate) fn counters_from(
+        &self,
+        number: u64,
+        datapath: &Datapath,
+    ) -> impl Iterator<Item = ChildCounters> {
+        self.counters.starting_at(number, datapath)
+    }
+}
+
 /// The counters of all children.
 #[derive(Default)]
 pub(crate) struct CounterTable {
     entries: OrderedMap<u64, Box<Entry>>,
     by_name: ByteIndex,
-    /// Entries by the SAs of the data path.
-    by_sa: OrderedMap<SaId, u64>,
+    /// Entries by the SAs of the data path, with the origin of the IKE SA.
+    by_sa: OrderedMap<SaId, (u64, IkeSaId)>,
     last: u64,
+    is_reporting: bool,
+    /// Notices about SAs that end.
+    reports: VecDeque<Notice>,
 }
 
 impl CounterTable {
@@ -75,11 +98,11 @@ impl CounterTable {
     }
 
     /// Counts an SA for a child from now on.
-    pub(crate) fn add_sa(&mut self, connection: &Connection, child: &ChildConfig, sa: SaId) {
+    pub(crate) fn add_sa(&mut self, connection: &Connection, child: &ChildConfig, origin: IkeSaId, sa: SaId) {
         let number = self.number_of(connection, child);
         if let Some(entry) = self.entries.get_mut(number) {
             entry.sas.insert(sa, sa);
-            self.by_sa.insert(sa, number);
+            self.by_sa.insert(sa, (number, origin));
         }
     }
 
@@ -87,14 +110,38 @@ impl CounterTable {
     pub(crate) fn remove_sa(&mut self, sa: SaId, datapath: &mut Datapath) {
         let counters = datapath.sa_counters(sa).unwrap_or_default();
         datapath.remove_sa(sa);
-        let number = self.by_sa.remove(sa);
-        let Some(entry) = number.and_then(|number| self.entries.get_mut(number)) else { return };
+        let Some((number, origin)) = self.by_sa.remove(sa) else { return };
+        self.add_report(origin, sa, counters, true);
+        let Some(entry) = self.entries.get_mut(number) else { return };
         entry.sas.remove(sa);
         let ended = match sa.direction() {
             Direction::Inbound => &mut entry.ended_inbound,
             Direction::Outbound => &mut entry.ended_outbound,
         };
         *ended = ended.plus(counters);
+    }
+
+    /// An inbound SA receives for a while after the end of its Child SA.
+    pub(crate) fn sa_lingers(&mut self, sa: SaId, datapath: &Datapath) {
+        if let Some((_, origin)) = self.by_sa.get(sa).copied() {
+            self.add_report(origin, sa, datapath.sa_counters(sa).unwrap_or_default(), false);
+        }
+    }
+
+    fn add_report(&mut self, origin: IkeSaId, sa: SaId, counters: SaCounters, is_removed: bool) {
+        if self.is_reporting {
+            self.reports.push_back(Notice::SaCounters { origin, sa, counters, is_removed });
+        }
+    }
+
+    /// Whether counters of SAs that end are to be reported.
+    pub(crate) fn report(&mut self, report: bool) {
+        self.is_reporting = report;
+    }
+
+    /// Moves the reports to the notices.
+    pub(crate) fn take_reports(&mut self, notices: &mut VecDeque<Notice>) {
+        notices.append(&mut self.reports);
     }
 
     /// A Child SA of the child was installed.

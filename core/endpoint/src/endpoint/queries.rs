@@ -54,6 +54,12 @@ impl Endpoint {
         self.ike.set_retransmission(retransmission);
     }
 
+    /// Whether counters of SAs that end are reported as notices ([`Notice::SaCounters`]).
+    #[cfg(feature = "child-counters")]
+    pub fn report_sa_counters(&mut self, report: bool) {
+        self.children.report_counters(report);
+    }
+
     /// Requests an explanation with each fault of a negotiation
     /// ([`explain_faults`](casemate_ike::Ike::explain_faults)).
     pub fn explain_faults(&mut self) {

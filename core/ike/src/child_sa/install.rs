@@ -29,14 +29,17 @@ pub(crate) struct KeymatSource<'a> {
 /// IKE SA, connection and path of a Child SA.
 pub(crate) struct ChildOwner<'a> {
     pub(crate) ike: IkeSaId,
+    /// Origin of the IKE SA.
+    pub(crate) origin: IkeSaId,
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) path: Path,
     pub(crate) udp_encap: bool,
 }
 
 impl<'a> ChildOwner<'a> {
-    pub(crate) const fn new(common: &'a SaCommon, nat: NatStatus) -> Self {
-        Self { ike: common.id, connection: &common.connection, path: common.path, udp_encap: nat.any() }
+    pub(crate) const fn new(common: &'a SaCommon, origin: IkeSaId, nat: NatStatus) -> Self {
+        let (ike, path) = (common.id, common.path);
+        Self { ike, origin, connection: &common.connection, path, udp_encap: nat.any() }
     }
 }
 
@@ -91,6 +94,7 @@ pub(crate) fn install(
     step.event(Event::ChildUp(Box::new(ChildUp {
         id,
         ike: owner.ike,
+        origin: owner.origin,
         connection: owner.connection.clone(),
         child: config.clone(),
         suite: agreed.suite,

@@ -252,7 +252,7 @@ impl HalfOpen {
             let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Responder);
             let source = KeymatSource { prf, sk_d: d, nonces, secrets: &[], role };
             let ChildResponse { config, agreed, .. } = *response;
-            let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, init.nat));
+            let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, common.id, init.nat));
             #[cfg(feature = "mobike")]
             let owner = owner.until_check(mobike.as_deref());
             match install(NewChild::first(&config, agreed), &source, &owner, step) {

@@ -92,7 +92,7 @@ impl AuthSent {
                     .inspect_err(|fault| first_child.explain(*fault, content, step))
                     .map_err(DownReason::Fault)
                     .and_then(|answer| {
-                        let owner = ChildOwner::new(common, init.nat);
+                        let owner = ChildOwner::new(common, common.id, init.nat);
                         let config = &first_child.request.config;
                         let child = install(NewChild::first(config, answer.agreed), &source, &owner, step);
                         child.map_err(|fault| DownReason::Fault(fault.into()))

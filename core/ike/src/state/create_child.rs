@@ -366,7 +366,7 @@ impl Established {
     ) -> Result<ChildSa, StateFault> {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
         let source = KeymatSource { prf, sk_d: d, nonces, secrets, role };
-        let owner = ChildOwner::new(common, self.contents.nat);
+        let owner = ChildOwner::new(common, self.origin, self.contents.nat);
         #[cfg(feature = "mobike")]
         let owner = owner.until_check(self.mobike());
         install(new, &source, &owner, step)

@@ -239,7 +239,8 @@ impl InitSent {
         let wait = step.shared.settings.retransmission.wait(self.tries, step.context.rng);
         self.due = step.context.now.after(wait);
         step.send(common.path, core::slice::from_ref(&self.request));
-        let retransmitted = Retransmitted { exchange: self.exchange(), attempt: self.tries, wait };
+        let retransmitted =
+            Retransmitted { exchange: self.exchange(), message_id: 0, attempt: self.tries, wait };
         step.retransmitted(common, retransmitted);
         State::InitSent(self)
     }

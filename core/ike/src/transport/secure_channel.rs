@@ -261,10 +261,10 @@ impl SecureChannel {
         step.send(common.path, &datagrams);
         // Every fragment has the same header.
         let header = datagrams.first().map(|datagram| Header::parse(datagram));
-        if let Some(Ok(Header { exchange, .. })) = header {
+        if let Some(Ok(Header { exchange, message_id, .. })) = header {
             let attempt = self.window.retransmissions();
             let wait = self.window.request_due().unwrap_or(step.context.now).since(step.context.now);
-            step.retransmitted(common, Retransmitted { exchange, attempt, wait });
+            step.retransmitted(common, Retransmitted { exchange, message_id, attempt, wait });
         }
         Ok(())
     }

@@ -3,9 +3,13 @@
 use super::*;
 use crate::radius::Order;
 use crate::swanctl::{Accounting, GroupSources};
+use crate::xfrm::XfrmFile;
+use casemate_crypto::Providers;
+use casemate_datapath::{Config, Datapath, Direction};
+use casemate_ike::Path;
 use casemate_ike::config::{Connection, Identity};
-use casemate_ike::{ChildId, Path};
 use casemate_radius::{AccountingStatus, Retransmission, TerminationAction, Usage, Verdict};
+use casemate_rustcrypto::RUSTCRYPTO;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -56,7 +60,7 @@ impl Setup {
     }
 
     fn note(&mut self, event: Event) -> bool {
-        self.sessions.on_notice(&Notice::Ike(event), &self.link, &self.config)
+        self.sessions.on_notice(&Notice::Ike(event))
     }
 
     fn ended(&mut self, ike: IkeSaId, reason: DownReason) {
@@ -64,7 +68,8 @@ impl Setup {
     }
 
     /// What was recorded since the last call.
-    fn records(&self) -> Vec<AccountingStatus> {
+    fn records(&mut self) -> Vec<AccountingStatus> {
+        self.sessions.record_ends(Instant::from_secs(1), |_| None, &self.link, &self.config);
         let of = |order| if let Order::Record(record) = order { Some(record.status) } else { None };
         self.orders.try_iter().filter_map(of).collect()
     }
@@ -136,20 +141,47 @@ fn a_session_that_a_server_has_ended_cannot_be_resumed() {
     assert!(setup.sessions.authorization_of(ORIGIN).is_none());
 }
 
+/// Three SAs of a data path: inbound, inbound and outbound.
+fn sas() -> [SaId; 3] {
+    let mut datapath = Datapath::new(Config::server(1));
+    let directions =
+        [("0x1000", Direction::Inbound), ("0x1001", Direction::Inbound), ("0x1002", Direction::Outbound)];
+    directions.map(|(spi, direction)| {
+        let line = format!(
+            "ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi {spi} mode tunnel \
+             aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128"
+        );
+        let params = XfrmFile::parse(line.as_bytes()).unwrap().states.remove(0).value;
+        let now = Instant::from_secs(1);
+        datapath.add_sa(&params, direction, &Providers(&[&RUSTCRYPTO]), now).unwrap()
+    })
+}
+
+fn counters(packets: u64) -> SaCounters {
+    SaCounters { packets, bytes: 10 * packets, ..SaCounters::default() }
+}
+
 #[test]
-fn usage_of_ended_child_sas_is_kept_in_one_sum() {
+fn the_record_of_the_end_counts_every_packet_of_every_sa() {
     let mut setup = Setup::new();
+    let [known, lingering, unknown] = sas();
+    let mut note = |sa, packets, is_removed| {
+        let counters = counters(packets);
+        setup.sessions.on_notice(&Notice::SaCounters { origin: ORIGIN, sa, counters, is_removed });
+    };
+    // One SA was read earlier, and two have come and gone between two readings.
+    note(known, 1, false);
+    note(known, 5, true);
+    note(unknown, 3, true);
+    note(lingering, 7, false);
     let session = setup.sessions.active.get_mut(ORIGIN).unwrap();
-    for number in 1..=3 {
-        let usage = Usage { input_bytes: 10, output_packets: number, ..Usage::default() };
-        session.usage.insert(ChildId::for_tests(number), usage);
-    }
-    for number in 1..=2 {
-        let id = ChildId::for_tests(number);
-        setup.note(Event::ChildDown { id, reason: DownReason::Replaced, origin: ORIGIN });
-    }
-    let session = setup.sessions.active.get_mut(ORIGIN).unwrap();
-    assert_eq!(session.usage.len(), 1);
-    let total = Usage { input_bytes: 30, output_packets: 6, ..Usage::default() };
-    assert_eq!(session.usage(), total);
+    assert_eq!(session.sas.len(), 1, "SAs that are removed need no room");
+    setup.ended(ORIGIN, DownReason::Peer);
+    // The inbound SA has received two more packets.
+    let read = |sa| (sa == lingering).then(|| counters(9));
+    setup.sessions.record_ends(Instant::from_secs(1), read, &setup.link, &setup.config);
+    let Ok(Order::Record(record)) = setup.orders.try_recv() else { panic!("no record") };
+    let usage = Usage { input_bytes: 140, input_packets: 14, output_bytes: 30, output_packets: 3 };
+    assert_eq!(record.usage, usage);
+    assert_eq!(record.status, AccountingStatus::Stop(TerminateCause::UserRequest));
 }

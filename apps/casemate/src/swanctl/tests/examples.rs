@@ -54,10 +54,9 @@ fn every_example_loads() {
             let config = load(path.file_name().unwrap().to_str().unwrap());
             assert!(!config.connections.is_empty(), "{}", path.display());
             assert!(
-                config
-                    .warnings
-                    .iter()
-                    .all(|warning| ["updown", "secret"].iter().any(|what| warning.text.contains(what))),
+                config.warnings.iter().all(|warning| {
+                    ["updown", "secret", "leave in clear"].iter().any(|what| warning.text.contains(what))
+                }),
                 "{:?}",
                 config.warnings
             );

@@ -145,8 +145,9 @@ fn children_may_not_contradict_each_other() {
 fn a_pool_in_a_network_behind_this_host_is_noticed() {
     let warnings = |local_ts: &str| {
         let pool = "pools { staff {\n addrs = 10.1.3.0/24\n } }";
-        let children = [format!("local_ts = {local_ts}"), "local_ts = dynamic".into()];
-        let config = ok(&format!("{}\n{pool}", connection("pools = staff", &children[0], &children[1])));
+        let office = format!("local_ts = {local_ts}");
+        let away = "mode = drop\n start_action = trap\n remote_ts = 10.1.3.0/24";
+        let config = ok(&format!("{}\n{pool}", connection("pools = staff", &office, away)));
         config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let found = warnings("10.2.0.0/16, 10.1.0.0/16");
@@ -155,6 +156,25 @@ fn a_pool_in_a_network_behind_this_host_is_noticed() {
     for harmless in ["0.0.0.0/0", "10.2.0.0/16", "10.1.3.0/25", "dynamic"] {
         assert_eq!(warnings(harmless), [""; 0], "{harmless}");
     }
+}
+
+/// No policy is left when the Child SA of a client ends, unless one of these is configured.
+#[test]
+fn a_pool_without_a_policy_for_absent_clients_is_noticed() {
+    let warnings = |keys: &str, child: &str| {
+        let pool = "pools { staff {\n addrs = 10.9.0.0/24\n } }";
+        let config = ok(&format!("{}\n{pool}", connection(keys, "local_ts = 10.1.0.0/16", child)));
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let missing = warnings("pools = staff", "local_ts = 10.2.0.0/16");
+    let words = ":2: connections.gw.pools: packets to an address of staff leave in clear while its client is";
+    assert!(matches!(&missing[..], [one] if one.contains(words)), "{missing:?}");
+    let trap = "local_ts = 10.2.0.0/16\n start_action = trap\n remote_ts = 10.9.0.0/24";
+    assert_eq!(warnings("pools = staff\n remote_addrs = 192.0.2.2", trap), [""; 0]);
+    // This host assigns no address, or the interface of a tunnel keeps packets from leaving.
+    assert_eq!(warnings("", "local_ts = 10.2.0.0/16"), [""; 0]);
+    let routed = "pools = staff\n if_id_in = 42\n if_id_out = 42";
+    assert_eq!(warnings(routed, "local_ts = 10.2.0.0/16"), [""; 0]);
 }
 
 /// The gateway of docs/manual/remote-access.md with mistakes.
@@ -171,6 +191,12 @@ fn pools_that_do_not_fit_the_children_are_noticed() {
     assert_eq!(warnings("10.9.0.0/24", "10.1.0.53"), [""; 0]);
     let drops = warnings("10.8.0.0/24", "10.1.0.53");
     assert!(matches!(&drops[..], [one] if one.contains("drops packets to 10.8.0.")), "{drops:?}");
+    let expected = "packets to an address of staff leave in clear while its client is not connected";
+    let half = warnings("10.9.0.0/25", "10.1.0.53");
+    assert!(matches!(&half[..], [one] if one.contains(expected)), "{half:?}");
+    for whole in ["10.9.0.0/25, 10.9.0.128/25", "10.9.0.128/25, 10.9.0.0/25", "0.0.0.0/0"] {
+        assert_eq!(warnings(whole, "10.1.0.53"), [""; 0], "{whole}");
+    }
     let server = warnings("10.9.0.0/24", "10.2.0.53");
     assert!(matches!(&server[..], [one] if one.contains("the name server 10.2.0.53 of staff")), "{server:?}");
 }
