@@ -212,6 +212,8 @@ pub(crate) struct Retransmitted {
     pub(crate) exchange: ExchangeType,
     /// Number of retransmissions so far.
     pub(crate) attempt: u32,
+    /// Number of retransmissions in all.
+    pub(crate) tries: u32,
     /// Time until the next one.
     pub(crate) wait: Duration,
 }
@@ -277,14 +279,14 @@ impl Step<'_, '_> {
 
     /// Reports that a request of an IKE SA was sent again.
     pub(crate) fn retransmitted(&mut self, common: &SaCommon, retransmitted: Retransmitted) {
-        let Retransmitted { exchange, attempt, wait } = retransmitted;
+        let Retransmitted { exchange, attempt, tries, wait } = retransmitted;
         self.event(Event::Retransmitted {
             ike: common.id,
             connection: common.connection.clone(),
             path: common.path,
             exchange,
             attempt,
-            tries: self.shared.settings.retransmission.tries,
+            tries,
             wait,
         });
     }

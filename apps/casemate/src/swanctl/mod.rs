@@ -17,6 +17,7 @@ mod connection;
 mod credential_rules;
 mod files;
 mod lifetime;
+mod password_warnings;
 mod pool;
 mod pool_warnings;
 mod ppk;
@@ -221,12 +222,15 @@ impl Config {
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
         for section in subsections(root, "pools") {
-            config.pools.extend(pool::read(&section, problems));
+            let pool = pool::read(&section, problems);
+            pool.iter().for_each(|pool| pool_warnings::overlaps(pool, &config.pools, &section, problems));
+            config.pools.extend(pool);
         }
+        let mut places = Vec::new();
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             let secrets = secret::read(section, directory, problems);
             (config.shared_keys, config.passphrases) = (secrets.shared_keys, secrets.passphrases);
-            config.tokens = secrets.tokens;
+            (config.tokens, places) = (secrets.tokens, secrets.places);
             config.secret_files.extend(secret::files(section));
         }
         // Includes pools with errors, so that a reference to one is not reported as a second error.
@@ -246,6 +250,7 @@ impl Config {
             config.scripts.push(read.scripts);
             config.interface_requests.push(read.interfaces);
         }
+        password_warnings::warn(&config, &places, problems);
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));
         }
