@@ -177,7 +177,10 @@ fn ike_message(event: &Event, category: LogCategory) -> Option<Message> {
         ),
         Event::ChildUp(up) => {
             let subject = Subject::child(&up.connection.name, &up.child.name);
-            (Level::Info, Subject { child_sa: Some(up.id), ..subject }, child_up(up), Vec::new())
+            let subject = Subject { child_sa: Some(up.id), ..subject };
+            let hints = hints::all_traffic_narrowed(up);
+            let level = if hints.is_empty() { Level::Info } else { Level::Warning };
+            (level, subject, child_up(up), hints)
         }
         Event::ChildActive(id) => {
             (Level::Debug, child_sa(id), "the outbound SA is in use".into(), Vec::new())
