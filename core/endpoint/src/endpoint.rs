@@ -242,7 +242,7 @@ impl Endpoint {
             any = true;
             self.apply_ike_event(&event, context);
             self.note_own_spds(&event);
-            self.named_peers.note_event(&event);
+            self.named_peers.note_event(&event, context.now);
             self.notices.push_back(Notice::Ike(event));
         }
         any

@@ -146,3 +146,25 @@ fn a_connection_that_was_closed_by_command_is_not_started() {
             .any(|it| { matches!(it, Notice::Ike(Event::IkeDown { reason: DownReason::Local, .. })) })
     );
 }
+
+/// Packets that the peer sent before it learnt of the end arrive while the host closes the connection, or just
+/// after the peer has closed it.
+#[test]
+fn packets_in_flight_do_not_start_a_connection_that_is_being_closed() {
+    let mut nodes = established(NONE);
+    let in_flight = protect(&mut nodes[1], PEER, OWN);
+    let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
+    nodes[0].act(|endpoint, context| endpoint.terminate(ike, context));
+    let messages: Vec<_> = std::iter::from_fn(|| nodes[0].endpoint.next_transmit()).collect();
+    assert_eq!(messages.len(), 1, "the Delete payload");
+    assert_eq!(receive(&mut nodes[0], &in_flight), Some(DropReason::NoSa));
+    assert_eq!(reactions(&mut nodes[0]).0, 0);
+
+    let mut nodes = established(NONE);
+    let in_flight = protect(&mut nodes[1], PEER, OWN);
+    let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
+    nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
+    exchange_messages(&mut nodes);
+    assert_eq!(receive(&mut nodes[0], &in_flight), Some(DropReason::NoSa));
+    assert_eq!(reactions(&mut nodes[0]).0, 0);
+}

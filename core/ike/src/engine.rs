@@ -170,6 +170,10 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> bool {
+        // Until the peer uses a successor that it has made, the predecessor has the Child SAs.
+        if let Some(predecessor) = self.sas.get(ike).and_then(IkeSa::holder_of_children) {
+            self.update_sa(predecessor, host, context, |sa, step| sa.close(reason, step));
+        }
         self.update_sa(ike, host, context, |sa, step| sa.close(reason, step)).is_found()
     }
 
@@ -369,10 +373,11 @@ impl Ike {
         Step { context, host, shared: &mut self.shared }
     }
 
-    /// Whether an IKE SA with the peer at this address is established or being set up. Takes time in
-    /// proportion to the number of IKE SAs.
+    /// Whether an IKE SA with the peer at this address is being set up, established or being closed. Takes
+    /// time in proportion to the number of IKE SAs.
     pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
-        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && sa.is_alive())
+        let exists = |sa: &IkeSa| sa.is_alive() || sa.authenticated_at().is_some();
+        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && exists(sa))
     }
 
     /// Number of IKE SAs, including half-open ones.

@@ -4,7 +4,7 @@
 
 mod pair;
 
-use casemate_ike::config::{AddrPattern, Connection};
+use casemate_ike::config::{AddrPattern, ChildMode, Connection};
 use casemate_ike::{DownReason, Event, Path, TrafficSelector, TrafficSelectorTemplate, Transmit};
 use casemate_sa::{AddrRange, Instant};
 use pair::{LEFT, Pair, RIGHT, connection, deliver};
@@ -32,6 +32,13 @@ fn connections(mobike: bool) -> [Connection; 2] {
     Arc::make_mut(&mut left.children[0]).local_ts = dynamic.clone();
     Arc::make_mut(&mut right.children[0]).remote_ts = dynamic;
     [left, right]
+}
+
+fn in_transport_mode(connection: &mut Connection) {
+    let child = Arc::make_mut(&mut connection.children[0]);
+    child.mode = ChildMode::Transport;
+    child.local_ts = vec![TrafficSelectorTemplate::DYNAMIC];
+    child.remote_ts = vec![TrafficSelectorTemplate::DYNAMIC];
 }
 
 fn pair_of([left, right]: [Connection; 2]) -> Pair {
@@ -130,6 +137,54 @@ fn a_request_of_ike_auth_alone_does_not_claim_an_address() {
     }
 }
 
+/// In transport mode, packets go to the address of the path, and that of IKE_AUTH is not proved.
+#[test]
+fn transport_mode_is_not_accepted_at_an_address_that_is_not_proved() {
+    for (mobike, any) in [(true, false), (false, false), (false, true)] {
+        let mut connections = connections(mobike);
+        for connection in &mut connections {
+            in_transport_mode(connection);
+        }
+        let peer = TrafficSelectorTemplate {
+            addrs: any.then(|| AddrRange::new(addr("0.0.0.0"), addr("255.255.255.255")).unwrap()),
+            ..TrafficSelectorTemplate::DYNAMIC
+        };
+        Arc::make_mut(&mut connections[1].children[0]).remote_ts = vec![peer];
+        let claims = |from: &str| {
+            let mut pair = pair_of(connections.clone());
+            pair.deliver_to_right();
+            pair.deliver_to_left();
+            send_from(&mut pair, from);
+            carried(&pair).len()
+        };
+        assert_eq!((claims(VICTIM), claims(LEFT)), (0, 1), "MOBIKE {mobike}, any {any}");
+    }
+}
+
+/// A client in transport mode appears behind its NAT with another address, at which nothing proves that it
+/// receives.
+#[test]
+fn a_child_sa_in_transport_mode_does_not_follow_without_proof() {
+    let mut connections = connections(false);
+    for connection in &mut connections {
+        in_transport_mode(connection);
+    }
+    let mut pair = pair_of(connections);
+    let nat = "192.0.2.77";
+    for _ in 0..3 {
+        send_from(&mut pair, nat);
+        for mut transmit in pair.right.sent.drain(..).collect::<Vec<_>>() {
+            transmit.path.remote.set_ip(addr(LEFT));
+            deliver(&mut pair.left, transmit, pair.now);
+        }
+    }
+    assert_eq!(carried(&pair).len(), 1);
+    let child = pair.left.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+    send_from(&mut pair, VICTIM);
+    assert_eq!(carried(&pair), [], "the IKE SA is closed");
+}
+
 /// A cookie that was sent to two addresses proves neither of them.
 #[test]
 fn a_cookie_that_was_sent_to_two_addresses_proves_neither() {
@@ -206,4 +261,94 @@ fn a_child_sa_ends_at_its_hard_lifetime() {
     assert_eq!(pair.right.children().len(), 0);
     let down = |event: &Event| matches!(event, Event::ChildDown { reason: DownReason::Expired, .. });
     assert!(pair.right.events.iter().any(down));
+}
+
+/// The client moves back and forth, each time before it answers the check of its address.
+fn move_and_answer_late(pair: &mut Pair, seconds: u64) {
+    for second in 0..seconds {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.right.handle_timeouts(pair.now);
+        let requests = get_responses(pair);
+        let at = if second % 2 == 0 { VICTIM } else { LEFT };
+        announce(pair, at);
+        send_from(pair, at);
+        get_responses(pair);
+        requests.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+        send_from(pair, at);
+    }
+}
+
+/// What a client that moves before each response must not delay: the end of a Child SA, and of the IKE SA.
+#[test]
+fn a_client_that_moves_before_each_response_is_locked_out() {
+    for whole in [false, true] {
+        let mut pair = established(true);
+        move_and_answer_late(&mut pair, 10);
+        assert_eq!(pair.right.children().len(), 1);
+        let (ike, child) = (pair.right.ike.status().next().unwrap().id, pair.right.children()[0].id);
+        pair.right.with_context(pair.now, |engine, host, context| match whole {
+            true => engine.terminate(ike, DownReason::Local, host, context),
+            false => engine.terminate_child(child, DownReason::Local, host, context),
+        });
+        assert_eq!(pair.right.children().len(), 0, "no more traffic");
+        move_and_answer_late(&mut pair, 10);
+        let known: Vec<_> = pair.left.ike.status().map(|sa| sa.children.len()).collect();
+        assert_eq!(known, if whole { vec![] } else { vec![0] }, "the client knows");
+    }
+}
+
+/// The client answers the gateway's rekeying only after the gateway has closed the Child SA by command.
+#[test]
+fn a_closed_child_sa_is_not_replaced() {
+    let mut pair = established(true);
+    let child = pair.right.children()[0].id;
+    pair.right.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+    pair.right.with_context(pair.now, |engine, host, context| {
+        engine.terminate_child(child, DownReason::Local, host, context)
+    });
+    assert_eq!(pair.right.children().len(), 0);
+    pair.run();
+    assert_eq!((pair.left.children().len(), pair.right.children().len()), (0, 0));
+    assert_eq!(pair.right.ike.status().count(), 1);
+    assert!(pair.right.leaked_spis().is_empty());
+}
+
+/// The client rekeys the IKE SA, but neither uses its successor nor answers the gateway's own rekeying.
+#[test]
+fn a_collision_of_rekeyings_does_not_delay_the_end() {
+    for by_successor in [false, true] {
+        let mut pair = established(true);
+        let old = pair.right.ike.status().next().unwrap().id;
+        pair.right.with_context(pair.now, |ike, host, context| ike.rekey(old, host, context));
+        pair.right.sent.clear();
+        let its = pair.left.ike.status().next().unwrap().id;
+        pair.left.with_context(pair.now, |ike, host, context| ike.rekey(its, host, context));
+        pair.deliver_to_right();
+        let new = pair.right.ike.status().map(|sa| sa.id).find(|id| *id != old).unwrap();
+        assert_eq!(pair.right.children().len(), 1);
+        let ike = if by_successor { new } else { old };
+        pair.right.with_context(pair.now, |engine, host, context| {
+            engine.terminate(ike, DownReason::Local, host, context)
+        });
+        assert_eq!(pair.right.children().len(), 0, "by successor: {by_successor}");
+    }
+}
+
+/// A Child SA that the client has replaced, but not deleted, ends at its own hard lifetime.
+#[test]
+fn a_replaced_child_sa_ends_at_its_hard_lifetime() {
+    let [left, mut right] = connections(true);
+    Arc::make_mut(&mut right.children[0]).lifespan.hard = Some(Duration::from_secs(20));
+    let mut pair = pair_of([left, right]);
+    pair.run();
+    pair.advance(Duration::from_secs(5));
+    let child = pair.left.children()[0].id;
+    let first = pair.right.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+    send_from(&mut pair, LEFT);
+    assert_eq!(pair.right.children().len(), 2);
+    // Without the response, the client does not delete the old one.
+    pair.right.sent.clear();
+    move_and_ignore(&mut pair, 16);
+    assert!(pair.right.children().iter().all(|child| child.id != first));
 }

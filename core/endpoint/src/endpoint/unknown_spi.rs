@@ -23,7 +23,8 @@ use core::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// Number of doublings after which the pause no longer grows: 320 s.
 const MAX_DOUBLINGS: u32 = 5;
-/// Pause of a connection whose peer has an IKE SA.
+/// Pause of a connection whose peer has an IKE SA, or had one until now: packets of its Child SAs may still
+/// arrive.
 const CONNECTED_PAUSE: Duration = Duration::from_secs(1);
 /// UDP port of IKE (RFC 7296 section 2).
 const IKE_PORT: u16 = 500;
@@ -109,17 +110,20 @@ impl NamedPeers {
     }
 
     /// Follows the IKE SAs of the connections.
-    pub(super) fn note_event(&mut self, event: &Event) {
+    pub(super) fn note_event(&mut self, event: &Event, now: Instant) {
         let (connection, is_stopped) = match event {
-            Event::IkeUp { connection, .. } => (connection, false),
+            Event::IkeUp { connection, .. } => (connection, Some(false)),
             Event::IkeDown { connection, reason: DownReason::Local, half_open: false, .. } => {
-                (connection, true)
+                (connection, Some(true))
             }
+            Event::IkeDown { connection, half_open: false, .. } => (connection, None),
             _ => return,
         };
         for peer in self.peers.iter_mut().filter(|peer| peer.connection.name == connection.name) {
-            peer.is_stopped = is_stopped;
-            peer.attempts = 0;
+            match is_stopped {
+                Some(is_stopped) => (peer.is_stopped, peer.attempts) = (is_stopped, 0),
+                None => peer.paused_until = peer.paused_until.max(now.after(CONNECTED_PAUSE)),
+            }
         }
     }
 }

@@ -129,20 +129,19 @@ pub(crate) struct DynamicAddrs {
     /// Virtual addresses of the peer, or else the address at which it has proved that it receives. Anyone
     /// could claim the traffic of other addresses.
     pub(crate) remote: Vec<IpAddr>,
-    /// Address of the path, if it is not the one in `remote`. Transport mode uses it: its packets go there.
+    /// Address of the path, if it is not the one in `remote`. Packets of transport mode would go there, so no
+    /// traffic is acceptable then.
     pub(crate) unproved: Option<IpAddr>,
 }
 
 impl DynamicAddrs {
     /// Local and remote traffic selectors of the configuration, with the dynamic addresses filled in.
     pub(crate) fn traffic_selectors(&self, child: &ChildConfig, is_transport: bool) -> SelectorLists {
-        let remote = match &self.unproved {
-            Some(addr) if is_transport => core::slice::from_ref(addr),
-            Some(_) | None => &self.remote,
-        };
+        let is_elsewhere = is_transport && self.unproved.is_some();
+        let remote_ts = if is_elsewhere { &[][..] } else { &child.remote_ts };
         SelectorLists {
             local: child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect(),
-            remote: child.remote_ts.iter().flat_map(|ts| ts.fill(remote)).collect(),
+            remote: remote_ts.iter().flat_map(|ts| ts.fill(&self.remote)).collect(),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Established {
             }
         }
         self.own_addr_changed(before.local.ip(), path.local.ip(), step);
-        self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
+        self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
         if !self.is_unverified() {
             self.contents.dynamic_addrs.peer_proved();
             self.move_children(common, step);

@@ -161,8 +161,11 @@ impl Established {
         let Some(mobike) = &mut self.contents.mobike else { return };
         if before.remote.ip() != path.remote.ip() {
             mobike.await_check(before, nat_before);
-            self.peer_addr_changed(before.remote.ip(), path.remote.ip(), step);
-            self.queue_first(Task::CheckRoute);
+            self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
+            match self.pending {
+                Some(Pending::CheckRoute { .. }) => self.queue_another_check(),
+                _ => self.queue_first(Task::CheckRoute),
+            }
         }
         if !self.is_unverified() {
             self.move_children(common, step);
@@ -215,9 +218,24 @@ impl Established {
 
     /// Queues a task before the others, once.
     pub(super) fn queue_first(&mut self, task: Task) {
+        self.queue_at(0, task);
+    }
+
+    /// Queues another check of the peer's address. A peer that moves before each response must not delay the
+    /// end of an SA for ever, so a Delete comes first.
+    fn queue_another_check(&mut self) {
+        let is_delete = |task: &Task| matches!(task, Task::DeleteIke(_) | Task::DeleteChild(..));
+        let delete = self.tasks.iter().position(is_delete).and_then(|at| self.tasks.remove(at));
+        let place = usize::from(delete.is_some());
+        delete.into_iter().for_each(|delete| self.tasks.push_front(delete));
+        self.queue_at(place, Task::CheckRoute);
+    }
+
+    /// Queues a task after this number of others, once.
+    fn queue_at(&mut self, place: usize, task: Task) {
         let is_same = |queued: &Task| core::mem::discriminant(queued) == core::mem::discriminant(&task);
         if !self.tasks.iter().any(is_same) {
-            self.tasks.push_front(task);
+            self.tasks.insert(place.min(self.tasks.len()), task);
         }
     }
 
@@ -258,7 +276,7 @@ impl Established {
         }
         if sent_on != Some(common.path) {
             // The request was sent on several paths, and the response does not tell on which one it arrived.
-            self.queue_first(Task::CheckRoute);
+            self.queue_another_check();
             return;
         }
         self.peer_addr_checked();

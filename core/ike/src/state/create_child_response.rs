@@ -147,6 +147,7 @@ impl Established {
         if let Some(old) = replaces.and_then(|old| self.child(old)) {
             old.stage = Stage::Replaced;
         }
+        replaces.into_iter().for_each(|old| self.inherit_delete(old, made));
         self.tasks.extend(replaces.map(|old| Task::DeleteChild(old, DownReason::Replaced)));
     }
 

@@ -8,7 +8,7 @@ use crate::child_sa::Stage;
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::engine::retries::Retry;
-use crate::state::{Established, SaCommon, State};
+use crate::state::{Established, SaCommon, State, Task};
 use crate::transport::SecureChannel;
 use crate::{ChildId, DownReason, Event, IkeSaId};
 use alloc::boxed::Box;
@@ -47,12 +47,30 @@ impl Established {
     /// for another one, and the peer may leave both unanswered.
     pub(super) fn stop_children_if_closing(&mut self, step: &mut Step<'_, '_>) {
         let Some(reason) = self.closing_reason().filter(|reason| ends_traffic(*reason)) else { return };
-        // The successor takes over the Child SAs, and the decision to close.
-        if self.phase == Phase::Replaced || self.provisional.is_some() || self.peer_successor().is_some() {
+        // The successor has taken over the Child SAs, and the decision to close.
+        if self.phase == Phase::Replaced {
             return;
         }
         let origin = self.origin;
         self.contents.children.iter_mut().for_each(|child| child.stop(reason, origin, step));
+    }
+
+    /// Ends the Child SAs for this host that it has decided to close, as above.
+    pub(super) fn stop_children_to_delete(&mut self, step: &mut Step<'_, '_>) {
+        let ends = |task: &Task| match task {
+            Task::DeleteChild(id, reason) if ends_traffic(*reason) => Some((*id, *reason)),
+            _ => None,
+        };
+        let ended: Vec<_> = self.tasks.iter().filter_map(ends).collect();
+        ended.into_iter().for_each(|(id, reason)| self.stop_child(id, reason, step));
+    }
+
+    /// Closes the Child SA `made`, which replaces `old`, if a command has closed `old` meanwhile.
+    pub(super) fn inherit_delete(&mut self, old: ChildId, made: ChildId) {
+        let by_command = |task: &Task| matches!(task, Task::DeleteChild(id, DownReason::Local) if *id == old);
+        if self.tasks.iter().any(by_command) {
+            self.tasks.push_back(Task::DeleteChild(made, DownReason::Local));
+        }
     }
 
     /// The Child SAs in the data path.

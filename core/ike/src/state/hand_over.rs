@@ -67,6 +67,8 @@ impl Established {
     pub(crate) fn adopt_contents(&mut self, common: &mut SaCommon, contents: SaContents, path: Path) {
         common.path = path;
         self.provisional = None;
+        // The peer's moves, and whether it has proved where it receives, were noted there.
+        self.contents.dynamic_addrs = contents.dynamic_addrs;
         #[cfg(feature = "mobike")]
         {
             (self.contents.mobike, self.contents.nat) = (contents.mobike, contents.nat);

@@ -6,7 +6,7 @@ use crate::child_sa::{ChildSa, DynamicAddrs};
 use crate::context::Step;
 use crate::nat::NatStatus;
 use crate::state::{Established, PathProbe, SaCommon, Task};
-use crate::{ChildId, Event, Path};
+use crate::{ChildId, DownReason, Event, Path, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::Mode;
 use core::net::IpAddr;
@@ -28,13 +28,19 @@ impl Established {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children_in_use();
             step.event(Event::PathChanged { ike: common.id, children, path, udp_encap: true });
-            self.peer_addr_changed(before, path.remote.ip(), step);
+            self.peer_addr_changed(common, (before, path.remote.ip()), step);
         }
     }
 
     /// Handles a new address of the peer (RFC 7296 section 2.23), which may be that of another host. In
-    /// transport mode the address is the peer's traffic selector, so Child SAs in transport mode are rekeyed.
-    pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {
+    /// transport mode the address is the peer's traffic selector. With MOBIKE, the peer proves that it receives
+    /// there, and Child SAs in transport mode are rekeyed. Otherwise only a new IKE SA proves it.
+    pub(super) fn peer_addr_changed(
+        &mut self,
+        common: &SaCommon,
+        (before, now): (IpAddr, IpAddr),
+        step: &mut Step<'_, '_>,
+    ) {
         if before == now {
             return;
         }
@@ -44,12 +50,28 @@ impl Established {
         self.contents.dynamic_addrs.peer_moved(before, now);
         let is_bound = |child: &&ChildSa| child.is_installed() && child.agreed.mode == Mode::Transport;
         let bound: Vec<ChildId> = self.children().iter().filter(is_bound).map(|child| child.id).collect();
+        if !bound.is_empty() && !self.proves_addresses() {
+            let fault = StateFault::UnacceptableAddresses.into();
+            step.sa_fault(fault, common.path, common);
+            self.tasks.push_front(Task::DeleteIke(DownReason::Fault(fault)));
+            return;
+        }
         // The peer may move often while a request is outstanding, so the queue holds each Child SA once.
         for id in bound {
             if !self.tasks.iter().any(|task| matches!(task, Task::RekeyChild(queued) if *queued == id)) {
                 self.tasks.push_back(Task::RekeyChild(id));
             }
         }
+    }
+}
+
+impl Established {
+    /// Whether the peer proves that it receives at a new address (RFC 4555 section 3.7).
+    fn proves_addresses(&self) -> bool {
+        #[cfg(feature = "mobike")]
+        return self.mobike().is_some();
+        #[cfg(not(feature = "mobike"))]
+        false
     }
 }
 

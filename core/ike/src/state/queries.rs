@@ -46,6 +46,14 @@ impl IkeSa {
         }
     }
 
+    /// The IKE SA that has the Child SAs of this one, until it is known which of two successors stays.
+    pub(crate) fn holder_of_children(&self) -> Option<IkeSaId> {
+        match &self.state {
+            State::Established(state) => state.provisional,
+            _ => None,
+        }
+    }
+
     /// SPIs of the origin. Rekeying does not change them, and they are the same at the peer.
     pub(crate) fn origin_spis(&self) -> IkeSpis {
         match &self.state {

@@ -160,6 +160,7 @@ impl Established {
         #[cfg(feature = "resumption")]
         self.end_session_if_closing(common, step);
         self.stop_children_if_closing(step);
+        self.stop_children_to_delete(step);
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };

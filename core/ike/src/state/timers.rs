@@ -244,16 +244,19 @@ impl Established {
             if child.expires_at.take_if(|at| *at <= now).is_some() {
                 match child.stage {
                     Stage::Installed => {
-                        expired.push(child.id);
+                        expired.push((child.id, DownReason::Expired));
                         tasks.push_back(Task::DeleteChild(child.id, DownReason::Expired));
                     }
                     // The peer has not closed the Child SA in time.
-                    Stage::Replaced => tasks.push_back(Task::DeleteChild(child.id, DownReason::Replaced)),
+                    Stage::Replaced => {
+                        expired.push((child.id, DownReason::Replaced));
+                        tasks.push_back(Task::DeleteChild(child.id, DownReason::Replaced));
+                    }
                     Stage::Closing => {}
                 }
             }
         }
-        expired.into_iter().for_each(|id| self.stop_child(id, DownReason::Expired, step));
+        expired.into_iter().for_each(|(id, reason)| self.stop_child(id, reason, step));
     }
 
     /// Postpones the liveness check: packets that Child SAs have received show that the peer is alive.

@@ -247,7 +247,10 @@ fn an_sa_being_closed_or_rekeyed_is_not_rekeyed_again() {
         .right
         .with_context(now, |ike, host, context| ike.terminate_child(id, DownReason::Local, host, context));
     attack.pair.right.sent.clear();
-    check_refused(&mut attack, &request(0x77), NotifyType::TEMPORARY_FAILURE, "busy");
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request(0x77));
+    assert_eq!(notifies(&answer), [(NotifyType::TEMPORARY_FAILURE, vec![])]);
+    assert_eq!((attack.count("busy"), attack.pair.right.children().len()), (1, 0));
+    attack.check_alive();
 }
 
 #[test]

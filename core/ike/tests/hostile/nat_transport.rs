@@ -4,7 +4,7 @@
 use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
 use crate::pair::{IkePeer, LEFT, Pair, RIGHT, child, connection};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation};
-use casemate_ike::{ChildUp, Event, Path, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{ChildUp, Path, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrPair, AddrRange, Mode, PortRange};
 use casemate_wire::ike::{Header, NotifyType};
 use std::net::{IpAddr, SocketAddr};
@@ -149,9 +149,11 @@ fn either_side_rekeys_again() {
     }
 }
 
-/// RFC 7296 section 2.23: the path follows the peer's last message, and so does the traffic selector.
+/// RFC 7296 section 2.23: the path follows the peer's last message. The traffic selector is the address of the
+/// path, which may be that of another host, so a Child SA in transport mode does not follow: the IKE SA is
+/// closed, and the peer proves its new address with another one.
 #[test]
-fn the_traffic_selector_follows_a_moved_peer() {
+fn a_peer_that_moves_sets_up_another_ike_sa() {
     for moved in ["198.51.100.8", LEFT_OUTSIDE] {
         let mut natted = NattedPair::established(LEFT_ONLY);
         let before = natted.pair.right.children()[0].id;
@@ -162,25 +164,28 @@ fn the_traffic_selector_follows_a_moved_peer() {
         // Any message of the peer shows its address.
         natted.pair.left.with_context(now, |all, host, context| all.rekey(ike, host, context));
         natted.run();
-        natted.check();
-        // A change of the port alone does not rekey.
-        let same = natted.pair.right.children().pop().unwrap().id == before;
+        // A change of the port alone closes nothing.
+        let same = natted.pair.right.children().iter().any(|child| child.id == before);
         assert_eq!(same, moved == LEFT_OUTSIDE);
+        if !same {
+            assert_eq!(natted.pair.left.ike.status().count(), 0);
+            natted.pair.left.initiate(now);
+            natted.run();
+        }
+        natted.check();
     }
 }
 
-/// A peer that moves repeatedly while our request is outstanding causes one queued request only.
+/// A peer that moves repeatedly causes one Delete request only.
 #[test]
 fn a_peer_that_moves_often_gets_one_request() {
     let mut natted = NattedPair::established(LEFT_ONLY);
     let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
-    let child = natted.pair.right.children()[0].id;
-    natted.pair.right.with_context(now, |all, host, context| all.rekey_child(child, host, context));
-    let mut requests: Vec<_> = natted.pair.right.sent.drain(..).collect();
+    let mut requests = 0;
     for last in 100..120 {
         natted.seen_left = IpAddr::from([198, 51, 100, last]);
         natted.pair.left.with_context(now, |all, host, context| all.rekey(ike, host, context));
-        let request = natted.pair.left.sent.pop_front().unwrap();
+        let Some(request) = natted.pair.left.sent.pop_front() else { continue };
         let path = Path {
             local: (natted.pair.right.addr, request.path.remote.port()).into(),
             remote: (natted.seen_left, natted.port).into(),
@@ -189,17 +194,11 @@ fn a_peer_that_moves_often_gets_one_request() {
         let sent = natted.pair.right.sent.drain(..);
         let is_response = |message: &[u8]| Header::parse(message).unwrap().flags.response;
         let (responses, own): (Vec<_>, Vec<_>) = sent.partition(|sent| is_response(&sent.message));
-        requests.extend(own);
+        requests += own.len();
         natted.pair.right.sent.extend(responses);
         natted.run();
     }
-    // The left side rejects them all.
-    natted.pair.left.host.transport_taken = true;
-    natted.pair.right.sent.extend(requests);
-    natted.run();
-    let is_failure = |event: &&Event| matches!(event, Event::ChildFailed { .. });
-    let failed = natted.pair.right.events.iter().filter(is_failure).count();
-    assert!((1..=2).contains(&failed), "{failed}");
+    assert_eq!((requests, natted.pair.right.children().len()), (1, 0));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::forge::{
 use crate::pair::Pair;
 use casemate_ike::DownReason;
 use casemate_wire::ike::{ExchangeType, Header, NotifyType, PayloadType};
+use std::time::Duration;
 
 /// Whether an exchange begins an IKE SA: IKE_SA_INIT and, with tickets, IKE_SESSION_RESUME.
 const fn begins_ike_sa(exchange: u8) -> bool {
@@ -220,6 +221,9 @@ fn a_response_of_another_exchange_is_ignored() {
         attack.give(&message);
         assert_eq!(attack.count("wrong-exchange"), 1, "{exchange}");
         attack.check_alive();
-        assert_eq!(attack.pair.right.children().len(), 1, "{exchange}: still being closed");
+        assert_eq!(attack.pair.right.children().len(), 0, "{exchange}");
+        attack.pair.now = now.after(Duration::from_secs(2));
+        attack.pair.right.handle_timeouts(attack.pair.now);
+        assert_eq!(attack.pair.right.sent.len(), 1, "{exchange}: the Delete payload is sent again");
     }
 }
