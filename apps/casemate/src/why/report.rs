@@ -106,7 +106,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     }))
 }
 
-/// Why there is nothing to report: a user who has not connected yet, or nobody.
+/// Why there is nothing to report: a user has not connected yet, or no user has this name.
 fn not_found(name: &str, endpoint: &Endpoint, keyring: &Keyring) -> String {
     let accepts_users = |connection: &&Arc<Connection>| match &connection.remote.method {
         RemoteMethod::Eap(eap) => !eap.is_relayed() && eap.identity == EapIdentity::Asked,
