@@ -86,7 +86,7 @@ fn raw_public_keys_in_pem_and_der() {
     // Every file of the folder is read.
     folder.run("cp private/own.pem pubkey/private.pem");
     let conf = connection("pubkeys = own.pem", "pubkeys = peer.pem");
-    folder.refuses(&conf, &["pubkey/private.pem: no PEM block of the kind"]);
+    folder.refuses(&conf, &["pubkey/private.pem: the PEM block is a PRIVATE KEY: a PUBLIC KEY was expected"]);
 }
 
 /// The same key in several kinds of encryption, each with the command that makes it from `key.pem`.

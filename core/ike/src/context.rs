@@ -213,6 +213,8 @@ pub(crate) struct Retransmitted {
     pub(crate) message_id: u32,
     /// Number of retransmissions so far.
     pub(crate) attempt: u32,
+    /// Number of retransmissions in all.
+    pub(crate) tries: u32,
     /// Time until the next one.
     pub(crate) wait: Duration,
 }
@@ -278,7 +280,7 @@ impl Step<'_, '_> {
 
     /// Reports that a request of an IKE SA was sent again.
     pub(crate) fn retransmitted(&mut self, common: &SaCommon, retransmitted: Retransmitted) {
-        let Retransmitted { exchange, message_id, attempt, wait } = retransmitted;
+        let Retransmitted { exchange, message_id, attempt, tries, wait } = retransmitted;
         self.event(Event::Retransmitted {
             ike: common.id,
             connection: common.connection.clone(),
@@ -286,7 +288,7 @@ impl Step<'_, '_> {
             exchange,
             message_id,
             attempt,
-            tries: self.shared.settings.retransmission.tries,
+            tries,
             wait,
         });
     }

@@ -23,7 +23,7 @@ use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::engine::unprotected::UnprotectedLimits;
-use crate::state::{AssignedAddrs, IkeSa, PathProber, Task};
+use crate::state::{AssignedAddrs, IkeSa, PathProber, Task, restore_later};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSaState, IkeSettings, IkeStatus,
     Retransmission, Transmit, UnconfiguredSas,
@@ -358,9 +358,11 @@ impl Ike {
         act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> bool {
         let Some((sa, before)) = self.sas.take(id) else { return false };
+        let children = sa.children_to_restore();
         let sa = act(sa, &mut self.step(host, context));
         let half_open = before.is_half_open();
         if let Some((sa, reason)) = self.sas.put_back(sa, before) {
+            restore_later(&sa.common, children, reason, &mut self.step(host, context));
             let (ike, connection) = (sa.common.id, sa.common.connection.clone());
             self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
         }

@@ -5,9 +5,7 @@
 mod pair;
 
 use casemate_ike::config::{AddrPattern, ChildMode, Connection};
-use casemate_ike::{
-    DownReason, Event, Path, PeerFault, StateFault, TrafficSelector, TrafficSelectorTemplate, Transmit,
-};
+use casemate_ike::{DownReason, Event, Path, TrafficSelector, TrafficSelectorTemplate, Transmit};
 use casemate_sa::{AddrRange, Instant};
 use pair::{LEFT, Pair, RIGHT, connection, deliver};
 use std::net::{IpAddr, SocketAddr};

@@ -7,9 +7,10 @@ mod passwords;
 
 use casemate_eap::{EapFault, Method};
 use casemate_ike::config::{
-    AddrPattern, Connection, EapIdentity, IdPattern, LocalEap, LocalMethod, RemoteMethod, SERVER_POOL,
+    AddrPattern, Connection, EapIdentity, IdPattern, Identity, LocalEap, LocalMethod, RemoteMethod,
+    SERVER_POOL,
 };
-use casemate_ike::diagnosis::Explanation;
+use casemate_ike::diagnosis::{Explanation, Mismatch};
 use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, StateFault};
 use casemate_wire::ike::NotifyType;
 use pair::{Pair, connection, key, with_pool};
@@ -410,4 +411,27 @@ fn a_peer_that_gives_up_breaks_no_rule() {
     let pair = run(pair);
     let refused = DownReason::Refused(NotifyType::AUTHENTICATION_FAILED);
     assert_eq!((pair.right.down_reasons(), faults(&pair.right.events)), (vec![refused], vec![]));
+}
+
+/// The client expects another name of the gateway, so EAP never begins.
+#[test]
+fn a_gateway_says_why_no_connection_accepts_eap() {
+    let run_with = |change: fn(&mut Connection, &mut Connection)| {
+        let pair = run(pair(EapIdentity::Ike, change));
+        let explained = pair.right.events.iter().find_map(|event| match event {
+            Event::Fault { fault, explanation: Some(explanation), .. } => Some((*fault, explanation.clone())),
+            _ => None,
+        });
+        let (fault, explanation) = explained.unwrap();
+        let Explanation::Initiator { considered, .. } = &*explanation else { panic!("{explanation:?}") };
+        (fault, considered[0].mismatch)
+    };
+    assert_eq!(
+        run_with(|left, _| left.remote.id = IdPattern::Exact(Identity::Fqdn("gate".into()))),
+        (StateFault::NoPeer.into(), Mismatch::LocalIdentity)
+    );
+    assert_eq!(
+        run_with(|_, right| right.remote.method = RemoteMethod::SharedKey),
+        (StateFault::AuthMethod.into(), Mismatch::Proof(StateFault::AuthMethod))
+    );
 }

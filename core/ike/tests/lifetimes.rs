@@ -275,9 +275,9 @@ fn a_child_sa_unknown_to_the_peer_is_created_again() {
     pair.right.with_context(pair.now, |ike, host, context| {
         ike.terminate_child(theirs, DownReason::Local, host, context)
     });
-    let delete = pair.right.sent.pop_front().unwrap();
-    let (other, _) = (pair.right.ike.status().next().unwrap(), delete);
-    assert_eq!(other.children.len(), 1);
+    // The Delete payload is late. The Child SA is gone for the right side.
+    assert!(pair.right.sent.pop_front().is_some());
+    assert_eq!(pair.right.ike.status().next().unwrap().children.len(), 0);
     pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(ours, host, context));
     pair.run();
     pair.check_children(1);

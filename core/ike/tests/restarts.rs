@@ -211,3 +211,100 @@ fn an_ike_sa_started_for_a_cancelled_child_ends() {
         assert_eq!(pair.left.ike.status().count(), left);
     }
 }
+
+/// A client and a gateway. The client demands that its Child SA is kept up.
+fn kept_up(change: impl FnOnce(&mut Connection)) -> Pair {
+    let mut left = with_children("left", "right", &["one"]);
+    Arc::make_mut(&mut left.children[0]).dpd_action = CloseAction::Restart;
+    left.keeps_trying = true;
+    change(&mut left);
+    let mut pair = Pair::new(left, connection("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.check_children(1);
+    pair
+}
+
+/// The right side closes its IKE SA, and refuses the key of the left side from now on.
+fn close_and_refuse(pair: &mut Pair) {
+    pair.right.keys = Box::new(pair::key(b"another key"));
+    let ike = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    }));
+    pair.run();
+}
+
+fn refusals(pair: &Pair) -> usize {
+    let is_refusal = |reason: &&DownReason| matches!(reason, DownReason::Refused(_) | DownReason::Fault(_));
+    pair.left.down_reasons().iter().filter(is_refusal).count()
+}
+
+#[test]
+fn an_ike_sa_that_was_up_is_tried_again_after_refusals() {
+    let mut pair = kept_up(|_| {});
+    close_and_refuse(&mut pair);
+    pair.advance(50 * SECOND);
+    assert_eq!(refusals(&pair), 1);
+    assert!(matches!(&waits(&pair)[..], [(Some(name), ..)] if name == "one"), "{:?}", waits(&pair));
+    // Pauses of 1, 2, 4, 8 and 15 minutes, each up to a quarter longer.
+    pair.advance(3_600 * SECOND);
+    assert!((5..=8).contains(&refusals(&pair)), "{}", refusals(&pair));
+    pair.right.keys = Box::new(pair::key(b"a key that both have"));
+    pair.advance(1_200 * SECOND);
+    assert_eq!((names(&pair), waits(&pair)), (vec!["one".into()], vec![]));
+}
+
+#[test]
+fn refusals_end_the_attempts_unless_the_connection_keeps_trying() {
+    let never_kept = |left: &mut Connection| left.keeps_trying = false;
+    let by_traffic =
+        |left: &mut Connection| Arc::make_mut(&mut left.children[0]).close_action = CloseAction::Trap;
+    for (change, tried) in [(never_kept as fn(&mut Connection), 1), (by_traffic, 0)] {
+        let mut pair = kept_up(change);
+        close_and_refuse(&mut pair);
+        pair.advance(3_600 * SECOND);
+        assert_eq!((refusals(&pair), waits(&pair)), (tried, vec![]));
+    }
+}
+
+#[test]
+fn attempts_after_a_refusal_can_be_cancelled() {
+    let mut pair = kept_up(|_| {});
+    close_and_refuse(&mut pair);
+    pair.advance(30 * SECOND);
+    assert!(cancel(&mut pair, None));
+    pair.advance(3_600 * SECOND);
+    assert_eq!((refusals(&pair), waits(&pair)), (1, vec![]));
+}
+
+#[test]
+fn a_first_attempt_that_is_refused_is_the_last() {
+    let mut left = with_children("left", "right", &["one"]);
+    left.keeps_trying = true;
+    let mut pair = Pair::new(left, connection("right", "left"));
+    pair.right.keys = Box::new(pair::key(b"another key"));
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.advance(3_600 * SECOND);
+    assert_eq!((refusals(&pair), waits(&pair)), (1, vec![]));
+}
+
+/// The right side answers nothing for a while. The left side is back within 32 s afterwards.
+#[test]
+fn a_silent_peer_that_comes_back_is_found_within_seconds() {
+    for outage in [200, 400, 600, 3_600] {
+        let mut pair = kept_up(|left| left.dpd_delay = Some(10 * SECOND));
+        for _ in 0..outage {
+            pair.now = pair.now.after(SECOND);
+            pair.left.handle_timeouts(pair.now);
+            pair.left.sent.clear();
+        }
+        let mut seconds = 0;
+        while pair.left.children().is_empty() {
+            assert!(seconds <= 35, "{outage} s: {:?}", pair.left.down_reasons());
+            pair.advance(SECOND);
+            seconds += 1;
+        }
+    }
+}

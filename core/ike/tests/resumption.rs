@@ -205,6 +205,36 @@ fn a_crash_token_of_the_client_does_not_void_its_ticket() {
     };
 }
 
+/// The client sleeps until the gateway takes it for dead. The gateway answers the next request of the client
+/// with its crash token.
+#[test]
+fn a_client_that_has_slept_resumes_after_the_crash_token_of_the_gateway() {
+    for is_restarted in [false, true] {
+        let (left, mut right) = resuming(connection("left", "right"), connection("right", "left"));
+        right.remote_addrs = vec![AddrPattern::Any];
+        right.dpd_delay = Some(Duration::from_secs(10));
+        let mut pair = Pair::new(left, right.clone());
+        pair.right.ike.set_crash_secret(Some(SecretBytes::new(&[1; 32])));
+        establish(&mut pair);
+        for _ in 0..DEAD.as_secs() {
+            pair.now = pair.now.after(Duration::from_secs(1));
+            pair.right.handle_timeouts(pair.now);
+            pair.right.sent.clear();
+        }
+        assert_eq!(pair.right.down_reasons(), [DownReason::DeadPeer]);
+        if is_restarted {
+            pair.right = IkePeer::new(pair::RIGHT, 9, right);
+            pair.right.ike.set_crash_secret(Some(SecretBytes::new(&[1; 32])));
+        }
+        pair.advance(Duration::from_secs(5));
+        match is_restarted {
+            false => check_resumed(&pair),
+            // The restarted gateway does not know the ticket.
+            true => assert_eq!((resumed(&pair.left), not_resumed(&pair.left)), (vec![None, None], 1)),
+        }
+    }
+}
+
 #[test]
 fn no_ticket_without_resumption_on_both_sides() {
     for (on_left, on_right) in [(false, true), (true, false)] {

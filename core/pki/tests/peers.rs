@@ -471,9 +471,11 @@ fn pem_files() {
         [&b"text\n"[..], data!("moon.pem"), b"more text\n", data!("sub.pem"), data!("sub.crl")].concat();
     assert_eq!(pem::certificates(&both).unwrap(), [cert(data!("moon.pem")), cert(data!("sub.pem"))]);
     assert_eq!(pem::crls(&both).map(|crls| crls.len()), Ok(1));
-    assert_eq!(pem::private_key(&both).err(), Some(PemFault::Missing));
-    assert_eq!(pem::certificates(data!("moon.key")).err(), Some(PemFault::Missing));
-    assert_eq!(pem::certificates(b""), Err(PemFault::Missing));
+    let missing = |expected, found| Some(PemFault::Missing { expected, found });
+    assert_eq!(pem::private_key(&both).err(), missing("PRIVATE KEY", Some("CERTIFICATE")));
+    assert_eq!(pem::certificates(data!("moon.key")).err(), missing("CERTIFICATE", Some("PRIVATE KEY")));
+    assert_eq!(pem::certificates(b"").err(), missing("CERTIFICATE", None));
+    assert_eq!(pem::crls(b"-----BEGIN ODD-----\n").err(), Some(PemFault::Malformed));
     let twice = [&data!("moon.key")[..], data!("sun.key")].concat();
     assert_eq!(pem::private_key(&twice).err(), Some(PemFault::MultipleKeys));
     let cut = &data!("moon.pem")[..300];

@@ -39,6 +39,13 @@ impl fmt::Display for DnsMethod {
     }
 }
 
+impl DnsMethod {
+    /// Whether servers are asked for names in their domains only. Otherwise they are asked for all names.
+    pub const fn limits_domains(self) -> bool {
+        matches!(self, Self::SystemdResolved)
+    }
+}
+
 impl FromStr for DnsMethod {
     type Err = ();
 

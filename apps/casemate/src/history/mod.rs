@@ -159,15 +159,12 @@ impl ConnectionHistory {
     pub(crate) fn only(&self, concerns: impl Fn(&PastEvent) -> bool) -> Self {
         let events: VecDeque<PastEvent> =
             self.events.iter().filter(|event| concerns(event)).cloned().collect();
-        let last_error =
-            match &self.last_error {
-                None => None,
-                Some(error) if concerns(&error.event) => Some(error.clone()),
-                // The last error of the connection is that of another peer.
-                Some(_) => events.iter().rfind(|event| event.level <= Level::Warning).map(|event| {
-                    LastError { event: event.clone(), child: None, silent: None, is_over: false }
-                }),
-            };
+        let last_error = match &self.last_error {
+            None => None,
+            Some(error) if concerns(&error.event) => Some(error.clone()),
+            // The last error of the connection is that of another peer.
+            Some(_) => last_failure(&events),
+        };
         Self { events, last_error, ..self.clone() }
     }
 
@@ -214,15 +211,25 @@ impl ConnectionHistory {
     }
 }
 
-/// Whether the notice follows a fault that has been reported as an error already.
+/// The last failure among these events. It is over if an IKE SA has come up since.
+fn last_failure(events: &VecDeque<PastEvent>) -> Option<LastError> {
+    let at = events.iter().rposition(|event| event.level <= Level::Warning)?;
+    let event = events.get(at)?.clone();
+    let is_over = events.iter().skip(at).any(|later| later.is_up);
+    Some(LastError { event, child: None, silent: None, is_over })
+}
+
+/// Whether the notice is no failure itself: it follows a fault that has been reported already, or it warns of
+/// an SA that is up.
 fn is_consequence(notice: &Notice) -> bool {
-    matches!(
-        notice,
+    match notice {
         Notice::Ike(
             Event::IkeDown { reason: DownReason::Fault(fault), .. }
-                | Event::ChildFailed { reason: DownReason::Fault(fault), .. }
-        ) if fault_level(*fault) <= Level::Warning
-    )
+            | Event::ChildFailed { reason: DownReason::Fault(fault), .. },
+        ) => fault_level(*fault) <= Level::Warning,
+        Notice::Ike(Event::ChildUp(_)) => true,
+        _ => false,
+    }
 }
 
 /// Whether the notice proves that the peer responds.
@@ -265,6 +272,7 @@ mod tests {
     use super::*;
     use crate::log::negotiated::tests::established;
     use crate::log::notice::message;
+    use casemate_eap::EapFault;
     use casemate_ike::config::Identity;
     use casemate_ike::{Path, PeerFault, StateFault};
     use casemate_wire::ike::NotifyType;
@@ -367,6 +375,42 @@ mod tests {
         assert_eq!((error(&history).event.cause, error(&history).is_over), (cause, false));
         note(&mut history, Event::IkeRekeyed { old: ike, new: ike });
         assert!(error(&history).is_over);
+    }
+
+    #[test]
+    fn an_error_of_a_user_is_over_after_a_success_of_this_user() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        let failed = |user: &str| {
+            let identity = Some(user.as_bytes().to_vec());
+            let peer = Identity::Fqdn("laptop".into());
+            let explanation = Explanation::Eap { fault: EapFault::WrongPassword, identity, peer };
+            let fault = PeerFault::State(StateFault::EapFailed);
+            let (connection, explanation) = (Some(gw.clone()), Some(explanation.into()));
+            Event::Fault { fault, path: path(), connection, explanation }
+        };
+        let up = || Event::IkeUp {
+            ike,
+            connection: gw.clone(),
+            peer: Identity::Fqdn("laptop".into()),
+            eap_identity: Some(b"carol".to_vec()),
+            earlier_rounds: Vec::new(),
+            resumes: None,
+            ppk_id: None,
+            path: path(),
+        };
+        let of_carol = |history: &History| {
+            let names = |event: &PastEvent| event.lines.iter().any(|line| line.contains("`carol`"));
+            history.of("gw").unwrap().only(names).last_error.unwrap().is_over
+        };
+        note(&mut history, failed("carol"));
+        note(&mut history, failed("dave"));
+        assert!(!of_carol(&history));
+        note(&mut history, up());
+        note(&mut history, failed("dave"));
+        assert!(of_carol(&history));
+        note(&mut history, failed("carol"));
+        note(&mut history, failed("dave"));
+        assert!(!of_carol(&history));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) struct PastEvent {
     /// The lines of the message, without the name of the connection.
     pub(crate) lines: Vec<String>,
     pub(crate) cause: Option<Cause>,
+    /// Whether an IKE SA has come up.
+    pub(crate) is_up: bool,
 }
 
 impl PastEvent {
@@ -31,6 +33,7 @@ impl PastEvent {
             level: message.level,
             lines: lines.cloned().collect(),
             cause: Cause::of(notice),
+            is_up: matches!(notice, Notice::Ike(Event::IkeUp { .. })),
         }
     }
 }

@@ -33,6 +33,11 @@ impl EapSecrets {
         Self { keys, subscribers, exact, sequence_numbers: OnceLock::new() }
     }
 
+    /// Whether an `id` of a section is this identity, or a pattern that fits it.
+    pub(super) fn names(&self, identity: &str) -> bool {
+        self.named(identity.as_bytes()).is_some()
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

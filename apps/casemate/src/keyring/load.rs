@@ -309,6 +309,9 @@ fn objects_of(
     bytes: &[u8],
     read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, pem::PemFault>,
 ) -> Result<Vec<Vec<u8>>, String> {
+    if is_container(bytes) {
+        return Err(CONTAINER.into());
+    }
     if is_der(bytes) { Ok(vec![bytes.to_vec()]) } else { read(bytes).map_err(|fault| fault.to_string()) }
 }
 
@@ -330,6 +333,9 @@ pub(crate) fn private_key_of(
 ) -> Result<PrivateKey, String> {
     let parse = |der: &[u8]| PrivateKey::from_der(der, KeyLimits::default());
     let Some(encrypted) = EncryptedKey::find(bytes)? else {
+        if is_container(bytes) {
+            return Err(CONTAINER.into());
+        }
         if is_der(bytes) {
             return parse(bytes).map_err(|fault| fault.to_string());
         }
@@ -350,7 +356,40 @@ pub(super) fn wrong_passphrase(passphrase: &Passphrase) -> String {
     format!("{}.secret is not its passphrase, or the file is damaged", passphrase.section)
 }
 
+const CONTAINER: &str = "it is a PKCS #12 container: the folder pkcs12 was expected, and a section `pkcs12` of \
+     `secrets` with the passphrase";
+
+/// Whether a file is a PKCS #12 container in DER: a sequence that begins with the version 3 and another
+/// sequence (RFC 7292 section 4). No certificate, CRL or private key begins like this.
+fn is_container(bytes: &[u8]) -> bool {
+    let long = match bytes {
+        [0x30, len, ..] if *len >= 0x80 => usize::from(len & 0x7f),
+        [0x30, ..] => 0,
+        _ => return false,
+    };
+    bytes.get(long.saturating_add(2)..).is_some_and(|rest| rest.starts_with(&[2, 1, 3, 0x30]))
+}
+
 /// Whether a file is DER, which begins with a sequence; PEM is text.
 pub(super) fn is_der(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0x30)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_in_the_wrong_folder_is_named() {
+        for container in [&[0x30, 0x82, 9, 0x16, 2, 1, 3, 0x30, 0x82][..], &[0x30, 5, 2, 1, 3, 0x30, 0]] {
+            assert!(is_container(container));
+            assert_eq!(certificates_of(container), Err(CONTAINER.into()));
+            assert_eq!(private_key_of(container, None, &Providers(&[])).err(), Some(CONTAINER.into()));
+        }
+        // A certificate, and a private key in PKCS #8.
+        assert!(
+            !is_container(&[0x30, 0x82, 3, 0x43, 0x30, 0x82, 2]) && !is_container(&[0x30, 5, 2, 1, 0, 0x30])
+        );
+        assert!(!is_container(b"") && !is_container(b"0") && !is_container(b"-----BEGIN"));
+    }
 }

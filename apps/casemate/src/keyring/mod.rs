@@ -165,6 +165,11 @@ impl Keyring {
         self.eap.use_sequence_numbers(store);
     }
 
+    /// Whether `secrets` has a section `eap` with this user.
+    pub(crate) fn names_user(&self, identity: &str) -> bool {
+        self.eap.names(identity)
+    }
+
     /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<RefusedPeer> {
         self.refusals.take()

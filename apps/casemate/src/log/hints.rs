@@ -5,7 +5,8 @@ use super::explanation::proposal_option;
 use super::wording;
 use casemate_eap::Method;
 use casemate_ike::config::{ChildConfig, Connection, LocalMethod};
-use casemate_ike::{DownReason, Event, InitiateError, StateFault};
+use casemate_ike::{ChildUp, DownReason, Event, InitiateError, StateFault, TrafficSelector};
+use casemate_sa::AddrRange;
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::net::SocketAddr;
 
@@ -101,8 +102,8 @@ fn refused_proof(method: &LocalMethod) -> &'static str {
              differs"
         }
         Proof::Password => {
-            "the user name or the password is wrong, or the peer has no connection for these two identities: \
-             its log says which"
+            "the peer has no connection for these two identities, such as another name for itself than this \
+             remote.id, or the user name or the password is wrong: its log says which"
         }
         Proof::Usim => {
             "`secret` (K) or `opc` of this subscriber is wrong, or the peer has no connection for these two \
@@ -185,9 +186,35 @@ pub(super) fn child_refused(
     }
 }
 
+/// What a client does not reach that requests a tunnel for all traffic of an IP version, if the gateway has
+/// allowed less.
+pub(super) fn all_traffic_narrowed(up: &ChildUp) -> Vec<String> {
+    let (requested, is_client) = (&up.child.remote_ts, !up.connection.vips.is_empty());
+    if !is_client || up.replaces.is_some() {
+        return Vec::new();
+    }
+    let is_missing = |all: &AddrRange| {
+        let is_requested = requested.iter().any(|template| template.addrs == Some(*all));
+        is_requested && !up.remote.iter().any(|allowed| allowed.contains(&TrafficSelector::any(*all)))
+    };
+    let missing = [AddrRange::ANY_V4, AddrRange::ANY_V6].into_iter().filter(is_missing);
+    let line = |all: AddrRange| {
+        format!(
+            "remote_ts = {all} is requested, and the peer allows less, as shown above: the rest is not in the \
+             tunnel; {all} was expected in local_ts of the peer, and an address of this IP version in its \
+             pools"
+        )
+    };
+    missing.map(line).collect()
+}
+
 /// Why an attempt could not start.
 pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Vec<String> {
     match error {
+        InitiateError::UnknownHost => vec![format!(
+            "remote_addrs = {}: `getent hosts NAME` shows what the system knows",
+            wording::addrs(&connection.remote_addrs)
+        )],
         InitiateError::NoRoute => vec![format!(
             "local_addrs = {}, remote_addrs = {}: `ip route get ADDRESS` shows what the system knows",
             wording::addrs(&connection.local_addrs),

@@ -190,7 +190,10 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
         ),
         Event::ChildUp(up) => {
             let subject = Subject::child(&up.connection.name, &up.child.name);
-            (Level::Info, Subject { child_sa: Some(up.id), ..subject }, child_up(up), Vec::new())
+            let subject = Subject { child_sa: Some(up.id), ..subject };
+            let hints = hints::all_traffic_narrowed(up);
+            let level = if hints.is_empty() { Level::Info } else { Level::Warning };
+            (level, subject, child_up(up), hints)
         }
         Event::ChildActive(id) => {
             (Level::Debug, child_sa(id), "the outbound SA is in use".into(), Vec::new())

@@ -2,8 +2,10 @@
 
 use super::ike_table;
 use crate::output;
+use casemate_linux::dns::DnsMethod;
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::str::FromStr;
 
 /// Formats the JSON response of an instance.
 pub(super) fn render(answer: &Value) -> String {
@@ -107,6 +109,11 @@ fn name_servers(text: &mut String, answer: &Value) {
         let is_for_all = state.get("all_names").and_then(Value::as_bool) == Some(true);
         let names = if is_for_all { "all names".to_owned() } else { all("domains") };
         let _ = writeln!(text, "\nName servers in use: {} for {names} (set by {method}).", all("servers"));
+        let limits = DnsMethod::from_str(method).is_ok_and(DnsMethod::limits_domains);
+        if !is_for_all && !limits {
+            let _ =
+                writeln!(text, "They get all other names, too: {method} cannot limit servers to domains.");
+        }
     }
     for reason in list(state, "unused").iter().filter_map(Value::as_str) {
         let _ = writeln!(text, "\n{reason}");

@@ -18,9 +18,9 @@ use super::value::{choice, parse_number, positive, time, truth};
 use casemate_datapath::pmtu;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, Childless, Connection, DomainPolicy, EapIdentity, Encapsulation, Fragmentation,
-    IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap, RemoteMethod, SERVER_POOL,
-    SendCert, Shunt, StartAction, Unique,
+    AddrPattern, ChildConfig, Childless, CloseAction, Connection, DomainPolicy, EapIdentity, Encapsulation,
+    Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap,
+    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_sa::{AddrRange, SpdRules};
 use casemate_strongswan::proposal;
@@ -124,6 +124,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     if pools.iter().any(|pool| pool == SERVER_POOL) && !has_server {
         keys.error("pools", "the addresses of a RADIUS server need `auth = eap-radius` in `remote`");
     }
+    let tries: Option<u32> = keys.get("keyingtries", parse_number);
     let connection = Connection {
         name: name.into(),
         local_addrs: addresses_or_any(&keys, "local_addrs"),
@@ -148,7 +149,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
         path_mtu_probes: keys.get("path_mtu_probes", truth).unwrap_or(packet_limits.mtu.is_none()),
         childless: keys.get("childless", choice(&CHILDLESS)).unwrap_or(Childless::Allow),
-        keying_tries: keys.get("keyingtries", parse_number).unwrap_or(1),
+        keying_tries: tries.unwrap_or(1),
+        keeps_trying: tries.is_none_or(|tries| tries == 0),
         unique: keys.get("unique", choice(&UNIQUE)).unwrap_or(Unique::No),
         lifespan,
         reauth,
@@ -163,6 +165,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
     }
     warn_of_unproven_identities(&connection, &keys);
     warn_of_other_version(&connection, &keys);
+    warn_of_blocked_look_up(&connection, &keys);
     pool_warnings::warn(&connection, context.own_pools, &keys);
     if connection.vips.is_empty() && keys.has("dns_domains") {
         keys.error(
@@ -228,6 +231,30 @@ fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
                  {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
             ));
         }
+    }
+}
+
+/// Warns of a client that looks up the name of its gateway, and whose trap blocks the look-up.
+fn warn_of_blocked_look_up(connection: &Connection, keys: &Keys<'_>) {
+    let is_name = |addr: &&AddrPattern| matches!(addr, AddrPattern::Host(_));
+    let is_all = |template: &TrafficSelectorTemplate| {
+        [AddrRange::ANY_V4, AddrRange::ANY_V6].map(Some).contains(&template.addrs)
+    };
+    let blocks = |child: &Arc<ChildConfig>| {
+        let is_trapped = child.start_action.on_traffic || child.has_action(CloseAction::Trap);
+        is_trapped && child.remote_ts.iter().any(is_all)
+    };
+    let passes = connection.shunts.iter().any(|shunt| shunt.passes);
+    if connection.remote_addrs.iter().all(|addr| is_name(&addr))
+        && connection.children.iter().any(blocks)
+        && !passes
+    {
+        keys.warn(
+            "remote_addrs",
+            "remote_ts has all addresses, so the name is not found while the tunnel is down: the trap, and \
+             what a crash leaves, block the look-up. An address was expected, or a child with `mode = pass` \
+             for the name servers of the local network",
+        );
     }
 }
 

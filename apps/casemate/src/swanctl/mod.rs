@@ -53,7 +53,7 @@ pub use sections::{SectionHandle, Sections};
 pub use signature::SignatureRules;
 pub use updown::{ScriptTable, UpdownScript, UpdownScripts};
 
-use casemate_ike::config::{Connection, Pool};
+use casemate_ike::config::{Connection, EapIdentity, Pool, RemoteMethod};
 use casemate_linux::dns::DnsMode;
 use casemate_linux::{Performance, Scheduling, TunnelSpec};
 use connection::Context;
@@ -221,12 +221,15 @@ impl Config {
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
         for section in subsections(root, "pools") {
-            config.pools.extend(pool::read(&section, problems));
+            let pool = pool::read(&section, problems);
+            pool.iter().for_each(|pool| pool_warnings::overlaps(pool, &config.pools, &section, problems));
+            config.pools.extend(pool);
         }
+        let mut places = Vec::new();
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             let secrets = secret::read(section, directory, problems);
             (config.shared_keys, config.passphrases) = (secrets.shared_keys, secrets.passphrases);
-            config.tokens = secrets.tokens;
+            (config.tokens, places) = (secrets.tokens, secrets.places);
             config.secret_files.extend(secret::files(section));
         }
         // Includes pools with errors, so that a reference to one is not reported as a second error.
@@ -246,11 +249,35 @@ impl Config {
             config.scripts.push(read.scripts);
             config.interface_requests.push(read.interfaces);
         }
+        warn_of_unnamed_passwords(&config, &places, problems);
         for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));
         }
         config
     }
+}
+
+/// Warns of passwords without `id`, where there are several users. `places` are the names and locations of
+/// the sections of `config.shared_keys`.
+fn warn_of_unnamed_passwords(config: &Config, places: &[(String, Location)], problems: &Problems) {
+    let passwords =
+        || config.shared_keys.iter().zip(places).filter(|(key, _)| key.purpose == KeyPurpose::Eap);
+    let has_users =
+        config.connections.iter().any(asks_for_users) || passwords().any(|(key, _)| !key.ids.is_empty());
+    for (_, (name, location)) in passwords().filter(|(key, _)| has_users && key.ids.is_empty()) {
+        let why = "without `id`, it is the password of every user name that no other section has: `id` with \
+                   a user name was expected";
+        problems.warn(location, format!("{name}: {why}"));
+    }
+}
+
+/// Whether a round of the connection asks each peer for its user name, and verifies the password here.
+fn asks_for_users(connection: &Arc<Connection>) -> bool {
+    let remotes = std::iter::once(&connection.remote).chain(&connection.further_rounds.remote);
+    remotes.map(|remote| &remote.method).any(|method| match method {
+        RemoteMethod::Eap(eap) => eap.identity == EapIdentity::Asked && !eap.is_relayed(),
+        _ => false,
+    })
 }
 
 fn read_performance(resolved: &Resolved<'_, '_>, problems: &Problems) -> Performance {

@@ -1,11 +1,28 @@
 //! Warnings about pools that do not fit the children of a connection.
 
+use super::problem::Problems;
+use super::resolved::Resolved;
 use super::schema::Keys;
 use casemate_ike::TrafficSelector;
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Warns of a pool that has addresses of an earlier one.
+pub(super) fn overlaps(pool: &Pool, earlier: &[Pool], section: &Resolved<'_, '_>, problems: &Problems) {
+    let other = earlier.iter().find(|other| overlap(other.addrs, pool.addrs));
+    if let (Some(other), Some(location)) = (other, section.location()) {
+        let text = format!(
+            "{}: its addresses, {}, overlap with those of {}, {}: addresses of its own were expected",
+            section.path(),
+            pool.addrs,
+            other.name,
+            other.addrs
+        );
+        problems.warn(location, text);
+    }
+}
 
 /// Warns of the pools of a connection.
 pub(super) fn warn(connection: &Connection, pools: &[Pool], keys: &Keys<'_>) {

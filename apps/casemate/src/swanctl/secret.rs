@@ -11,6 +11,7 @@ use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_eap::Subscriber;
 use casemate_ike::config::{IdPattern, Identity};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -110,12 +111,13 @@ pub(super) struct Secrets {
     pub(super) shared_keys: Vec<SharedKey>,
     pub(super) passphrases: Vec<Passphrase>,
     pub(super) tokens: Vec<TokenSecret>,
+    /// Names and locations of the sections of `shared_keys`.
+    pub(super) places: Vec<(String, Location)>,
 }
 
 /// Reads all sections of `secrets`.
 pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Problems) -> Secrets {
     let mut secrets = Secrets::default();
-    let mut places = Vec::new();
     for section in resolved.sections() {
         let name = section.name();
         if let Some(again) = section.reopened() {
@@ -139,11 +141,12 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
             let names = [&["ike", "eap", "ppk", "token"][..], &FOLDERS].concat();
             refuse(&section, &unknown("section", name, &names), problems);
         }
-        if let (true, Some(location)) = (places.len() < secrets.shared_keys.len(), section.location()) {
-            places.push((section.path().to_owned(), location.clone()));
+        if let (true, Some(location)) = (secrets.places.len() < secrets.shared_keys.len(), section.location())
+        {
+            secrets.places.push((section.path().to_owned(), location.clone()));
         }
     }
-    warn_of_equal(&secrets.shared_keys, &places, problems);
+    warn_of_equal(&secrets.shared_keys, &secrets.places, problems);
     for (name, value) in resolved.keys() {
         let why = "a section such as `ike { ... }` was expected";
         problems.error(&value.location, format!("{}: {why}", resolved.path_of(name)));
@@ -271,8 +274,23 @@ pub(super) fn take_secret(keys: &Keys<'_>) -> Option<SecretBytes> {
     if !keys.has("secret") {
         keys.section_error("`secret` was expected, with a value");
     }
-    keys.secret("secret", secret)
+    let is_odd = Cell::new(false);
+    let read = keys.secret("secret", |text| {
+        is_odd.set(text.starts_with(TYPOGRAPHIC_QUOTES));
+        secret(text)
+    });
+    if is_odd.get() {
+        keys.warn(
+            "secret",
+            "it begins with a typographic quotation mark, which is a part of it: `\"` was expected",
+        );
+    }
+    read
 }
+
+/// Quotation marks that word processors and web pages put in place of `"`.
+const TYPOGRAPHIC_QUOTES: [char; 7] =
+    ['\u{201c}', '\u{201d}', '\u{201e}', '\u{2018}', '\u{2019}', '\u{ab}', '\u{bb}'];
 
 /// Reads a secret: text, hexadecimal digits after `0x`, or Base64 after `0s`.
 fn secret(text: &str) -> Parsed<SecretBytes> {

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 /// Reads one file into the section `into` of the loader's tree.
 pub(super) fn read(loader: &mut TreeLoader<'_>, file: &Arc<Path>, text: &[u8], into: SectionId) {
-    let mut parser = FileParser { loader, file, rest: text, line: 1, open: Vec::new(), into };
+    let mut parser = FileParser { loader, file, rest: text, line: 1, open: Vec::new(), into, spanning: None };
     while parser.skip_to_statement() {
         if let Err(problem) = parser.statement() {
             parser.loader.problems.push(problem);
@@ -36,6 +36,8 @@ struct FileParser<'r, 'f> {
     open: Vec<(Location, SectionId)>,
     /// The innermost open section.
     into: SectionId,
+    /// Start of the first string that ends on another line.
+    spanning: Option<Location>,
 }
 
 /// Whether `byte` ends a name.
@@ -213,7 +215,9 @@ impl<'r> FileParser<'r, '_> {
     /// the lines.
     fn string(&mut self) -> Result<Zeroizing<String>, Problem> {
         let start = self.location();
-        let open = || Problem::new(&start, "the string is not closed: a second `\"` was expected");
+        // If a string lacks its end, the beginning of the next one closes it, and the last one stays open.
+        let first = self.spanning.clone().unwrap_or_else(|| start.clone());
+        let open = || Problem::new(&first, "the string is not closed: a second `\"` was expected");
         self.take();
         // Allocates the maximum length, so that growing leaves no copy of a secret in memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.string_bound()));
@@ -224,6 +228,9 @@ impl<'r> FileParser<'r, '_> {
                 b'\\' => bytes.extend(self.escape().ok_or_else(open)?),
                 byte => bytes.push(byte),
             }
+        }
+        if self.line != start.line {
+            self.spanning.get_or_insert_with(|| start.clone());
         }
         let text = str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0'));
         let text = text.ok_or_else(|| {

@@ -297,6 +297,15 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
             "add a route to {}, or correct remote_addrs",
             wording::addrs(&connection.remote_addrs)
         )],
+        Cause::NotInitiated(InitiateError::UnknownHost) => vec![
+            format!(
+                "`getent hosts` with the name in remote_addrs = {}: does the system find an address?",
+                wording::addrs(&connection.remote_addrs)
+            ),
+            "if all traffic goes through the tunnel: an address in remote_addrs, or a child with `mode = pass` \
+             for the name servers of the local network, because the trap blocks the look-up"
+                .into(),
+        ],
         Cause::NotInstalled(InstallError::SpdNumbersOfPeer) => texts(&[
             "give each client an identity of its own: one identity has 128 numbers of `%unique` at most",
             "look for a client that opens Child SAs without end: `casemate status`, and `unique = replace`",

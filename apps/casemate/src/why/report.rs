@@ -3,11 +3,14 @@
 
 use super::findings::{Facts, findings};
 use super::subject::Subject;
-use crate::history::{History, PastEvent};
+use crate::history::{ConnectionHistory, History, PastEvent};
 use crate::keyring::Keyring;
 use crate::log::wording;
 use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, SharedTraffic, child_traffic, seconds};
-use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, HostAddrs, Lookup};
+use casemate::Endpoint;
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, ChildMode, Connection, EapIdentity, HostAddrs, Lookup, RemoteMethod,
+};
 use casemate_linux::EndpointContext;
 use casemate_linux::dns::DnsState;
 use casemate_sa::{AddrRange, SpdId, SpdPair};
@@ -31,8 +34,7 @@ pub(crate) struct Sources<'s> {
 pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_>) -> Result<Value, String> {
     let Sources { history, keyring, mark } = *sources;
     let endpoint = context.endpoint();
-    let subject = Subject::find(name, endpoint, history)
-        .ok_or_else(|| format!("{name}: no connection, no child and no peer has this name"))?;
+    let subject = Subject::find(name, endpoint, history).ok_or_else(|| not_found(name, endpoint, keyring))?;
     let connection = &subject.connection;
     let status = ConnectionStatus::all(endpoint, context.now(), history)
         .into_iter()
@@ -40,12 +42,16 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
     let ikes = subject.ikes(endpoint);
     let about = subject.facts(&ikes);
-    let is_error_past = if about.is_empty() { status.is_error_past() } else { !ikes.is_empty() };
     let narrowings = Narrowing::all(ikes.clone());
     let traffic = child_traffic(endpoint, ikes.clone(), context.now());
     let shared = SharedTraffic::of(endpoint, &connection.name);
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name).map(|record| record.only(|event| subject.concerns(event)));
+    let is_over = |record: &ConnectionHistory| record.last_error.as_ref().is_some_and(|error| error.is_over);
+    let is_error_past = match about.is_empty() {
+        true => status.is_error_past(),
+        false => !ikes.is_empty() || record.as_ref().is_some_and(is_over),
+    };
     let refused = history.refused(&connection.name).filter(|event| subject.concerns(event));
     let refused: Vec<&PastEvent> = refused.collect();
     let drops: Vec<&PastEvent> = history.drops(&addrs).collect();
@@ -101,6 +107,29 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     }))
 }
 
+/// Why there is nothing to report: a user has not connected yet, or no user has this name.
+fn not_found(name: &str, endpoint: &Endpoint, keyring: &Keyring) -> String {
+    let accepts_users = |connection: &&Arc<Connection>| match &connection.remote.method {
+        RemoteMethod::Eap(eap) => !eap.is_relayed() && eap.identity == EapIdentity::Asked,
+        _ => false,
+    };
+    let connections: Vec<String> = endpoint
+        .ike()
+        .connections()
+        .iter()
+        .filter(accepts_users)
+        .map(|connection| connection.name.clone())
+        .collect();
+    if keyring.names_user(name) && !connections.is_empty() {
+        return format!(
+            "{name}: `secrets` names this user of {}, who has not connected since the start, and was not \
+             refused lately",
+            wording::list(&connections)
+        );
+    }
+    format!("{name}: no connection, no child and no peer has this name")
+}
+
 fn last<'a, 'e>(events: &'a [&'e PastEvent], count: usize) -> &'a [&'e PastEvent] {
     events.get(events.len().saturating_sub(count)..).unwrap_or_default()
 }
@@ -122,7 +151,12 @@ fn name_servers(state: &DnsState) -> impl Iterator<Item = String> {
     let in_use = state.applied.as_ref();
     let in_use =
         in_use.map(|(method, settings)| format!("name servers in use: {settings} (set by {method})"));
-    in_use.into_iter().chain(state.unused.clone())
+    let unlimited =
+        state.applied.as_ref().filter(|(method, settings)| !settings.all_names && !method.limits_domains());
+    let unlimited = unlimited.map(|(method, _)| {
+        format!("they get all other names, too: {method} cannot limit servers to domains")
+    });
+    in_use.into_iter().chain(unlimited).chain(state.unused.clone())
 }
 
 /// The addresses in a list that are not patterns, and those that are known of its host names.

@@ -15,8 +15,7 @@ use casemate_sa::AddrRange;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-/// Name in [`Connection::pools`] of the addresses that an AAA server assigns, as in strongSwan. No pool has
-/// it.
+/// Name in [`Connection::pools`] of the addresses that an AAA server assigns. No pool has it.
 pub const SERVER_POOL: &str = "radius";
 
 /// UDP port of IKE (RFC 7296 section 2).
@@ -87,6 +86,8 @@ pub struct Connection {
     /// Number of sequences of requests to a peer that does not respond to IKE_SA_INIT or IKE_AUTH; 0 means
     /// without end. A peer that refuses is not asked again.
     pub keying_tries: u32,
+    /// Whether an IKE SA that was up is tried again without end, also after a refusal, if a child demands it.
+    pub keeps_trying: bool,
     /// Meaning of a second IKE SA with the same peer.
     pub unique: Unique,
     /// Times of rekeying and expiry of the IKE SA.
@@ -157,6 +158,7 @@ impl Connection {
             path_mtu_probes: false,
             childless: Childless::Allow,
             keying_tries: 1,
+            keeps_trying: false,
             unique: Unique::No,
             lifespan: Lifespan::rekeyed_after(REKEY),
             reauth: None,
@@ -231,8 +233,7 @@ impl Connection {
         has_eap && self.mutual_eap_methods().is_empty()
     }
 
-    /// Whether the SAs may move to other addresses (MOBIKE). Without the Cargo feature `mobike` they never
-    /// do.
+    /// Whether the SAs may move to other addresses (MOBIKE); never without the Cargo feature `mobike`.
     pub const fn may_move(&self) -> bool {
         #[cfg(feature = "mobike")]
         let may_move = self.mobike;
@@ -381,8 +382,7 @@ pub struct Pool {
 pub struct Lifespan {
     /// Time of rekeying; `None` means never.
     pub rekey: Option<Duration>,
-    /// Maximum of the random time by which rekeying is earlier, so that two peers rarely start together (RFC
-    /// 7296 section 2.8: jitter).
+    /// Maximum random time by which rekeying is earlier, so that peers rarely start together (jitter).
     pub jitter: Duration,
     /// Time after which the SA is closed if rekeying has not succeeded.
     pub hard: Option<Duration>,

@@ -50,7 +50,7 @@ impl Ike {
                 });
                 if begun == Err(InitiateError::Pending) {
                     let (connection, children) = (connection.clone(), child.cloned().into_iter().collect());
-                    self.wait_for_addrs(connection, children, 0, context.now);
+                    self.wait_for_addrs(connection, children, (0, false), context.now);
                     return Ok(());
                 }
                 begun
@@ -90,11 +90,12 @@ impl Ike {
         &mut self,
         connection: Arc<Connection>,
         children: Vec<Arc<ChildConfig>>,
-        attempts: u8,
+        (attempts, restores): (u8, bool),
         now: Instant,
     ) {
         let at = now.after(LOOKUP_WAIT);
-        self.shared.retries.add(Retry { connection, children, at, attempts, waits_for_addrs: true });
+        let retry = Retry { connection, children, at, attempts, waits_for_addrs: true, restores };
+        self.shared.retries.add(retry);
     }
 
     /// Reports that a look-up of host names has ended, whatever its result. Attempts that wait for one begin
@@ -114,12 +115,10 @@ impl Ike {
     ) {
         if let Err(error) = self.initiate(connection, Some(child), None, host, context) {
             let (connection, children) = (connection.clone(), vec![child.clone()]);
-            self.initiate_failed(
-                Retry { connection, children, at: context.now, attempts: 0, waits_for_addrs: false },
-                error,
-                host,
-                context,
-            );
+            let at = context.now;
+            let retry =
+                Retry { connection, children, at, attempts: 0, waits_for_addrs: false, restores: false };
+            self.initiate_failed(retry, error, host, context);
         }
     }
 
@@ -153,7 +152,7 @@ impl Ike {
     /// as well, two IKE SAs would soon become four, or each would replace the other for ever. Ignores a
     /// connection that is no longer configured.
     pub(super) fn retry(&mut self, retry: Retry, host: &mut dyn Host, context: &mut Context<'_>) {
-        let Retry { connection, children, attempts, .. } = retry;
+        let Retry { connection, children, attempts, restores, .. } = retry;
         if !self.shared.connections.all().iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
         }
@@ -172,9 +171,11 @@ impl Ike {
         let path = connection.path(Lookup::Fresh, context.routes);
         let begin = |path| self.begin_ike_sa(&connection, path, child_requests, limit, host, context);
         match path.and_then(begin) {
-            Ok(id) => self.update_common(id, |common| common.attempts = attempts),
+            Ok(id) => {
+                self.update_common(id, |common| (common.attempts, common.restores) = (attempts, restores))
+            }
             Err(InitiateError::Pending) => {
-                self.wait_for_addrs(connection, children, attempts, context.now);
+                self.wait_for_addrs(connection, children, (attempts, restores), context.now);
             }
             Err(error) => self.initiate_failed(Retry { connection, children, ..retry }, error, host, context),
         }

@@ -111,7 +111,7 @@ impl Ike {
         }
         let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());
         #[cfg(feature = "resumption")]
-        if let Some(lost) = sa.silently_lost_session() {
+        if let Some(lost) = sa.forgotten_session() {
             self.shared.resumption.client.add(lost);
         }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();

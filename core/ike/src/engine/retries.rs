@@ -22,6 +22,8 @@ pub(crate) struct Retry {
     pub(crate) attempts: u8,
     /// Whether the attempt begins as soon as the addresses of the peer are known.
     pub(crate) waits_for_addrs: bool,
+    /// Whether an IKE SA of the connection was up before.
+    pub(crate) restores: bool,
 }
 
 /// Scheduled retries, at most one for each connection.
@@ -50,6 +52,7 @@ impl RetryQueue {
             retry.at = retry.at.max(known.at);
             retry.attempts = retry.attempts.max(known.attempts);
             retry.waits_for_addrs |= known.waits_for_addrs;
+            retry.restores |= known.restores;
             for child in known.children {
                 if !retry.children.contains(&child) {
                     retry.children.push(child);
@@ -236,6 +239,7 @@ mod tests {
             at: Instant::from_secs(1),
             attempts: 0,
             waits_for_addrs: false,
+            restores: false,
         }
     }
 

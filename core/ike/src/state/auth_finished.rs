@@ -3,6 +3,7 @@
 
 use super::config_payload;
 use super::init_exchange::PeerFeatures;
+use super::retry::restore_later;
 use crate::auth::PeerAuthenticated;
 #[cfg(feature = "ppk")]
 use crate::auth::ppk::UsedPpk;
@@ -115,6 +116,9 @@ impl AuthSent {
                         tasks.push_front(Task::DeleteIke(reason));
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
+                    if has_no_address || matches!(reason, DownReason::Fault(_)) {
+                        restore_later(common, Vec::from([child.clone()]), reason, step);
+                    }
                     step.event(Event::ChildFailed { connection, child, replaces: None, reason });
                 }
             }

@@ -2,11 +2,19 @@
 
 use crate::config::Connection;
 use crate::context::Step;
+use crate::settings::Retransmission;
 use crate::{IkeSaId, IkeSpis, Path, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::IkeSpi;
 use core::net::IpAddr;
+use core::time::Duration;
+
+/// Longest wait for a response to the first request of an IKE SA that restores or replaces another: the peer
+/// may be back at any moment.
+const LONGEST_WAIT: Duration = Duration::from_secs(16);
+/// Retransmissions that such a request has in addition, so that all of them take about as long as usual.
+const MORE_TRIES: u32 = 4;
 
 /// Fields that every state has.
 #[derive(Debug)]
@@ -19,6 +27,8 @@ pub(crate) struct SaCommon {
     pub(crate) spi_r: IkeSpi,
     /// Number of consecutive IKE SAs of the connection that ended soon, before this one was started.
     pub(crate) attempts: u8,
+    /// Whether this IKE SA is set up because one of the connection that was up has ended.
+    pub(crate) restores: bool,
     /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
     pub(crate) predecessor: Option<Predecessor>,
     /// Redirection to other gateways.
@@ -69,12 +79,23 @@ impl SaCommon {
             spi_i: spis.initiator,
             spi_r: spis.responder,
             attempts: 0,
+            restores: false,
             predecessor: None,
             #[cfg(feature = "redirect")]
             redirect: crate::redirect::RedirectState::default(),
             #[cfg(feature = "resumption")]
             resumes: None,
         }
+    }
+
+    /// Retransmission of the first request.
+    pub(crate) fn first_retransmission(&self, step: &Step<'_, '_>) -> Retransmission {
+        let usual = step.shared.settings.retransmission;
+        if (!self.restores && self.predecessor.is_none()) || usual.max_timeout <= LONGEST_WAIT {
+            return usual;
+        }
+        let tries = usual.tries.saturating_add(MORE_TRIES);
+        Retransmission { max_timeout: LONGEST_WAIT, tries, ..usual }
     }
 
     pub(crate) const fn spis(&self) -> IkeSpis {

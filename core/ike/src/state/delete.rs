@@ -133,7 +133,8 @@ impl Established {
             let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);
             let at = end.restart_at(attempts, common.role, step);
             let connection = common.connection.clone();
-            step.effect(Effect::Retry(Retry { connection, children, at, attempts, waits_for_addrs: false }));
+            let retry = Retry { connection, children, at, attempts, waits_for_addrs: false, restores: true };
+            step.effect(Effect::Retry(retry));
         }
         if let Some(old) = self.provisional {
             step.effect(Effect::PeerSuccessorClosed(old, common.id));

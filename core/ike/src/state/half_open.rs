@@ -22,6 +22,7 @@ use crate::state::{IncomingMessage, MessageMeta, SaCommon, State};
 use crate::transport::{Build, Content, SecureChannel, required};
 use crate::{DownReason, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
@@ -267,8 +268,9 @@ impl HalfOpen {
             None => None,
             Some(asked) => Some(Identity::from_payload(&asked.id).ok_or(StateFault::IdentityType)?),
         };
-        // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which no connection allows.
-        let auth = content.auth.ok_or(StateFault::AuthMethod)?;
+        let Some(auth) = content.auth else {
+            return Err(self.eap_refused(common.path, (&id, asked.as_ref()), content, step));
+        };
         let claim = AuthClaim {
             id: &id,
             auth,
@@ -300,12 +302,38 @@ impl HalfOpen {
                 }
             }
         }
-        let (path, suite) = (common.path, self.channel.suite);
+        Err(self.refused_by_all(common.path, content, (&candidates, &faults), refused, step))
+    }
+
+    /// Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which no connection allows.
+    fn eap_refused(
+        &self,
+        path: Path,
+        (id, asked): (&Identity, Option<&Identity>),
+        content: &Content<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> NotAuthenticated {
+        let candidates = by_identity(path, self.channel.suite, id, asked, step);
+        let faults: Vec<StateFault> = candidates.iter().map(|_| StateFault::AuthMethod).collect();
+        let refused = faults.first().copied().unwrap_or(StateFault::NoPeer);
+        self.refused_by_all(path, content, (&candidates, &faults), refused, step)
+    }
+
+    /// Explains why no connection accepts the peer. `tried` are those for its identity, and their faults.
+    fn refused_by_all(
+        &self,
+        path: Path,
+        content: &Content<'_>,
+        (tried, faults): (&[Arc<Connection>], &[StateFault]),
+        refused: StateFault,
+        step: &mut Step<'_, '_>,
+    ) -> NotAuthenticated {
+        let suite = self.channel.suite;
         step.explain(refused, false, |explainer, step| {
-            let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
+            let refused = RefusedInitiator { path, suite, content, tried, faults };
             Some(explainer.initiator(refused, step.shared.connections.all(), step.context))
         });
-        Err(NotAuthenticated::Fault(refused.into()))
+        NotAuthenticated::Fault(refused.into())
     }
 
     /// Verifies the peer's proof and creates ours on one connection.

@@ -160,8 +160,8 @@ impl InitSent {
 
     /// Number of retransmissions in this sequence.
     #[cfg(not(feature = "resumption"))]
-    const fn max_tries(&self, step: &Step<'_, '_>) -> u32 {
-        step.shared.settings.retransmission.tries
+    fn max_tries(&self, common: &SaCommon, step: &Step<'_, '_>) -> u32 {
+        common.first_retransmission(step).tries
     }
 
     pub(crate) const fn next_timeout(&self) -> Instant {
@@ -197,7 +197,7 @@ impl InitSent {
         self.tries = 0;
         // A refusal keeps its deadline.
         if self.refused.is_none() {
-            let wait = step.shared.settings.retransmission.wait(0, step.context.rng);
+            let wait = common.first_retransmission(step).wait(0, step.context.rng);
             self.due = step.context.now.after(wait);
         }
         Ok(())
@@ -233,14 +233,15 @@ impl InitSent {
             return self.pause_after_refusal(common, reason, step);
         }
         self.tries = self.tries.saturating_add(1);
-        if self.tries > self.max_tries(step) {
+        if self.tries > self.max_tries(common, step) {
             return self.restart_sequence(common, step);
         }
-        let wait = step.shared.settings.retransmission.wait(self.tries, step.context.rng);
+        let wait = common.first_retransmission(step).wait(self.tries, step.context.rng);
         self.due = step.context.now.after(wait);
         step.send(common.path, core::slice::from_ref(&self.request));
+        let tries = common.first_retransmission(step).tries;
         let retransmitted =
-            Retransmitted { exchange: self.exchange(), message_id: 0, attempt: self.tries, wait };
+            Retransmitted { exchange: self.exchange(), message_id: 0, attempt: self.tries, tries, wait };
         step.retransmitted(common, retransmitted);
         State::InitSent(self)
     }
@@ -257,7 +258,7 @@ impl InitSent {
             return State::Closed(reason);
         }
         // As after the last retransmission.
-        self.tries = step.shared.settings.retransmission.tries;
+        self.tries = common.first_retransmission(step).tries;
         self.due = retry_at(u8::try_from(self.sequences).unwrap_or(u8::MAX), step);
         State::InitSent(self)
     }

@@ -84,7 +84,7 @@ pub(crate) use intermediate::IntermediateSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
 #[cfg(feature = "resumption")]
 pub(crate) use resumption::respond_to_resumption;
-pub(crate) use retry::retry_at;
+pub(crate) use retry::{restore_later, retry_at};
 pub(crate) use select_connection::by_address;
 pub(crate) use tasks::Task;
 pub(crate) use traffic::Hint;

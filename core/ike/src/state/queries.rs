@@ -168,6 +168,19 @@ impl IkeSa {
         }
     }
 
+    /// Child SAs that this IKE SA requests to restore those of one that was up. Empty for other IKE SAs.
+    pub(crate) fn children_to_restore(&self) -> Vec<Arc<ChildConfig>> {
+        let config = |child_request: &ChildRequest| child_request.config.clone();
+        match &self.state {
+            _ if !self.common.restores => Vec::new(),
+            State::InitSent(state) => state.child_requests.iter().map(config).collect(),
+            #[cfg(feature = "multiple-kex")]
+            State::IntermediateSent(state) => state.begun.child_requests.iter().map(config).collect(),
+            State::AuthSent(state) => state.child_requests().map(config).collect(),
+            State::Established(_) | State::HalfOpen(_) | State::Closed(_) => Vec::new(),
+        }
+    }
+
     /// What the new IKE SA needs to know of this one when this one is reauthenticated.
     pub(crate) fn predecessor(&self) -> Predecessor {
         let addrs = match &self.state {

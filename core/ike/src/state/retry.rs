@@ -10,12 +10,14 @@ use crate::config::Lookup;
 use crate::config::{ChildConfig, Lifespan};
 use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
+use crate::engine::retries::Retry;
 use crate::negotiate::Offer;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, Role};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
 use casemate_sa::Instant;
 use casemate_wire::ike::NotifyType;
@@ -29,6 +31,14 @@ const LONGEST_PAUSE: u8 = 5;
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// Shortest pause after the peer has reported TEMPORARY_FAILURE (RFC 7296 section 2.25).
 const BUSY_RETRY: Duration = Duration::from_secs(2);
+/// Shortest pause after the peer has refused to restore an IKE SA, or this host has refused the peer. The
+/// cause is often short: a server, an OCSP responder or a free address is missing. A random part is added.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// Longest such pause without its random part.
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(15 * 60);
+/// Number of attempts at a silent peer after which the pause no longer grows: 16 s, and up to 32 s with the
+/// random part. Each attempt takes about two minutes itself.
+const LONGEST_SILENT_PAUSE: u8 = 3;
 /// Shortest lifetime that is respected. A peer that announces less does not make this host start without
 /// pause.
 #[cfg(feature = "eap")]
@@ -41,6 +51,39 @@ pub(crate) fn retry_at(attempts: u8, step: &mut Step<'_, '_>) -> Instant {
         FIRST_PAUSE.saturating_mul(1_u32.checked_shl(attempts.min(LONGEST_PAUSE).into()).unwrap_or(1));
     let random = random_below(step.context.rng, pause);
     step.context.now.after(pause.saturating_add(random))
+}
+
+/// Schedules another attempt to restore an IKE SA after one has failed, if children that are to be kept up
+/// were requested, and the connection allows it.
+pub(crate) fn restore_later(
+    common: &SaCommon,
+    mut children: Vec<Arc<ChildConfig>>,
+    reason: DownReason,
+    step: &mut Step<'_, '_>,
+) {
+    children.retain(|child| child.is_kept_up());
+    if !common.restores || !common.connection.keeps_trying || children.is_empty() {
+        return;
+    }
+    let at = match reason {
+        DownReason::DeadPeer => retry_at(common.attempts.min(LONGEST_SILENT_PAUSE), step),
+        DownReason::Refused(_) | DownReason::Fault(_) => {
+            let factor = 1_u32.checked_shl(common.attempts.into()).unwrap_or(u32::MAX);
+            let pause = REFUSED_PAUSE.saturating_mul(factor).min(LONGEST_REFUSED_PAUSE);
+            let random = random_below(step.context.rng, pause.checked_div(4).unwrap_or_default());
+            step.context.now.after(pause.saturating_add(random))
+        }
+        _ => return,
+    };
+    let (connection, attempts) = (common.connection.clone(), common.attempts.saturating_add(1));
+    step.effect(Effect::Retry(Retry {
+        connection,
+        children,
+        at,
+        attempts,
+        waits_for_addrs: false,
+        restores: true,
+    }));
 }
 
 /// Number of consecutive attempts that ended soon, after an SA with `attempts` such predecessors ended after

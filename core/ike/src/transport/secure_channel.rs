@@ -264,7 +264,8 @@ impl SecureChannel {
         if let Some(Ok(Header { exchange, message_id, .. })) = header {
             let attempt = self.window.retransmissions();
             let wait = self.window.request_due().unwrap_or(step.context.now).since(step.context.now);
-            step.retransmitted(common, Retransmitted { exchange, message_id, attempt, wait });
+            let tries = retransmission.tries;
+            step.retransmitted(common, Retransmitted { exchange, message_id, attempt, tries, wait });
         }
         Ok(())
     }

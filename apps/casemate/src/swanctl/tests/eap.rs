@@ -162,3 +162,48 @@ fn eap_sim_is_refused_with_the_reason() {
             .contains("EAP-SIM is not implemented: its keys have 64 bits")
     );
 }
+
+#[test]
+fn a_password_of_every_user_causes_a_warning() {
+    let about = |text: &str| {
+        let warnings = ok(text).warnings;
+        warnings.iter().filter(|one| one.text.contains("every user name")).map(ToString::to_string).count()
+    };
+    let any = "secrets { eap {\n secret = s\n } }";
+    let carol = "secrets { eap {\n secret = s\n } eap-carol {\n id = carol\n secret = t\n } }";
+    let asked = responder("auth = eap\n eap_id = %any", "none");
+    let fixed = responder("auth = eap\n eap_id = carol", "none");
+    let named = "secrets { eap-carol {\n id = carol\n secret = t\n } }";
+    for (text, count) in [
+        (any.to_owned(), 0),
+        (carol.to_owned(), 1),
+        (format!("{asked} {any}"), 1),
+        (format!("{fixed} {any}"), 0),
+        (format!("{asked} {named}"), 0),
+    ] {
+        assert_eq!(about(&text), count, "{text}");
+    }
+}
+
+#[test]
+fn a_name_that_the_trap_hides_causes_a_warning() {
+    let warned = |addrs: &str, ts: &str, more: &str| {
+        let text = format!(
+            "connections {{ gw {{\n remote_addrs = {addrs}\n vips = 0.0.0.0, ::\n children {{ net {{\n \
+             remote_ts = {ts}\n start_action = trap\n }} {more} }} }} }}"
+        );
+        ok(&text).warnings.iter().any(|warning| warning.text.contains("block the look-up"))
+    };
+    let all = "0.0.0.0/0, ::/0";
+    assert!(warned("vpn.example.org", all, ""));
+    assert!(!warned("192.0.2.1", all, "") && !warned("vpn.example.org", "10.0.0.0/8", ""));
+    let passing = "dns {\n mode = pass\n remote_ts = 192.168.1.1\n start_action = trap\n }";
+    assert!(!warned("vpn.example.org", all, passing));
+}
+
+#[test]
+fn attempts_end_only_where_the_file_limits_them() {
+    let keeps = |key: &str| ok(&format!("connections {{ gw {{\n {key}\n }} }}")).connections[0].keeps_trying;
+    assert!(keeps("") && keeps("keyingtries = 0"));
+    assert!(!keeps("keyingtries = 1") && !keeps("keyingtries = 3"));
+}

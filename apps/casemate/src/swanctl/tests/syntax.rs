@@ -4,7 +4,7 @@ use super::super::files::TreeLoader;
 use super::super::problem::Problem;
 use super::super::resolved::Resolver;
 use super::super::tree::Tree;
-use super::{FILE, Memory, only, parse, wrong};
+use super::{FILE, Memory, ok, only, parse, wrong};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -180,4 +180,29 @@ proptest! {
             prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.location.line)));
         }
     }
+}
+
+#[test]
+fn an_unclosed_string_is_reported_where_it_begins() {
+    let text = "secrets { eap-a {\n secret = \"one\n id = a\n } eap-b {\n secret = \"two\"\n } }";
+    let problems = wrong(text);
+    assert!(problems.iter().any(|one| one.contains(":2: the string is not closed")), "{problems:?}");
+}
+
+#[test]
+fn a_typographic_quotation_mark_causes_a_warning() {
+    let count = |secret: &str| {
+        let config = ok(&format!("secrets {{ eap-a {{\n id = a\n secret = {secret}\n }} }}"));
+        config.warnings.iter().filter(|one| one.text.contains("typographic")).count()
+    };
+    assert_eq!((count("\u{201c}word\u{201d}"), count("\"word\""), count("word")), (1, 0, 0));
+}
+
+#[test]
+fn pools_that_overlap_cause_a_warning() {
+    let count = |second: &str| {
+        let config = ok(&format!("pools {{ a {{\n addrs = 10.3.0.0/24\n }} b {{\n addrs = {second}\n }} }}"));
+        config.warnings.iter().filter(|one| one.text.contains("overlap with those of a")).count()
+    };
+    assert_eq!((count("10.3.0.128/25"), count("10.3.1.0/24"), count("fd00::/120")), (1, 0, 0));
 }

@@ -78,8 +78,8 @@ impl InitSent {
     }
 
     /// Number of retransmissions in this sequence.
-    pub(in crate::state) fn max_tries(&self, step: &Step<'_, '_>) -> u32 {
-        let usual = step.shared.settings.retransmission.tries;
+    pub(in crate::state) fn max_tries(&self, common: &SaCommon, step: &Step<'_, '_>) -> u32 {
+        let usual = common.first_retransmission(step).tries;
         match self.attempt.as_ref().map(|attempt| attempt.phase) {
             Some(Phase::ShortTicket | Phase::Full) => usual.min(SHORT_TRIES),
             Some(Phase::Ticket) | None => usual,

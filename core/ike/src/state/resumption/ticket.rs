@@ -240,7 +240,13 @@ impl Established {
         reason: DownReason,
         step: &mut Step<'_, '_>,
     ) {
-        let is_lost = reason == DownReason::DeadPeer && self.phase == Phase::Open;
+        // A gateway that took a sleeping client for dead says so with its crash token, as one that has
+        // restarted, and the token is a proof (RFC 6290 section 7).
+        let is_proved = matches!(
+            reason,
+            DownReason::Forgotten { sign: ForgottenSign::CrashToken, is_reauthenticated: false }
+        );
+        let is_lost = (reason == DownReason::DeadPeer || is_proved) && self.phase == Phase::Open;
         let now = step.context.now;
         // A client that has given up the IKE SA says so with its crash token, if it has restarted or not.
         let is_forgotten = matches!(reason, DownReason::Forgotten { is_reauthenticated: false, .. });
@@ -278,11 +284,12 @@ impl Established {
 }
 
 impl IkeSa {
-    /// The session of an IKE SA whose peer does not respond, if nothing in clear says that the peer has
-    /// forgotten it: then a ticket would be void, and such messages may be forged (RFC 5723 section 9.4).
-    pub(crate) fn silently_lost_session(&self) -> Option<LostSession> {
+    /// The session of an IKE SA whose peer does not respond, or has proved with its crash token that it has
+    /// forgotten the IKE SA (RFC 6290 section 7). Not if only a message in clear says so, which may be forged
+    /// (RFC 5723 section 9.4).
+    pub(crate) fn forgotten_session(&self) -> Option<LostSession> {
         let State::Established(state) = &self.state else { return None };
-        let is_silent = state.forgotten_by() == Some(ForgottenSign::Silence);
-        state.lost_session(&self.common).filter(|_| is_silent)
+        let sign = state.forgotten_by()?;
+        state.lost_session(&self.common).filter(|_| sign != ForgottenSign::Report)
     }
 }
