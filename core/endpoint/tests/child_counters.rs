@@ -83,7 +83,7 @@ fn carried(notices: &[Notice]) -> BTreeMap<IkeSaId, [u64; 2]> {
 /// As accounting needs them: no packet is missing, whenever Child SAs are replaced and removed, also after a
 /// rekeying of the IKE SA.
 #[test]
-fn the_last_counters_of_every_sa_are_reported_if_somebody_asks() {
+fn the_last_counters_of_every_sa_are_reported_on_request() {
     let mut nodes = established();
     nodes[1].endpoint.report_sa_counters(true);
     let origin = nodes[1].endpoint.ike().status().next().unwrap().id;

@@ -155,7 +155,7 @@ fn a_short_interruption_does_not_harm() {
     assert!(pair.run(1));
 }
 
-/// No packet leaves on a Child SA that this host is closing, and that the peer does not respond proves nothing
+/// No packet leaves on a Child SA that this host is closing. That the peer does not respond proves nothing
 /// about its other packets.
 #[test]
 fn a_child_sa_that_is_being_closed_carries_nothing() {

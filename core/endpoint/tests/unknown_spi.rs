@@ -147,8 +147,8 @@ fn a_connection_that_was_closed_by_command_is_not_started() {
     );
 }
 
-/// Packets that the peer sent before it learnt of the end arrive while the host closes the connection, or just
-/// after the peer has closed it.
+/// Packets that the peer sent before it learnt of the end arrive while the host closes the connection, or
+/// just after the peer has closed it.
 #[test]
 fn packets_in_flight_do_not_start_a_connection_that_is_being_closed() {
     let mut nodes = established(NONE);

@@ -164,7 +164,7 @@ impl Ike {
             }
             let is_newer = other.origin() > old.origin() && since > old_since.after(half_interval);
             // Of two IKE SAs that the sides started at the same time, the one whose origin has the lower SPIs
-            // is redundant. Both sides choose the same one, although either may just have rekeyed one of them.
+            // is redundant. Both sides choose the same one, although either may just have rekeyed one.
             let is_simultaneous =
                 since <= old_since.after(half_interval) && old_since <= since.after(half_interval);
             if is_newer || (is_simultaneous && other.origin_spis() > old.origin_spis()) {

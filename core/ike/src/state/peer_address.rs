@@ -33,8 +33,8 @@ impl Established {
     }
 
     /// Handles a new address of the peer (RFC 7296 section 2.23), which may be that of another host. In
-    /// transport mode the address is the peer's traffic selector. With MOBIKE, the peer proves that it receives
-    /// there, and Child SAs in transport mode are rekeyed. Otherwise only a new IKE SA proves it.
+    /// transport mode the address is the peer's traffic selector. With MOBIKE, the peer proves that it
+    /// receives there, and Child SAs in transport mode are rekeyed. Otherwise only a new IKE SA proves it.
     pub(super) fn peer_addr_changed(
         &mut self,
         common: &SaCommon,

@@ -64,8 +64,8 @@ impl Established {
             Ok(answer) => answer,
             Err(fault) => {
                 step.sa_fault(fault, common.path, common);
-                // The peer has a successor that does not exist here. An ML-KEM ciphertext that fails its check
-                // ends the IKE SA as well (draft-ietf-ipsecme-ikev2-mlkem section 2.2).
+                // The peer has a successor that does not exist here. An ML-KEM ciphertext that fails its
+                // check ends the IKE SA as well (draft-ietf-ipsecme-ikev2-mlkem section 2.2).
                 if begun.simultaneous.is_none() {
                     self.tasks.push_front(Task::DeleteIke(DownReason::Fault(fault)));
                 }

@@ -149,9 +149,9 @@ fn either_side_rekeys_again() {
     }
 }
 
-/// RFC 7296 section 2.23: the path follows the peer's last message. The traffic selector is the address of the
-/// path, which may be that of another host, so a Child SA in transport mode does not follow: the IKE SA is
-/// closed, and the peer proves its new address with another one.
+/// RFC 7296 section 2.23: the path follows the peer's last message. The traffic selector is the address of
+/// the path, which may be that of another host, so a Child SA in transport mode does not follow: the IKE SA
+/// is closed, and the peer proves its new address with another one.
 #[test]
 fn a_peer_that_moves_sets_up_another_ike_sa() {
     for moved in ["198.51.100.8", LEFT_OUTSIDE] {

@@ -179,7 +179,8 @@ impl Simulation {
         let until = self.now() + self.plan.disrupted_for;
         self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive: false });
         self.run_bounded(self.plan.disrupted_for, children)?;
-        // A host drops an IKE SA whose peer seems to be silent. The peer learns it from an INFORMATIONAL message.
+        // A host drops an IKE SA whose peer seems to be silent. The peer learns it from an INFORMATIONAL
+        // message.
         let late = if self.monitor.was_silent() {
             self.conditions.informational_delay.as_millis() / TRAFFIC_INTERVAL.as_millis()
         } else {
