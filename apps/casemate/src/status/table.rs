@@ -4,6 +4,7 @@ use super::ike_table;
 use crate::output;
 use casemate_linux::dns::DnsMethod;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
@@ -224,18 +225,23 @@ pub(super) fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
     answer.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Adds a table with columns as wide as their widest cell; nothing if there are no rows.
+/// Longest cell of a table in characters. The identity of a peer may have 64 KB, and one would widen all rows.
+const LONGEST_CELL: usize = 300;
+
+/// Adds a table with columns as wide as their widest cell; nothing if there are no rows. A longer cell than
+/// [`LONGEST_CELL`] is cut, and ends in three dots.
 pub(super) fn table<const N: usize>(text: &mut String, head: [String; N], rows: &[[String; N]]) {
     if rows.is_empty() {
         return;
     }
+    let rows: Vec<_> = std::iter::once(&head).chain(rows).map(|row| row.each_ref().map(shown)).collect();
     let mut widths = [0; N];
-    for row in std::iter::once(&head).chain(rows) {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    for row in std::iter::once(&head).chain(rows) {
+    for row in &rows {
         let mut line = String::from(" ");
         for (width, cell) in widths.iter().zip(row) {
             let _ = write!(line, " {cell:width$} ");
@@ -245,10 +251,26 @@ pub(super) fn table<const N: usize>(text: &mut String, head: [String; N], rows: 
     }
 }
 
+fn shown(cell: &String) -> Cow<'_, str> {
+    match cell.char_indices().nth(LONGEST_CELL) {
+        Some((end, _)) => format!("{}...", cell.get(..end).unwrap_or_default()).into(),
+        None => cell.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_long_cell_is_cut() {
+        let mut text = String::new();
+        let long = "\u{e4}".repeat(LONGEST_CELL + 1);
+        table(&mut text, ["a", "b"].map(String::from), &[[long, "x".into()]]);
+        let row = text.lines().nth(1).unwrap();
+        assert!(row.ends_with("...  x") && row.chars().count() == LONGEST_CELL + 8, "{row}");
+    }
 
     #[test]
     fn tables_show_sas_policies_and_nonzero_drops() {

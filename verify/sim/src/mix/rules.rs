@@ -22,6 +22,9 @@ pub(crate) struct Rules {
     pub(super) lossless: bool,
     /// Permitted reasons for the end of an SA.
     pub(super) allowed_ends: AllowedEnds,
+    /// IKE SAs with a Child SA in addition, if a host has taken its peer for silent and set up a new IKE SA,
+    /// while the peer repeats its own first requests.
+    pub(super) after_silence: usize,
     /// An attacker replaces this notification in every IKE_SA_INIT message by an unknown one.
     pub(super) strips: Option<NotifyType>,
 }
@@ -41,12 +44,27 @@ pub(crate) enum AllowedEnds {
 impl Rules {
     /// One IKE SA with one Child SA at the end.
     pub(super) const fn one(lossless: bool, allowed_ends: AllowedEnds) -> Self {
-        Self { initial_ike_sas: 1, ikes: 1..=1, children: 1..=1, lossless, allowed_ends, strips: None }
+        Self {
+            initial_ike_sas: 1,
+            ikes: 1..=1,
+            children: 1..=1,
+            lossless,
+            allowed_ends,
+            after_silence: 0,
+            strips: None,
+        }
     }
 
     /// No IKE SA is ever established.
     pub(super) const fn none() -> Self {
         Self { initial_ike_sas: 0, ikes: 0..=0, children: 0..=0, ..Self::one(false, AllowedEnds::Orderly) }
+    }
+
+    /// The rules after a host has taken its peer for silent.
+    pub(super) fn with_silence(self) -> Self {
+        let more = |range: RangeInclusive<usize>| *range.start()..=*range.end() + self.after_silence;
+        let (ikes, children) = (more(self.ikes.clone()), more(self.children.clone()));
+        Self { ikes, children, ..self }
     }
 
     /// Whether no IKE SA may ever be established.
@@ -67,6 +85,7 @@ impl Rules {
             // may send through a new Child SA whose initiator never received the response.
             lossless: deleted == 0 && created == 0,
             allowed_ends: AllowedEnds::Orderly,
+            after_silence: 0,
             strips: None,
         }
     }

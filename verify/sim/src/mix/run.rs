@@ -79,6 +79,7 @@ impl Simulation {
         self.faults = FaultSchedule::default();
         self.monitor.packet_log.check_arrived(self.now())?;
         self.wait_until_idle()?;
+        let rules = if self.monitor.was_silent() { rules.with_silence() } else { rules };
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
         self.check_sad()?;

@@ -143,7 +143,8 @@ fn close_start(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
         _ => &[Operation::DeleteChild, Operation::Terminate],
     };
     operations.extend(wanted.iter().map(|operation| NodeOperation { node: deletes, operation: *operation }));
-    Scenario::at_once(operations, Rules::one(false, AllowedEnds::Intended))
+    let rules = Rules { after_silence: 1, ..Rules::one(false, AllowedEnds::Intended) };
+    Scenario::at_once(operations, rules)
 }
 
 fn dead_start(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
