@@ -225,7 +225,7 @@ pub(super) fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
     answer.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Longest cell of a table in characters. The identity of a peer may have 64 KB, and one would widen all rows.
+/// Longest cell of a table in characters. The identity of a peer may have 64 KB, and would widen all rows.
 const LONGEST_CELL: usize = 300;
 
 /// Adds a table with columns as wide as their widest cell; nothing if there are no rows. A longer cell than
