@@ -33,7 +33,8 @@ fn wrong_arguments_exit_with_status_2() {
         (&["inspect"], "casemate: the following required arguments were not provided"),
         (
             &["inspect", "x"],
-            "casemate: the following required arguments were not provided:\n  <--xfrm <FILE>|--ike-keys <FILE>>",
+            "casemate: the following required arguments were not provided:\n  \
+             <--xfrm <FILE>|--ike-keys <FILE>>",
         ),
         (&["inspect", "x", "--xfrm", "y", "--bogus"], "casemate: unexpected argument '--bogus'"),
         (&["man", "/nonexistent"], "casemate: /nonexistent: a directory was expected\n"),

@@ -140,7 +140,8 @@ fn another_tunnel_and_the_trap_work_after_the_virtual_addresses_have_gone() {
     net.right.stdout_of("ip", &["address", "add", &format!("{other}/32"), "dev", "lo"]);
     let connection = |side: Side, name: &str, keys: &str, child: &str| {
         format!(
-            "{name} {{\n local_addrs = {}\n remote_addrs = {}\n {keys}\n local {{ auth = psk\n id = {side:?}-{name} }}\n\
+            "{name} {{\n local_addrs = {}\n remote_addrs = {}\n {keys}\n\
+             local {{ auth = psk\n id = {side:?}-{name} }}\n\
              remote {{ auth = psk\n id = {:?}-{name} }}\n children {{ c {{\n {child}\n }} }} }}\n",
             side.outer(true),
             side.other().outer(true),

@@ -294,8 +294,8 @@ fn the_log_says_which_user_may_not_run_a_script() {
     let right = net.right.run_config(&Side::Right.connection(""), None);
     let left = net.left.run_config(&Side::Left.connection(&child), None);
     assert!(net.left.casemate(&["initiate", "c"]).status.success(), "{}{}", left.log(), right.log());
-    let expected = "exit status 126; the Child SA stays up; scripts run as the user `nobody`: a command that this user \
-                    may read and execute was expected";
+    let expected = "exit status 126; the Child SA stays up; scripts run as the user `nobody`: a command that \
+                    this user may read and execute was expected";
     eventually("the log", || left.log().contains(expected));
     assert!(left.stop().success() && right.stop().success());
 }

@@ -290,7 +290,7 @@ fn a_first_attempt_that_is_refused_is_the_last() {
     assert_eq!((refusals(&pair), waits(&pair)), (1, vec![]));
 }
 
-/// The right side answers nothing for a while. The left side is back within 32 s afterwards.
+/// The right side answers nothing for a while. The left side is back within 35 s afterwards.
 #[test]
 fn a_silent_peer_that_comes_back_is_found_within_seconds() {
     for outage in [200, 400, 600, 3_600] {

@@ -12,7 +12,8 @@ use casemate_ike::config::{AdditionalKexes, KexRound};
 
 /// Warning about `modp1024`.
 const WEAK_GROUP: &str = "modp1024 has only 1024 bits, and RFC 8247 section 2.4 says SHOULD NOT: modp2048, \
-                          ecp256 or another stronger group was expected; remove it as soon as the peer has one";
+                          ecp256 or another stronger group was expected; remove it as soon as the peer has \
+                          one";
 
 /// Whether each round that must take place can have a method of its own: no method is used in two rounds (RFC
 /// 9370 section 2.2.2).

@@ -356,8 +356,9 @@ pub(super) fn wrong_passphrase(passphrase: &Passphrase) -> String {
     format!("{}.secret is not its passphrase, or the file is damaged", passphrase.section)
 }
 
-const CONTAINER: &str = "it is a PKCS #12 container: the folder pkcs12 was expected, and a section `pkcs12` of \
-     `secrets` with the passphrase";
+/// What is wrong with a PKCS #12 container in a folder for other files.
+const CONTAINER: &str = "it is a PKCS #12 container: the folder pkcs12 was expected, and a section `pkcs12` \
+                         of `secrets` with the passphrase";
 
 /// Whether a file is a PKCS #12 container in DER: a sequence that begins with the version 3 and another
 /// sequence (RFC 7292 section 4). No certificate, CRL or private key begins like this.

@@ -200,9 +200,9 @@ pub(super) fn all_traffic_narrowed(up: &ChildUp) -> Vec<String> {
     let missing = [AddrRange::ANY_V4, AddrRange::ANY_V6].into_iter().filter(is_missing);
     let line = |all: AddrRange| {
         format!(
-            "remote_ts = {all} is requested, and the peer allows less, as shown above: the rest is not in the \
-             tunnel; {all} was expected in local_ts of the peer, and an address of this IP version in its \
-             pools"
+            "remote_ts = {all} is requested, and the peer allows less, as shown above: the rest is not in \
+             the tunnel; {all} was expected in local_ts of the peer, and an address of this IP version in \
+             its pools"
         )
     };
     missing.map(line).collect()

@@ -63,8 +63,8 @@ impl fmt::Display for FetchFault {
             Self::IntoTunnel(addr, tun) => write!(
                 f,
                 "no answer in time; packets to {addr} are routed into {tun}: if the tunnel cannot come up \
-                 without this answer, a child with `mode = pass`, `remote_ts = {addr}` and `start_action = trap` \
-                 was expected"
+                 without this answer, a child with `mode = pass`, `remote_ts = {addr}` and \
+                 `start_action = trap` was expected"
             ),
             Self::Status(status @ 300..=399) => {
                 write!(f, "HTTP status {status}: redirects are not followed")

@@ -302,8 +302,8 @@ fn advice(cause: Cause, connection: &Connection) -> Vec<String> {
                 "`getent hosts` with the name in remote_addrs = {}: does the system find an address?",
                 wording::addrs(&connection.remote_addrs)
             ),
-            "if all traffic goes through the tunnel: an address in remote_addrs, or a child with `mode = pass` \
-             for the name servers of the local network, because the trap blocks the look-up"
+            "if all traffic goes through the tunnel: an address in remote_addrs, or a child with \
+             `mode = pass` for the name servers of the local network, because the trap blocks the look-up"
                 .into(),
         ],
         Cause::NotInstalled(InstallError::SpdNumbersOfPeer) => texts(&[

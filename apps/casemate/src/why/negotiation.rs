@@ -8,8 +8,8 @@ use casemate_wire::ike::ExchangeType;
 use std::net::SocketAddr;
 
 /// What to do about a missing additional key exchange.
-const KEX_ADVICE: &str = "for a post-quantum key exchange, the peer needs `proposals` with ke1_mlkem768, too; \
-                          without a classical proposal, this host would refuse such a peer \
+const KEX_ADVICE: &str = "for a post-quantum key exchange, the peer needs `proposals` with ke1_mlkem768, \
+                          too; without a classical proposal, this host would refuse such a peer \
                           (docs/manual/swanctl.md, \"Post-quantum key exchange\")";
 
 /// What to try if IKE_AUTH may be too long for the path.

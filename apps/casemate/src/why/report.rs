@@ -122,8 +122,8 @@ fn not_found(name: &str, endpoint: &Endpoint, keyring: &Keyring) -> String {
         .collect();
     if keyring.names_user(name) && !connections.is_empty() {
         return format!(
-            "{name}: `secrets` names this user of {}, who has not connected since the start, and was not \
-             refused lately",
+            "{name}: a user of {}, by `secrets`; no IKE SA of this user since the start, and no recent \
+             refusal",
             wording::list(&connections)
         );
     }

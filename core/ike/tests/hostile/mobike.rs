@@ -1,11 +1,14 @@
 //! Messages of MOBIKE (RFC 4555) from a peer that has the keys: wrong and missing cookies, prohibited NATs,
 //! and updates by the side that does not decide.
 
-use crate::forge::{Attack, Raw, give_on, notifies};
+use crate::create_child::child_request;
+use crate::first_request::{GCM128, PRF, X25519, proposal, sa_of};
+use crate::forge::{Attack, MessageForger, Raw, altered, give_on, notifies};
 use crate::pair::{LEFT, Pair, RIGHT, connection};
 use casemate_ike::config::AddrPattern;
-use casemate_ike::{Event, Path};
-use casemate_wire::ike::{ExchangeType, NotifyType};
+use casemate_ike::{Event, Path, TrafficSelectorTemplate};
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
+use std::sync::Arc;
 
 type Notifies = Vec<(NotifyType, Vec<u8>)>;
 /// Message ID and payloads of a request of the gateway.
@@ -24,6 +27,22 @@ fn pair() -> Pair {
     (left.mobike, right.mobike) = (true, true);
     right.remote_addrs = vec![AddrPattern::Any];
     Pair::new(left, right)
+}
+
+/// As above. The traffic of the client is that of its own address.
+fn pair_with_dynamic_traffic() -> Pair {
+    let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+    (left.mobike, right.mobike) = (true, true);
+    right.remote_addrs = vec![AddrPattern::Any];
+    Arc::make_mut(&mut left.children[0]).local_ts = vec![TrafficSelectorTemplate::DYNAMIC];
+    Arc::make_mut(&mut right.children[0]).remote_ts = vec![TrafficSelectorTemplate::DYNAMIC];
+    Pair::new(left, right)
+}
+
+/// A request for a Child SA with the traffic of one address.
+fn request_from(spi: u32, addr: [u8; 4]) -> Vec<Raw> {
+    let one = [&[1, 0, 0, 0, 7, 0, 0, 16, 0, 0, 255, 255][..], &addr, &addr].concat();
+    altered(&child_request(0x700 + spi), PayloadType::TS_I, |body| body.clone_from(&one))
 }
 
 /// Attacks an established gateway.
@@ -110,6 +129,43 @@ fn a_prohibited_nat_is_reported() {
     assert!(check.is_none() && attack.moves() == 0 && attack.count("unexpected-nat") == 1);
     let (answer, _) = attack.ask_from(LEFT, &[update(), prohibition()]);
     assert_eq!(answer, []);
+}
+
+/// The peer rekeys the IKE SA while the gateway's own rekeying is unanswered, and moves before it uses its
+/// successor. The successor takes over where the peer has proved that it receives.
+#[test]
+fn a_successor_takes_over_the_proved_address() {
+    const NEW: &str = "203.0.113.9";
+    let mut pair = pair_with_dynamic_traffic();
+    pair.right.ike.report_keys(true);
+    let mut attack = Attack::on(pair);
+    let (now, ike) = (attack.pair.now, attack.pair.right.ike.status().next().unwrap().id);
+    attack.pair.right.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
+    attack.pair.right.sent.clear();
+    let sa = sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, PRF, X25519])]);
+    let ke = [&[0, 31, 0, 0][..], &[9; 32]].concat();
+    let request = [(PayloadType::SA, &sa[..]), (PayloadType::NONCE, &[7; 32]), (PayloadType::KE, &ke)];
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request.map(|(kind, body)| Raw::new(kind, body)));
+    assert_eq!(answer[0].kind, PayloadType::SA, "a successor");
+    attack.ask_from(NEW, &[update()]);
+
+    let mut successor = MessageForger::against(&attack.pair.right);
+    let mut ask = |attack: &mut Attack, exchange, id, response, inside: &[Raw]| {
+        let message = successor.seal(&successor.header(exchange, id, response), inside);
+        let sent = give_on(&mut attack.pair, &message, path(RIGHT, NEW));
+        sent.iter().filter_map(|message| successor.try_open(message)).collect::<Vec<_>>()
+    };
+    let sent = ask(&mut attack, ExchangeType::INFORMATIONAL, 0, false, &[]);
+    let is_check = |payloads: &[Raw]| kinds(&notifies(payloads)) == [NotifyType::COOKIE2];
+    let (check, cookie) = sent.into_iter().find(|(_, payloads)| is_check(payloads)).unwrap();
+    ask(&mut attack, ExchangeType::INFORMATIONAL, check.message_id, true, &cookie);
+    assert_eq!(attack.moves(), 1);
+    let mut accepts = |id, addr: [u8; 4]| {
+        let sent = ask(&mut attack, ExchangeType::CREATE_CHILD_SA, id, false, &request_from(id, addr));
+        sent[0].1[0].kind == PayloadType::SA
+    };
+    assert!(accepts(1, [203, 0, 113, 9]), "the peer receives there");
+    assert!(!accepts(2, [192, 0, 2, 1]), "the address is no longer that of the peer");
 }
 
 /// The refusal comes after the peer was authenticated. It leaves no Child SA behind, not even in part.
