@@ -362,3 +362,26 @@ fn a_late_request_for_the_same_rekeying_is_refused() {
         check(&pair, 1, &format!("{what:?}"));
     }
 }
+
+/// A command closes the only child while IKE_INTERMEDIATE is outstanding: nothing is left to set up.
+#[test]
+fn closing_the_only_child_ends_an_attempt_before_ike_auth() {
+    for rounds_done in [0, 1] {
+        let mut pair = pair_with(1, &rounds(&TWO, false), &rounds(&TWO, false));
+        pair.left.initiate(pair.now);
+        for _ in 0..1 + rounds_done {
+            pair.deliver_to_right();
+            pair.deliver_to_left();
+        }
+        let outstanding = Header::parse(&pair.left.sent[0].message).unwrap().exchange;
+        assert_eq!(outstanding, ExchangeType::IKE_INTERMEDIATE);
+        let now = pair.now;
+        assert!(
+            pair.left
+                .with_context(now, |ike, host, context| { ike.cancel("left", Some("net"), host, context) })
+        );
+        pair.run();
+        assert_eq!(pair.left.ike.status().count(), 0, "after {rounds_done} rounds");
+        assert!(pair.left.leaked_spis().is_empty());
+    }
+}
