@@ -123,8 +123,9 @@ impl Ike {
             return;
         }
         // A request on a successor may overtake the response that creates the successor here.
-        // From an IKE SA that is being set up, the peer learns more than from a report.
-        let is_ours = |sa: &IkeSa| sa.common.path.remote.ip() == path.remote.ip() && sa.is_connecting();
+        // From an IKE SA that this host is setting up, the peer learns more than from a report. A half-open one
+        // may come from a late copy of IKE_SA_INIT, or be forged.
+        let is_ours = |sa: &IkeSa| sa.common.path.remote.ip() == path.remote.ip() && sa.is_attempt();
         if self.sas.values().any(|sa| is_ours(sa) || spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
             return;
         }

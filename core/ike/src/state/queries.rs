@@ -141,6 +141,11 @@ impl IkeSa {
         !matches!(self.state, State::Established(_) | State::Closed(_))
     }
 
+    /// Whether this host is setting the IKE SA up.
+    pub(crate) const fn is_attempt(&self) -> bool {
+        self.is_connecting() && !self.is_half_open()
+    }
+
     /// Whether the IKE SA that this one is being rekeyed to will have this SPI.
     pub(crate) fn reserves_spi(&self, spi: IkeSpi) -> bool {
         let State::Established(state) = &self.state else { return false };

@@ -222,6 +222,24 @@ fn a_lost_response_to_an_ike_delete_is_repeated() {
     assert!(give_right(&mut pair, &request).iter().all(|answer| reports_unknown_spi(answer)));
 }
 
+/// A late or forged IKE_SA_INIT request does not keep the peer from learning that its IKE SA is unknown.
+#[test]
+fn a_half_open_ike_sa_does_not_suppress_reports() {
+    let mut pair = Pair::with_defaults();
+    pair.left.initiate(pair.now);
+    let first = pair.left.sent.front().unwrap().message.clone();
+    pair.run();
+    let ike = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    });
+    let mut unknown = pair.left.sent.pop_front().unwrap().message;
+    unknown[8] ^= 1;
+    assert!(reports_unknown_spi(&give_right(&mut pair, &unknown)[0]));
+    assert_eq!((give_right(&mut pair, &first).len(), pair.right.ike.half_open_count()), (1, 1));
+    assert!(reports_unknown_spi(&give_right(&mut pair, &unknown)[0]));
+}
+
 #[test]
 fn the_oldest_final_responses_are_dropped_first() {
     let mut requests = Vec::new();
