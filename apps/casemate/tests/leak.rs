@@ -27,9 +27,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const TICKS: [u8; 2] = [0x88, 0xb5];
 
 /// A thousand packets per second from the left host to the right host's address on the cable, half of
-/// them from a socket that is bound to the cable and bypasses all routes.
+/// them from a socket that is bound to the cable and bypasses all routes, unless all are `routed`.
 struct Traffic<'l> {
     net: &'l TestNet,
+    routed: bool,
     src: IpAddr,
     dst: IpAddr,
     sent: AtomicU64,
@@ -47,10 +48,19 @@ impl Traffic<'_> {
         Self::between(net, Side::Left.outer(v4), Side::Right.outer(v4), work);
     }
 
+    /// Like [`between`](Self::between), but all packets follow the routes of the host.
+    fn routed(net: &TestNet, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
+        Self::run(net, true, [src, dst], work);
+    }
+
     /// Like [`during`](Self::during), with other addresses of the hosts.
     fn between(net: &TestNet, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
+        Self::run(net, false, [src, dst], work);
+    }
+
+    fn run(net: &TestNet, routed: bool, [src, dst]: [IpAddr; 2], work: impl FnOnce(&Traffic<'_>)) {
         let (sent, clear, ticks, ticked, over) = Default::default();
-        let traffic = Traffic { net, src, dst, sent, clear, ticks, ticked, over };
+        let traffic = Traffic { net, routed, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
             let _end = SetOnDrop(&traffic.over);
             scope.spawn(|| traffic.send());
@@ -65,7 +75,10 @@ impl Traffic<'_> {
         let (src, dst) = (self.src, self.dst);
         let open = || UdpSocket::bind((src, 0));
         let sockets = [(); 2].map(|()| self.net.left.run(open).unwrap());
-        self.net.left.run(|| socket2::SockRef::from(&sockets[1]).bind_device(Some(WIRE.as_bytes()))).unwrap();
+        if !self.routed {
+            let bind = || socket2::SockRef::from(&sockets[1]).bind_device(Some(WIRE.as_bytes()));
+            self.net.left.run(bind).unwrap();
+        }
         while !self.over.load(Ordering::Relaxed) {
             // A refused packet does not leave.
             sockets.iter().for_each(|socket| drop(socket.send_to(MARK, (dst, 9))));
@@ -299,6 +312,44 @@ fn no_cleartext_by_the_route_of_another_child() {
         assert!(net.left.casemate(&["reload"]).status.success());
         eventually("cleartext after the policy was removed", || traffic.clear() > 0);
         assert!(left.stop().success() && right.stop().success());
+    });
+}
+
+/// A child that had an interface becomes policy-based. The route into the interface leads packets past the
+/// guard until the interface is removed.
+#[test]
+fn no_cleartext_while_a_child_loses_its_interface() {
+    let Some(net) = TestNet::build("no_cleartext_while_a_child_loses_its_interface") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let policy_based = children_of_one_network(Side::Left, &[1], "trap");
+    let route_based = policy_based.replace("start_action", "if_id_in = 5\n if_id_out = 5\n start_action");
+    let change = |conf: &str| {
+        std::fs::write(net.left.file("conf"), conf).unwrap();
+        assert!(net.left.casemate(&["reload"]).status.success());
+    };
+    let route = || net.left.stdout_of("ip", &["route", "add", "10.2.0.0/16", "dev", "ipsec5"]);
+    let left = net.left.run_config(&route_based, None);
+    route();
+    Traffic::routed(&net, Side::Left.inner(true), Side::Right.inner(true), |traffic| {
+        for _ in 0..4 {
+            let before = traffic.clear();
+            traffic.wait_for(100);
+            change(&policy_based);
+            assert!(!net.left.output("ip", &["link", "show", "dev", "ipsec5"]).status.success());
+            traffic.wait_for(100);
+            assert_eq!(traffic.clear(), before, "{}", left.log());
+            // Here, packets leave in clear until there is a route again.
+            change(&route_based);
+            route();
+        }
+        let before = traffic.clear();
+        left.crash();
+        let left = net.left.run_config(&policy_based, None);
+        assert!(!net.left.output("ip", &["link", "show", "dev", "ipsec5"]).status.success());
+        traffic.wait_for(100);
+        assert_eq!(traffic.clear(), before, "{}", left.log());
+        assert!(left.stop().success());
     });
 }
 

@@ -162,7 +162,7 @@ impl EventLoop {
         if let Some(tunnels) = shared.tunnels.take_marked() {
             self.system.set_marked_tunnels(tunnels);
         }
-        if let Err(error) = self.keep_tunnels(shared) {
+        if let Err(error) = self.record_tunnels(shared) {
             let what = format!("an interface of a tunnel does not outlive this process: {error}");
             handler.on_problem(SystemProblem::Policies, what);
         }
@@ -180,12 +180,20 @@ impl EventLoop {
     }
 
     /// Lets the interfaces of the configuration outlive the process, so that packets do not leave in clear
-    /// until the next start, and removes former ones.
-    fn keep_tunnels(&mut self, shared: &Shared) -> Result<(), Error> {
+    /// until the next start.
+    fn record_tunnels(&mut self, shared: &Shared) -> Result<(), Error> {
         let Some(tunnels) = shared.tunnels.take_configured() else { return Ok(()) };
-        self.system.record_tunnels(&tunnels)?;
-        let kept = shared.tunnels.make_persistent();
-        kept.and(self.system.keep_tunnels(tunnels, self.keeps_former_traffic))
+        let recorded = self.system.record_tunnels(&tunnels);
+        self.configured_tunnels = Some(tunnels);
+        recorded.and_then(|()| shared.tunnels.make_persistent())
+    }
+
+    /// Removes the interfaces that the configuration does not name any more: the guard and the routes now
+    /// hold back what was routed into them, if it is still to be protected.
+    fn remove_tunnels(&mut self, shared: &Shared) -> Result<(), Error> {
+        let Some(tunnels) = self.configured_tunnels.take() else { return Ok(()) };
+        let removed = self.system.keep_tunnels(tunnels, self.keeps_former_traffic);
+        removed.and(shared.tunnels.remove_leaving())
     }
 
     /// Installs DISCARD policies for the protected traffic of a former run, before a route leads it into the
@@ -207,6 +215,10 @@ impl EventLoop {
         messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Guard, message));
         if !is_reconciled {
             return;
+        }
+        if let Err(error) = self.remove_tunnels(shared) {
+            let what = format!("an interface of a former configuration is not removed: {error}");
+            handler.on_problem(SystemProblem::Policies, what);
         }
         shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
         // After the routes that lead to the servers.

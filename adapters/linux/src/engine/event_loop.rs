@@ -26,6 +26,7 @@ use casemate_ike::Transmit;
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub(super) struct EventLoop {
     pub(super) name_servers: DnsState,
     /// Whether that traffic stays blocked, whatever is configured.
     pub(super) keeps_former_traffic: bool,
+    /// Interfaces of the configuration and their indices, if the others are not removed yet.
+    pub(super) configured_tunnels: Option<BTreeMap<String, u32>>,
 }
 
 impl EventLoop {

@@ -151,6 +151,7 @@ impl Engine {
             discard_policies: DiscardPolicies::default(),
             name_servers: DnsState::default(),
             keeps_former_traffic,
+            configured_tunnels: None,
         };
         let shared = Shared::new(SharedParts {
             rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,

@@ -64,6 +64,9 @@ struct TunnelControl {
     main: String,
     /// Interfaces of the configuration.
     configured: TunnelSet,
+    /// Those of former configurations. They stay, with the routes into them, until the guard and the routes
+    /// of the new one are set.
+    leaving: Vec<Arc<Tunnel>>,
     /// Interfaces of SPDs that belong to one SA.
     own: TunnelSet,
     /// Tunnels whose packets have marks, if they have changed.
@@ -101,6 +104,7 @@ impl Tunnels {
         let control = TunnelControl {
             main: main.into(),
             configured: TunnelSet::default(),
+            leaving: Vec::new(),
             own: TunnelSet::default(),
             marked: None,
             former,
@@ -117,14 +121,16 @@ impl Tunnels {
             return Err(Error::other("tunnel interfaces", format!("there are more than {MAX_TUNNELS}")));
         }
         let control = self.lock_control();
-        let (existing, former) = (control.configured.map.clone(), control.former.clone());
+        let (configured, leaving) = (control.configured.map.values(), control.leaving.iter());
+        let existing: Vec<_> = configured.chain(leaving).cloned().collect();
+        let former = control.former.clone();
         drop(control);
         let mut netlink = None;
         let mut prepared = PreparedTunnels { tunnels: TunnelSet::default(), set_marks: BTreeMap::new() };
         for spec in specs {
             let TunnelSpec { name, mtu, .. } = spec;
             // An interface stays if it gets another SPD.
-            let known = existing.values().find(|tunnel| tunnel.tun.name() == name);
+            let known = existing.iter().find(|tunnel| tunnel.tun.name() == name);
             let tunnel = match known {
                 Some(tunnel) => Arc::clone(tunnel),
                 None => {
@@ -145,17 +151,18 @@ impl Tunnels {
         Ok(prepared)
     }
 
-    /// Uses exactly these interfaces, and those of SPDs that belong to one SA. The others are removed,
-    /// together with the routes into them.
+    /// Uses exactly these interfaces, and those of SPDs that belong to one SA. Packets that enter the others
+    /// are lost until `remove_leaving` removes these, together with the routes into them.
     pub(super) fn commit(&self, prepared: PreparedTunnels, inputs: &mut TunnelInputs) -> Result<(), Error> {
         let PreparedTunnels { tunnels, set_marks } = prepared;
         let mut control = self.lock_control();
-        let stays =
-            |former: &Tunnel| tunnels.map.values().any(|tunnel| tunnel.tun.index() == former.tun.index());
-        for removed in control.configured.map.values().filter(|tunnel| !stays(tunnel)) {
-            removed.tun.set_persistent(false)?;
-        }
-        control.configured = tunnels;
+        let former = std::mem::replace(&mut control.configured, tunnels);
+        let stays = |set: &TunnelSet, former: &Arc<Tunnel>| {
+            set.map.values().any(|tunnel| tunnel.tun.index() == former.tun.index())
+        };
+        let TunnelControl { configured, leaving, .. } = &mut *control;
+        leaving.extend(former.map.into_values());
+        leaving.retain(|tunnel| !stays(configured, tunnel));
         control.is_changed = true;
         self.publish(&mut control, inputs)?;
         let failed = |error| Error::new("nftables, for set_mark_in", error);
@@ -213,6 +220,12 @@ impl Tunnels {
         let named = |tunnel: &Arc<Tunnel>| (tunnel.tun.name().to_owned(), tunnel.tun.index());
         let is_changed = std::mem::take(&mut control.is_changed);
         is_changed.then(|| control.configured.map.values().map(named).collect())
+    }
+
+    /// Removes the interfaces of former configurations.
+    pub(super) fn remove_leaving(&self) -> Result<(), Error> {
+        let leaving = std::mem::take(&mut self.lock_control().leaving);
+        leaving.iter().try_for_each(|tunnel| tunnel.tun.set_persistent(false))
     }
 
     /// Lets the interfaces of the configuration outlive this process.
