@@ -23,6 +23,8 @@ pub(crate) struct PastEvent {
     pub(crate) cause: Option<Cause>,
     /// Whether an IKE SA has come up.
     pub(crate) is_up: bool,
+    /// Whether the event proves that the peer responds.
+    pub(crate) is_from_peer: bool,
 }
 
 impl PastEvent {
@@ -34,7 +36,23 @@ impl PastEvent {
             lines: lines.cloned().collect(),
             cause: Cause::of(notice),
             is_up: matches!(notice, Notice::Ike(Event::IkeUp { .. })),
+            is_from_peer: is_from_peer(notice),
         }
+    }
+}
+
+/// Whether the notice proves that the peer responds.
+fn is_from_peer(notice: &Notice) -> bool {
+    match notice {
+        Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
+        Notice::Ike(
+            Event::IkeDown { reason, .. }
+            | Event::IkeRekeyFailed { reason, .. }
+            | Event::ChildFailed { reason, .. },
+        ) => {
+            matches!(reason, DownReason::Refused(_) | DownReason::Peer)
+        }
+        _ => false,
     }
 }
 

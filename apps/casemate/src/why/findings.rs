@@ -28,8 +28,11 @@ pub(super) struct Facts<'a> {
     /// Traffic that other peers have, too.
     pub(super) shared: &'a [SharedTraffic],
     pub(super) record: Option<&'a ConnectionHistory>,
-    /// The last request of a peer that no connection accepted.
+    /// The last request of a peer that no connection accepted, or that the peer did not complete, unless that
+    /// is over.
     pub(super) last_refused: Option<&'a PastEvent>,
+    /// The last one if it is over.
+    pub(super) past_refused: Option<&'a PastEvent>,
     /// Whether packets from or to the peer were dropped.
     pub(super) has_drops: bool,
 }
@@ -67,7 +70,9 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     last_error(facts, &mut found);
     found.tries.extend(general);
     negotiated(facts.ikes, &mut found);
-    facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    for traffic in facts.traffic.iter().filter(|traffic| !is_unused_beside_others(traffic, facts.traffic)) {
+        traffic_of(traffic, &mut found);
+    }
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
         found.tries.extend(narrowing.advice());
@@ -147,22 +152,44 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
 fn refused_request(facts: &Facts<'_>, found: &mut Findings) {
     let is_up =
         if facts.peer.is_empty() { facts.status.state == ConnectionState::Up } else { facts.is_error_past };
-    if let (Some(refused), false) = (facts.last_refused, is_up) {
-        let first = refused.lines.first().map_or("", |line| line);
-        found.causes.push(format!("a request of a peer was refused: {first}"));
+    if is_up {
+        return;
+    }
+    let line = |event: &PastEvent| event.lines.first().cloned().unwrap_or_default();
+    let age = |event: &PastEvent| event.at.elapsed().as_secs();
+    if let Some(refused) = facts.last_refused {
+        let (what, advice) = match refused.cause {
+            Some(Cause::DeadPeer) => ("an attempt of a peer was not completed", INCOMPLETE),
+            Some(Cause::Fault(fault)) => ("a request of a peer was refused", advice_for_fault(fault)),
+            _ => ("a request of a peer was refused", &[][..]),
+        };
+        found.causes.push(format!("{what}, {} s ago: {}", age(refused), line(refused)));
         found.causes.extend(refused.lines.iter().skip(1).cloned());
-        if let Some(Cause::Fault(fault)) = refused.cause {
-            found.tries.extend(advice_for_fault(fault).iter().map(|text| (*text).to_owned()));
-        }
+        found.tries.extend(advice.iter().map(|text| (*text).to_owned()));
+    } else if let Some(past) = facts.past_refused {
+        found.causes.push(format!("an earlier refusal is over: {}, {} s ago", line(past), age(past)));
     }
 }
+
+/// Whether a Child SA has no traffic while another one of the same child has: that of another peer, or one that
+/// another Child SA has replaced.
+fn is_unused_beside_others(traffic: &ChildTraffic, all: &[ChildTraffic]) -> bool {
+    traffic.is_unused() && all.iter().any(|other| other.name == traffic.name && !other.is_unused())
+}
+
+/// What to try if a peer has sent IKE_SA_INIT and no IKE_AUTH has arrived.
+const INCOMPLETE: &[&str] = &[
+    "let UDP port 4500 pass between the hosts, in both directions: after IKE_SA_INIT, IKE uses it instead of 500",
+    "fragmentation = yes on both hosts, which is the default, if certificates or ML-KEM make requests long",
+];
 
 const fn protocol(udp: bool) -> &'static str {
     if udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" }
 }
 
 fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
-    let ChildTraffic { name, packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
+    let ChildTraffic { packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
+    let name = traffic.label();
     let packets = |count: &u64, one: &str, more: &str| {
         output::counted(*count, &format!("packet {one}"), &format!("packets {more}"))
     };
@@ -398,6 +425,22 @@ mod tests {
         let mut found = Findings::default();
         traffic_of(&traffic(5, 5, false), &mut found);
         assert_eq!(found, Findings::default());
+    }
+
+    #[test]
+    fn a_child_sa_without_packets_is_no_finding_beside_others_of_the_child() {
+        let of = |peer: &str, packets| ChildTraffic {
+            peer: Some(peer.into()),
+            ..traffic(packets, packets, false)
+        };
+        let unused = |all: &[ChildTraffic]| {
+            all.iter().filter(|one| one.is_unused() && !is_unused_beside_others(one, all)).count()
+        };
+        assert_eq!(unused(&[of("carol", 5), of("dave", 0)]), 0);
+        assert_eq!(unused(&[of("carol", 0), of("dave", 0)]), 2);
+        let mut found = Findings::default();
+        traffic_of(&of("dave", 0), &mut found);
+        assert_eq!(found.causes, ["gw/net of dave: no packet has passed yet"]);
     }
 
     #[test]

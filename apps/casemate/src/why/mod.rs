@@ -18,7 +18,7 @@ use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
-use casemate_linux::netlink::Netlink;
+use casemate_linux::netlink::{Link, Netlink};
 use casemate_linux::route_lookup::RouteTo;
 use clap::Args;
 use serde_json::{Value, json};
@@ -68,17 +68,19 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
 fn add_facts_of_host(report: &mut Value) {
     let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
     let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
-    let (mut routes, mut own) = (Vec::new(), None);
+    let (mut routes, mut own, mut links) = (Vec::new(), None, Vec::new());
     match Netlink::open() {
         Ok(mut netlink) => {
             routes = peer.iter().map(|addr| route(&mut netlink, *addr, mark.unwrap_or(0))).collect();
             own = netlink.addresses().ok();
+            links = netlink.links().unwrap_or_default();
         }
         Err(error) => routes.push(json!({"error": error.to_string()})),
     }
     for addr in local.iter().filter(|addr| own.as_ref().is_some_and(|own| !own.contains(addr))) {
         add_finding(
             report,
+            Rank::Last,
             &format!("local_addrs = {addr} is not an address of this host"),
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
@@ -86,13 +88,38 @@ fn add_facts_of_host(report: &mut Value) {
     for interface in loops(report, &routes) {
         add_finding(
             report,
+            Rank::Last,
             &format!("the route to the peer leads into {interface}, an interface of its own tunnel"),
             "add a route to the peer past the tunnel, such as `ip route add PEER via ROUTER`",
         );
     }
+    let unreachable = without_route(&routes);
+    // The other addresses of a peer may be in use.
+    let rank = if unreachable.len() < routes.len() { Rank::Last } else { Rank::First };
+    for addr in unreachable {
+        add_finding(
+            report,
+            rank,
+            &format!("there is no route to the peer: {addr}"),
+            "add a route to the peer or a default route: `ip route` and `ip -6 route` show those of this host, \
+             and `ip address` whether an interface has an address of the same IP version",
+        );
+    }
+    for interface in without_carrier(&routes, &links) {
+        add_finding(
+            report,
+            Rank::First,
+            &format!(
+                "{interface}, on the route to the peer, has no carrier: a cable or the radio link is missing"
+            ),
+            &format!(
+                "plug in the cable of {interface}, or connect to its radio network: `ip link show {interface}`"
+            ),
+        );
+    }
     if let Some(own) = &own {
         for found in forwarding::findings(report, own) {
-            add_finding(report, &found.cause, &found.advice);
+            add_finding(report, Rank::Last, &found.cause, &found.advice);
         }
     }
     if let Some(fields) = report.as_object_mut() {
@@ -108,19 +135,41 @@ fn loops(report: &Value, routes: &[Value]) -> Vec<String> {
     used.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// The addresses of the peer to which there is no route.
+fn without_route(routes: &[Value]) -> Vec<String> {
+    let failed = routes.iter().filter(|route| route.get("error").is_some());
+    failed.filter_map(|route| route.get("address")?.as_str()).map(str::to_owned).collect()
+}
+
+/// The interfaces of routes to the peer that cannot carry packets.
+fn without_carrier(routes: &[Value], links: &[Link]) -> Vec<String> {
+    let names = routes.iter().filter_map(|route| route.get("interface")?.as_str());
+    let has_none = |name: &&str| links.iter().any(|link| link.name == *name && !link.has_carrier);
+    names.filter(has_none).map(str::to_owned).collect()
+}
+
 /// The addresses in a field of the report.
 fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
     let listed = report.get(name).and_then(Value::as_array).into_iter().flatten();
     listed.filter_map(|addr| addr.as_str()?.parse().ok()).collect()
 }
 
+/// Where a finding is added.
+#[derive(Clone, Copy)]
+enum Rank {
+    /// Before the others, which it explains.
+    First,
+    Last,
+}
+
 /// Adds a finding to the report, and what to try.
-fn add_finding(report: &mut Value, cause: &str, advice: &str) {
+fn add_finding(report: &mut Value, rank: Rank, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut)
             && !list.iter().any(|known| known == text)
         {
-            list.push(text.into());
+            let at = if let Rank::First = rank { 0 } else { list.len() };
+            list.insert(at, text.into());
         }
     }
 }
