@@ -179,8 +179,9 @@ impl ConnectionHistory {
                 self.last_error =
                     Some(LastError { event: event.clone(), child: None, silent, is_over: false });
             }
-            Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
-            Notice::Ike(Event::IkeRekeyed { .. }) => self.error_is_over(|failed| failed.is_none()),
+            Notice::Ike(Event::IkeUp { .. } | Event::IkeRekeyed { .. }) => {
+                self.error_is_over(|failed| failed.is_none());
+            }
             Notice::Ike(Event::ChildUp(up)) => {
                 self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
             }
@@ -193,8 +194,8 @@ impl ConnectionHistory {
         push(&mut self.events, event, MAX_EVENTS);
     }
 
-    /// Whether the notice is the end of an IKE SA because of the refused Child SA that is the last error, which
-    /// says more: without a virtual address, for example, this host has no use for the IKE SA.
+    /// Whether the notice is the end of an IKE SA because of the refused Child SA that is the last error,
+    /// which says more: without a virtual address, for example, this host has no use for the IKE SA.
     fn is_end_without_child(&self, notice: &Notice) -> bool {
         let Notice::Ike(Event::IkeDown { reason: DownReason::Refused(refusal), .. }) = notice else {
             return false;
@@ -435,6 +436,17 @@ mod tests {
         let reason = DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE);
         let child = Arc::new(casemate_ike::config::ChildConfig::new("net"));
         note(&mut history, Event::ChildFailed { connection: gw.clone(), child, replaces: None, reason });
+        let up = Event::IkeUp {
+            ike,
+            connection: gw.clone(),
+            peer: Identity::Fqdn("right".into()),
+            eap_identity: None,
+            earlier_rounds: Vec::new(),
+            resumes: None,
+            ppk_id: None,
+            path: path(),
+        };
+        note(&mut history, up);
         let down = || Event::IkeDown { ike, connection: gw.clone(), reason, half_open: false, path: path() };
         note(&mut history, down());
         let error = history.of("gw").unwrap().last_error.clone().unwrap().event;

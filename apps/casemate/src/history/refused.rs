@@ -1,5 +1,5 @@
-//! Requests of peers that are not authenticated: those that no connection accepted, and attempts that the peer
-//! did not complete. Any host can cause them.
+//! Requests of peers that are not authenticated: those that no connection accepted, and attempts that the
+//! peer did not complete. Any host can cause them.
 
 use super::PastEvent;
 use crate::log::wording;
@@ -27,8 +27,8 @@ pub(crate) struct RefusedRequest {
 }
 
 impl RefusedRequest {
-    /// The request that an event reports, if it reports one. The other half-open IKE SAs that end have a fault
-    /// that is reported before.
+    /// The request that an event reports, if it reports one. The other half-open IKE SAs that end have a
+    /// fault that is reported before.
     pub(super) fn of(event: &Event, past: &PastEvent) -> Option<Self> {
         let (considered, path, names_peer) = match event {
             Event::Fault { explanation: Some(explanation), path, .. } => match &**explanation {

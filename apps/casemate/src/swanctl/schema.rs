@@ -162,8 +162,8 @@ impl<'a> Keys<'a> {
         files.into_iter().for_each(|file| self.problems.note_file(file, &value.location));
     }
 
-    /// Records that values contradict each other: an error about a key, or about the section if the key has no
-    /// value. It is left out if a value could not be read that it may follow from
+    /// Records that values contradict each other: an error about a key, or about the section if the key has
+    /// no value. It is left out if a value could not be read that it may follow from
     /// ([`Problems::contradiction`]).
     pub(super) fn error(&self, name: &str, why: &str) {
         match (self.resolved.key(name), self.resolved.location()) {

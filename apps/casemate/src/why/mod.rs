@@ -11,6 +11,7 @@ mod negotiation;
 mod render;
 mod report;
 mod subject;
+mod traffic;
 
 pub(crate) use report::{Sources, report};
 
