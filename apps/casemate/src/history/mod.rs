@@ -8,7 +8,7 @@ mod names;
 mod past_event;
 mod refused;
 
-pub(crate) use past_event::{Cause, PastEvent};
+pub(crate) use past_event::{Cause, PastEvent, SaChange};
 pub(crate) use refused::RefusedRequest;
 
 use crate::log::level::Level;
@@ -17,7 +17,8 @@ use crate::log::notice::fault_level;
 use casemate::Notice;
 use casemate_datapath::Event as DatapathEvent;
 use casemate_ike::config::Connection;
-use casemate_ike::{DownReason, Event, IkeSaId};
+use casemate_ike::diagnosis::Explanation;
+use casemate_ike::{DownReason, Event, IkeSaId, PeerFault, StateFault};
 use casemate_wire::ike::ExchangeType;
 use names::SaNames;
 use refused::RefusedRequests;
@@ -66,12 +67,41 @@ pub(crate) struct RepeatedRequest {
 #[derive(Debug, Clone)]
 pub(crate) struct LastError {
     pub(crate) event: PastEvent,
-    /// The child that failed; `None` for the IKE SA, and if the child is not known.
-    child: Option<String>,
+    /// What has failed.
+    failed: FailedSa,
     /// The IKE SA whose request has had no response.
     pub(crate) silent: Option<IkeSaId>,
     /// Whether the SA that failed has come up since.
     pub(crate) is_over: bool,
+}
+
+/// The SA that a failure prevents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FailedSa {
+    Ike,
+    /// A Child SA, of this child if it is known.
+    Child(Option<String>),
+}
+
+impl FailedSa {
+    /// `child` is that of the message, if it has one.
+    fn of(notice: &Notice, child: Option<String>) -> Self {
+        use StateFault::{AddressNotRequested, NoAddress, TsNotOffered, TsUnacceptable};
+        let is_of_child = child.is_some()
+            || match notice {
+                Notice::Ike(Event::Fault { fault: PeerFault::State(fault), explanation, .. }) => {
+                    matches!(fault, AddressNotRequested | NoAddress | TsNotOffered | TsUnacceptable)
+                        || explanation.as_deref().is_some_and(|explanation| {
+                            matches!(
+                                explanation,
+                                Explanation::ChildRequest { .. } | Explanation::ChildResponse { .. }
+                            )
+                        })
+                }
+                _ => false,
+            };
+        if is_of_child { Self::Child(child) } else { Self::Ike }
+    }
 }
 
 /// A packet that was dropped and audited.
@@ -177,19 +207,23 @@ impl ConnectionHistory {
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
                 let silent = Some(*ike);
                 self.last_error =
-                    Some(LastError { event: event.clone(), child: None, silent, is_over: false });
+                    Some(LastError { event: event.clone(), failed: FailedSa::Ike, silent, is_over: false });
             }
             Notice::Ike(Event::IkeUp { .. } | Event::IkeRekeyed { .. }) => {
-                self.error_is_over(|failed| failed.is_none());
+                self.error_is_over(|failed| *failed == FailedSa::Ike);
             }
             Notice::Ike(Event::ChildUp(up)) => {
-                self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
+                self.error_is_over(|failed| match failed {
+                    FailedSa::Ike | FailedSa::Child(None) => true,
+                    FailedSa::Child(Some(failed)) => *failed == up.child.name,
+                });
             }
             Notice::Ike(Event::IkeDown { .. }) => self.repeated = None,
             _ => {}
         }
         if event.level <= Level::Warning && !is_consequence(notice) && !self.is_end_without_child(notice) {
-            self.last_error = Some(LastError { event: event.clone(), child, silent: None, is_over: false });
+            let failed = FailedSa::of(notice, child);
+            self.last_error = Some(LastError { event: event.clone(), failed, silent: None, is_over: false });
         }
         push(&mut self.events, event, MAX_EVENTS);
     }
@@ -204,10 +238,9 @@ impl ConnectionHistory {
         error.is_some_and(|error| error.event.cause == Some(Cause::ChildRefused(*refusal)))
     }
 
-    /// Notes that an SA has come up. `concerns` decides by the child that failed, if one is known, whether
-    /// this ends the failure.
-    fn error_is_over(&mut self, concerns: impl FnOnce(Option<&String>) -> bool) {
-        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(error.child.as_ref())) {
+    /// Notes that an SA has come up. `concerns` decides by what failed whether this ends the failure.
+    fn error_is_over(&mut self, concerns: impl FnOnce(&FailedSa) -> bool) {
+        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(&error.failed)) {
             error.is_over = true;
         }
     }
@@ -217,8 +250,8 @@ impl ConnectionHistory {
 fn last_failure(events: &VecDeque<PastEvent>) -> Option<LastError> {
     let at = events.iter().rposition(|event| event.level <= Level::Warning)?;
     let event = events.get(at)?.clone();
-    let is_over = events.iter().skip(at).any(|later| later.is_up);
-    Some(LastError { event, child: None, silent: None, is_over })
+    let is_over = events.iter().skip(at).any(|later| later.change == Some(SaChange::IkeUp));
+    Some(LastError { event, failed: FailedSa::Ike, silent: None, is_over })
 }
 
 /// Whether the notice is no failure itself: it follows a fault that has been reported already, or it warns of
@@ -247,9 +280,9 @@ mod tests {
     use crate::log::negotiated::tests::established;
     use crate::log::notice::message;
     use casemate_eap::EapFault;
+    use casemate_ike::Path;
     use casemate_ike::config::Identity;
-    use casemate_ike::diagnosis::{Considered, Explanation, PeerProof};
-    use casemate_ike::{Path, PeerFault, StateFault};
+    use casemate_ike::diagnosis::{Considered, PeerProof};
     use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 

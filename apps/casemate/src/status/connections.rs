@@ -160,11 +160,12 @@ impl ConnectionStatus {
         let last_error = |error: &history::LastError| {
             let age = age(error.event.at);
             let is_heard_since = heard.is_since(age, &activity.fate(error.silent));
-            let is_over = error.is_over || is_silence(error.event.cause) && is_heard_since;
+            let is_silence_over = is_silence(error.event.cause) && is_heard_since;
             LastError {
                 text: error.event.lines.first().cloned().unwrap_or_default(),
                 age,
-                is_past: state == ConnectionState::Up && is_over,
+                // An SA that has come up and ended since has ended for another reason.
+                is_past: error.is_over || state == ConnectionState::Up && is_silence_over,
             }
         };
         Self {

@@ -4,12 +4,13 @@
 use super::eap_advice::{eap_advice, refused_proof_advice};
 use super::negotiation::{long_request_advice, negotiated};
 use super::traffic::traffic;
-use crate::history::{Cause, ConnectionHistory, PastEvent};
+use crate::history::{Cause, ConnectionHistory, PastEvent, SaChange};
+use crate::log::level::Level;
 use crate::log::wording;
 use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing, SharedTraffic};
 use casemate::InstallError;
-use casemate_ike::config::Connection;
-use casemate_ike::{IkeStatus, InitiateError, StateFault};
+use casemate_ike::config::{AddrPattern, Connection};
+use casemate_ike::{DownReason, IkeStatus, InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::collections::HashSet;
 
@@ -61,7 +62,10 @@ impl Findings {
 pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     match facts.peer {
-        [] => state(facts, &mut found),
+        [] => {
+            state(facts, &mut found);
+            ended(facts, &mut found);
+        }
         about => found.causes.extend_from_slice(about),
     }
     // What removes the cause of a failure comes before what starts the next attempt.
@@ -143,6 +147,34 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
             found.tries.push(format!("`casemate initiate {name}` after the cause is removed"));
         }
         ConnectionState::Connecting | ConnectionState::Waiting => {}
+    }
+}
+
+/// Why the last SA has ended, if that is no error: such an end is not the last error.
+fn ended(facts: &Facts<'_>, found: &mut Findings) {
+    let changes = facts.record.iter().flat_map(|record| record.events.iter().rev());
+    let mut changes = changes.filter_map(|event| Some((event, event.change?)));
+    let (what, (event, reason)) = match facts.status.state {
+        ConnectionState::Up | ConnectionState::Connecting | ConnectionState::PoliciesOnly => return,
+        ConnectionState::NoChildSa => match changes.find(|(_, change)| !change.is_of_ike()) {
+            Some((event, SaChange::ChildDown(reason))) => ("Child SA", (event, reason)),
+            _ => return,
+        },
+        _ => match changes.find(|(_, change)| change.is_of_ike()) {
+            Some((event, SaChange::IkeDown(reason))) => ("IKE SA", (event, reason)),
+            _ => return,
+        },
+    };
+    if event.level < Level::Info {
+        return;
+    }
+    found.causes.push(format!("the last {what} has ended, {} s ago: {reason}", event.at.elapsed().as_secs()));
+    let may_start = facts.connection.remote_addrs.iter().any(AddrPattern::is_single);
+    if reason == DownReason::Peer && may_start && !facts.connection.is_started_by_peer() {
+        found.tries.push(
+            "close_action = start in a child, if this host is to start it again after the peer has closed it"
+                .into(),
+        );
     }
 }
 

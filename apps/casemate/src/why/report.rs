@@ -3,6 +3,7 @@
 
 use super::findings::{Facts, findings};
 use super::subject::Subject;
+use crate::command::child_without_sa;
 use crate::history::{ConnectionHistory, History, PastEvent, RefusedRequest};
 use crate::keyring::Keyring;
 use crate::log::wording;
@@ -118,8 +119,11 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     }))
 }
 
-/// Why there is nothing to report: a user has not connected yet, or no user has this name.
+/// Why there is nothing to report: a child has no SA, a user has not connected yet, or the name is unknown.
 fn not_found(name: &str, endpoint: &Endpoint, keyring: &Keyring) -> String {
+    if let Some(text) = child_without_sa(name, endpoint) {
+        return text;
+    }
     let accepts_users = |connection: &&Arc<Connection>| match &connection.remote.method {
         RemoteMethod::Eap(eap) => !eap.is_relayed() && eap.identity == EapIdentity::Asked,
         _ => false,
