@@ -148,6 +148,17 @@ impl Pending {
             | Self::PathProbe { .. } => ExchangeType::INFORMATIONAL,
         }
     }
+
+    /// The task that sends the request again, if it concerns the addresses of the SAs.
+    #[cfg(feature = "mobike")]
+    pub(super) const fn address_task(&self) -> Option<Task> {
+        match self {
+            Self::UpdateAddresses { .. } => Some(Task::UpdateAddresses),
+            Self::AnnounceAddresses { .. } => Some(Task::AnnounceAddresses),
+            Self::CheckRoute { .. } => Some(Task::CheckRoute),
+            _ => None,
+        }
+    }
 }
 
 impl Established {
