@@ -155,7 +155,7 @@ impl Established {
         reauth_at: Option<Instant>,
         step: &mut Step<'_, '_>,
     ) -> Self {
-        step.shared.peers.insert(&contents.peer, authenticated_at, common.id);
+        step.shared.peers.insert(&contents.peer, authenticated_at, common.id, common.role);
         step.shared.set_owner(&contents.children, common.id);
         let now = step.context.now;
         let Deadlines { rekey_at, expires_at } = step.deadlines(&common.connection.lifespan, now);
@@ -319,12 +319,10 @@ impl Established {
                     self.on_route_check_response(common, path, cookie, content, step);
                 }
             }
-            #[cfg(feature = "redirect")]
-            Some(Pending::Redirect) => {
-                self.expire_redirected(step.context.now);
-            }
             #[cfg(feature = "resumption")]
             Some(Pending::Ticket) => self.on_ticket_response(&response, step),
+            #[cfg(feature = "redirect")]
+            Some(Pending::Redirect) => {}
             Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
