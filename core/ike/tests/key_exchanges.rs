@@ -7,7 +7,7 @@ mod pair;
 
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{AdditionalKex, AdditionalKexes, Connection, KexRound};
-use casemate_ike::{ChildId, Event, IkeSaId, IkeSettings, StateFault};
+use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, StateFault};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{IkePeer, Pair, connection};
@@ -342,6 +342,20 @@ fn timers_wait_for_the_key_exchanges_of_the_peer() {
     pair.left.handle_timeouts(pair.now);
     pair.left.handle_timeouts(pair.now);
     assert_eq!(exchanges(&pair.left), [ExchangeType::INFORMATIONAL]);
+}
+
+/// The peer rekeys a Child SA, and a command closes the old one between the key exchanges.
+#[test]
+fn a_command_closes_what_the_peer_is_replacing() {
+    let mut pair = established(9);
+    let old = child(&pair.left);
+    act(&mut pair.right, Act::RekeyChild, pair.now);
+    pair.deliver_to_left();
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(old, DownReason::Local, host, context)
+    });
+    run_losing(&mut pair, &[]);
+    assert_eq!((pair.left.children().len(), pair.right.children().len()), (0, 0));
 }
 
 /// The peer's request for the same rekeying arrives while our key exchanges go on (RFC 9370 section 2.2.4).

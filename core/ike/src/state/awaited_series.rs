@@ -16,6 +16,7 @@ use crate::transport::{Build, Content, required};
 use crate::{ChildId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Ke, KeMethod, Notify, NotifyType, WriteError, Writer};
 use core::time::Duration;
 
@@ -30,6 +31,9 @@ pub(crate) struct AwaitedSeries {
     /// The peer repeats this in its next request.
     link: SeriesLink,
     makes: SeriesResult,
+    /// The series ends at this time. A series that takes the place of an incomplete one ends when that one
+    /// would have ended, because the requests of this host wait for the end of both.
+    ends_at: Instant,
     /// Whether this host gave up its own exchange for this one, and has to try again if this one fails.
     pub(super) has_precedence: bool,
 }
@@ -118,11 +122,19 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) {
         // A peer that begins another series has given up this one.
-        self.drop_series(step);
+        let former = self.drop_series(step);
+        let rounds = u32::try_from(progress.kexes.iter().count()).unwrap_or(u32::MAX);
+        let longest = step.context.now.after(SERIES_LIFETIME.saturating_mul(rounds));
+        let ends_at = former.map_or(longest, |former| longest.min(former.ends_at));
         let OwnedNonces { initiator: nonce_i, responder: nonce_r } = nonces;
-        self.series =
-            Some(Box::new(AwaitedSeries { progress, nonce_i, nonce_r, link, makes, has_precedence: false }));
-        self.timers.set(Timer::Series, Some(step.context.now.after(SERIES_LIFETIME)));
+        let series =
+            AwaitedSeries { progress, nonce_i, nonce_r, link, makes, ends_at, has_precedence: false };
+        self.await_next_round(Box::new(series), step.context.now);
+    }
+
+    fn await_next_round(&mut self, series: Box<AwaitedSeries>, now: Instant) {
+        self.timers.set(Timer::Series, Some(now.after(SERIES_LIFETIME).min(series.ends_at)));
+        self.series = Some(series);
     }
 
     /// The link in the response to the request that is being answered.
@@ -174,8 +186,7 @@ impl Established {
             series.release(step);
             return Err(StateFault::Provider.into());
         }
-        self.series = Some(Box::new(series));
-        self.timers.set(Timer::Series, Some(step.context.now.after(SERIES_LIFETIME)));
+        self.await_next_round(Box::new(series), step.context.now);
         Ok(())
     }
 
@@ -193,11 +204,20 @@ impl Established {
         match makes {
             SeriesResult::Child { response, replaces } => {
                 let ChildResponse { config, agreed, .. } = *response;
-                // The old Child SA may have been closed since.
-                let replaces = replaces.filter(|old| self.child(*old).is_some());
-                let made =
-                    RespondedChild { config: &config, agreed, nonces, secrets, replaces, exchange, write };
-                self.add_responded_child(common, made, step)
+                // The peer may have closed the old Child SA since. A command of this host may have done so, too.
+                let installed = replaces.filter(|old| self.child(*old).is_some());
+                let made = RespondedChild {
+                    config: &config,
+                    agreed,
+                    nonces,
+                    secrets,
+                    replaces: installed,
+                    exchange,
+                    write,
+                };
+                let made = self.add_responded_child(common, made, step)?;
+                replaces.into_iter().for_each(|old| self.inherit_delete(old, made));
+                Ok(())
             }
             SeriesResult::Successor { suite, spis } => {
                 let made = RekeyExchange { suite, secrets, nonces, spis, role: Role::Responder };
