@@ -18,7 +18,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(16);
 const MORE_TRIES: u32 = 4;
 
 /// Number of times that the setup of an IKE SA is begun again because the peer says that it does not know it.
-const MAX_NEW_BEGINNINGS: u8 = 5;
+const MAX_NEW_BEGINNINGS: u8 = 2;
 
 /// Fields that every state has.
 #[derive(Debug)]
