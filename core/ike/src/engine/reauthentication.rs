@@ -177,6 +177,14 @@ impl Ike {
         None
     }
 
+    /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
+    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps.
+    pub(super) fn note_refused_reauthentication(&mut self, origin: IkeSaId) {
+        for sa in self.sas.values_mut().filter(|sa| sa.origin() == origin && sa.is_current()) {
+            sa.note_refused_reauthentication();
+        }
+    }
+
     /// Closes the IKE SA with this origin, because another IKE SA has been authenticated in its place. The
     /// peer closes an IKE SA that has been replaced by rekeying.
     pub(super) fn close_origin(&mut self, origin: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {

@@ -141,6 +141,13 @@ impl IkeSa {
         !matches!(self.state, State::Established(_) | State::Closed(_))
     }
 
+    /// Notes that the IKE SA that reauthenticates this one was refused.
+    pub(crate) fn note_refused_reauthentication(&mut self) {
+        if let State::Established(state) = &mut self.state {
+            state.is_reauth_refused = true;
+        }
+    }
+
     /// Whether this host is setting the IKE SA up.
     pub(crate) const fn is_attempt(&self) -> bool {
         self.is_connecting() && !self.is_half_open()
@@ -192,7 +199,7 @@ impl IkeSa {
             State::Established(state) => state.assigned_addrs().into(),
             _ => Vec::new(),
         };
-        Predecessor { origin: self.origin(), addrs, closes_if_refused: self.forgotten_by().is_none() }
+        Predecessor { origin: self.origin(), addrs, ends_if_refused: self.forgotten_by().is_none() }
     }
 
     /// The IKE SA that has to hand its Child SAs over to this one before the request is processed.

@@ -158,7 +158,12 @@ impl Established {
                         Phase::Open if self.is_forgotten() => {
                             return self.close_or_hand_over(common, crate::state::traffic::PROVED, step);
                         }
-                        Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
+                        Phase::Open => {
+                            let is_set_up_anew = self.is_reauth_refused;
+                            let reason =
+                                if is_set_up_anew { DownReason::Reauth } else { DownReason::Expired };
+                            self.tasks.push_front(Task::DeleteIke(reason));
+                        }
                         Phase::Replaced | Phase::Closing => {
                             return self.close(common, DownReason::Replaced, step);
                         }
