@@ -103,10 +103,9 @@ impl Ike {
             self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(reason, step));
             return;
         }
-        let is_other = |other: &IkeSa| other.common.id != old && other.common.path.remote.ip() == peer;
         let path = connection.path(Lookup::Cached, context.routes).ok();
         let Some(path) = path.filter(|path| path.remote.ip() == peer) else { return };
-        if self.sas.values().any(|other| is_other(other) && other.is_alive()) {
+        if self.any_with(peer, context.now, |other| other.common.id != old && other.is_alive()) {
             return;
         }
         let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());

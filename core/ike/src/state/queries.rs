@@ -136,6 +136,14 @@ impl IkeSa {
         self.is_half_open() || self.accepts_child_requests()
     }
 
+    /// Since when the IKE SA is half-open, if the peer has not sent a protected request on it yet.
+    pub(crate) fn unconfirmed_since(&self) -> Option<Instant> {
+        match &self.state {
+            State::HalfOpen(state) if state.channel.window.expected_id() <= 1 => Some(state.started_at),
+            _ => None,
+        }
+    }
+
     /// Whether the IKE SA is being set up.
     pub(crate) const fn is_connecting(&self) -> bool {
         !matches!(self.state, State::Established(_) | State::Closed(_))
