@@ -207,7 +207,9 @@ impl Established {
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
             #[cfg(feature = "resumption")]
             Timer::Ticket => self.may_begin_request(),
-            Timer::Liveness | Timer::Task | Timer::ProbePath => self.may_begin_request(),
+            // Tasks that wait for a key exchange of the peer have no time.
+            Timer::Task => self.is_in_use() && !self.channel.window.has_outstanding(),
+            Timer::Liveness | Timer::ProbePath => self.may_begin_request(),
         }
     }
 
