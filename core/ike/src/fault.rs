@@ -55,6 +55,9 @@ state_faults! {
     UnknownSpi = "unknown-spi", FaultResponse::Silence, "RFC 7296 section 2.21.4";
     /// The peer presents a wrong token for an IKE SA that it claims to have forgotten.
     CrashToken = "crash-token", FaultResponse::Silence, "RFC 6290 section 3";
+    /// The peer answers that it does not know the IKE SA that is being set up with it, as after a restart. It
+    /// is begun again with IKE_SA_INIT.
+    SetupUnknown = "setup-unknown", FaultResponse::Silence, "RFC 7296 section 2.21.4";
     /// The initiator's SPI is zero.
     ZeroSpi = "zero-spi", FaultResponse::Silence, "RFC 7296 section 3.1";
     /// The Initiator flag does not fit the IKE SA.

@@ -92,7 +92,7 @@ impl Established {
         self.phase = Phase::Replaced;
         #[cfg(feature = "resumption")]
         self.end_session_if_closing(common, step);
-        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
+        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id, common.role);
     }
 
     /// Closes the IKE SA. If the peer has made a successor meanwhile, the successor takes over the Child SAs.
@@ -148,7 +148,7 @@ impl Established {
         if let Some(Pending::Child(pending)) = pending {
             step.host.release_spi(pending.negotiation.spi);
         }
-        step.shared.peers.remove(&contents.peer, peer_since, common.id);
+        step.shared.peers.remove(&contents.peer, peer_since, common.id, common.role);
         contents.release(common.id, origin, reason, step);
         State::Closed(reason)
     }
