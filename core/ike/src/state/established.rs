@@ -119,6 +119,7 @@ impl Established {
             path,
         });
         let reauth_at = reauth_at(common, step);
+        step.shared.retries.end_for(&common.connection, |_| false);
         Self::build(common, channel, contents, step.context.now, reauth_at, step)
     }
 
