@@ -145,12 +145,6 @@ pub(crate) fn own_set(common: &SaCommon, routes: &dyn Routes) -> Vec<IpAddr> {
     addrs
 }
 
-/// Whether the SAs of a connection with these patterns may move to an address. Ranges limit the addresses; a
-/// list of single addresses only says where an IKE SA begins, as in strongSwan.
-pub(crate) fn may_move_to(patterns: &[AddrPattern], addr: IpAddr, routes: &dyn Routes) -> bool {
-    patterns.iter().all(AddrPattern::is_single) || patterns.iter().any(|one| one.matches(addr, routes))
-}
-
 /// The single addresses among these patterns.
 pub(crate) fn configured_addrs(
     patterns: &[AddrPattern],

@@ -2,6 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
+use crate::config::may_move_to;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, Mobike};
 use crate::nat::{NatDetection, NatStatus, detect};
@@ -98,11 +99,7 @@ impl Established {
             answer.refusal = Some(StateFault::UnexpectedNat);
             return Ok(answer);
         }
-        let (connection, routes) = (&common.connection, step.context.routes);
-        if updates
-            && !(mobike::may_move_to(&connection.remote_addrs, path.remote.ip(), routes)
-                && mobike::may_move_to(&connection.local_addrs, path.local.ip(), routes))
-        {
+        if updates && !common.connection.may_move_to(path, step.context.routes) {
             answer.refusal = Some(StateFault::UnacceptableAddresses);
             return Ok(answer);
         }
@@ -309,7 +306,7 @@ fn successor(common: &SaCommon, mobike: &Mobike, path: Path, step: &Step<'_, '_>
         return None;
     }
     let remote_addrs = &common.connection.remote_addrs;
-    if mobike::may_move_to(remote_addrs, path.remote.ip(), step.context.routes)
+    if may_move_to(remote_addrs, path.remote.ip(), step.context.routes)
         && let Some(source) = source_for(common, path.remote.ip(), step)
     {
         return Some(Path { local: SocketAddr::new(source, path.local.port()), ..path });

@@ -25,6 +25,9 @@ impl Established {
         }
         let NatStatus { local, remote, .. } = self.contents.nat;
         if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
+            if !common.connection.may_move_to(path, step.context.routes) {
+                return step.sa_fault(StateFault::UnacceptableAddresses.into(), path, common);
+            }
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children_in_use();
             step.event(Event::PathChanged { ike: common.id, children, path, udp_encap: true });
