@@ -80,9 +80,11 @@ impl Mobike {
         }
     }
 
-    /// Notes that the peer has proved that it receives at the address of the path.
-    pub(crate) const fn checked(&mut self) {
-        (self.is_unverified, self.former) = (false, None);
+    /// Notes that the peer has proved that it receives at the address of the path. Returns the former path of
+    /// the Child SAs, if they were at another one until now.
+    pub(crate) fn checked(&mut self) -> Option<Path> {
+        self.is_unverified = false;
+        self.former.take().map(|(path, _)| path)
     }
 
     /// Whether this host acts as if it were behind a NAT.

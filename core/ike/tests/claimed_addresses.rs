@@ -258,6 +258,63 @@ fn a_child_sa_in_transport_mode_does_not_follow_without_proof() {
     assert_eq!(carried(&pair), [], "the IKE SA is closed");
 }
 
+/// A client in transport mode that moves to the address of the victim.
+fn moving_in_transport_mode() -> Pair {
+    let mut connections = connections(true);
+    connections.iter_mut().for_each(in_transport_mode);
+    let mut pair = pair_of(connections);
+    pair.run();
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    announce(&mut pair, VICTIM);
+    pair
+}
+
+/// The Child SA must not hold the traffic of the address that the client has left, which another host may
+/// have now, even while the client accepts no other Child SA.
+#[test]
+fn a_proved_move_ends_the_traffic_of_transport_mode_at_the_former_address() {
+    for is_busy in [false, true] {
+        let mut pair = moving_in_transport_mode();
+        pair.deliver_to_right();
+        assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))], "it is not proved yet");
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+        assert_eq!(carried(&pair), []);
+        assert_eq!(pair.right.sent.len(), 1, "the request of a new Child SA");
+        if is_busy {
+            let ike = pair.left.ike.status().next().unwrap().id;
+            pair.left.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context));
+            pair.left.sent.clear();
+            pair.deliver_to_left();
+            pair.deliver_to_right();
+            assert_eq!(carried(&pair), []);
+            pair.advance(Duration::from_secs(20));
+        }
+        pair.run();
+        assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))], "busy: {is_busy}");
+        pair.check_children(1);
+        assert!(pair.right.leaked_spis().is_empty() && pair.left.leaked_spis().is_empty());
+        let ended = |event: &&Event| matches!(event, Event::ChildDown { .. });
+        assert_eq!(pair.right.events.iter().filter(ended).count(), 1);
+    }
+}
+
+/// A client that is back at its address before the check has the Child SA that it had.
+#[test]
+fn a_move_back_before_the_proof_keeps_the_child_sa() {
+    let mut pair = moving_in_transport_mode();
+    pair.deliver_to_right();
+    let child = pair.right.children()[0].id;
+    pair.right.sent.retain(|transmit| !is_request(transmit));
+    pair.deliver_to_left();
+    announce(&mut pair, LEFT);
+    pair.run();
+    pair.advance(Duration::from_secs(10));
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    assert_eq!(pair.right.children()[0].id, child);
+    pair.check_children(1);
+}
+
 /// A cookie that was sent to two addresses proves neither of them.
 #[test]
 fn a_cookie_that_was_sent_to_two_addresses_proves_neither() {

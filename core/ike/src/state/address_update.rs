@@ -52,6 +52,9 @@ impl Established {
         self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
         if !self.is_unverified() {
             self.contents.dynamic_addrs.peer_proved();
+            if before.remote.ip() != path.remote.ip() {
+                self.replace_transport_mode(step);
+            }
             self.move_children(common, step);
         }
         self.queue_first(Task::UpdateAddresses);
@@ -132,7 +135,7 @@ impl Established {
         let Some(mobike) = &mut self.contents.mobike else { return };
         mobike.nat_refusals = 0;
         let was_unverified = mobike.is_unverified;
-        self.peer_addr_checked();
+        self.peer_addr_checked(common, step);
         if was_unverified || nat_before != self.contents.nat {
             self.move_children(common, step);
         }

@@ -186,12 +186,13 @@ impl Established {
         }
     }
 
-    /// Notes that the peer has proved that it receives at its new address.
-    pub(super) fn peer_addr_checked(&mut self) {
-        if let Some(mobike) = &mut self.contents.mobike {
-            mobike.checked();
-        }
+    /// Notes that the peer has proved that it receives at the address of the path.
+    pub(super) fn peer_addr_checked(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
+        let former = self.contents.mobike.as_mut().and_then(|mobike| mobike.checked());
         self.contents.dynamic_addrs.peer_proved();
+        if former.is_some_and(|former| former.remote.ip() != common.path.remote.ip()) {
+            self.replace_transport_mode(step);
+        }
     }
 
     /// Applies the result of NAT detection; `None` if the peer detects no NATs.
@@ -276,7 +277,7 @@ impl Established {
             self.queue_another_check();
             return;
         }
-        self.peer_addr_checked();
+        self.peer_addr_checked(common, step);
         self.move_children(common, step);
     }
 
