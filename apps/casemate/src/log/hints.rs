@@ -254,6 +254,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
              none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
         )],
+        StateFault::AddressRefused => vec![format!(
+            "vips = {}: another interface of this host has the assigned addresses, or they are those of the \
+             peer or of the router to it; `ip address` shows the interfaces",
+            wording::list(&connection.vips)
+        )],
         StateFault::NotOffered => not_offered(connection),
         StateFault::NotUnique => vec![
             format!(
