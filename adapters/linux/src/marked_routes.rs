@@ -145,8 +145,7 @@ impl casemate::Routes for MarkedRoutes {
         let netlink = &mut *self.netlink.borrow_mut();
         let is_local = netlink.route_to(addr, self.mark).map(|route| route.is_some_and(|to| to.is_local));
         // Our TUN interface has the address of a former IKE SA a little longer than the IKE SA exists.
-        let is_own =
-            is_local.and_then(|is_local| Ok(is_local && self.is_on_another_link(addr, netlink)?));
+        let is_own = is_local.and_then(|is_local| Ok(is_local && self.is_on_another_link(addr, netlink)?));
         let is_router =
             netlink.route_to(peer, self.mark).map(|route| route.is_some_and(|to| to.gateway == Some(addr)));
         // Without a reply of the kernel it is unknown.

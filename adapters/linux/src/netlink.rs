@@ -178,7 +178,7 @@ impl Netlink {
     }
 
     /// The addresses of the interface with this index.
-    pub(crate) fn addresses_of(&mut self, index: u32) -> Result<Vec<IpAddr>, Error> {
+    pub fn addresses_of(&mut self, index: u32) -> Result<Vec<IpAddr>, Error> {
         let mut message = AddressMessage::default();
         message.header.index = index;
         let failed = |error| Error::new(format!("addresses of interface {index}"), error);

@@ -295,7 +295,10 @@ mod tests {
                 "ip -6 route add fd02::/64 dev tun5 table 8 src fd01::1",
             ]
         );
-        assert_eq!(planned(&policies[..1], &[]), ["ip -4 route add 10.2.0.0/16 dev tun5 table 8 scope global"]);
+        assert_eq!(
+            planned(&policies[..1], &[]),
+            ["ip -4 route add 10.2.0.0/16 dev tun5 table 8 scope global"]
+        );
     }
 
     #[test]

@@ -127,7 +127,12 @@ fn an_ike_sa_whose_addresses_this_host_refuses_is_closed() {
     assert_eq!(refused_children(&pair), 1, "{:?}", pair.left.events);
     let fault = StateFault::AddressRefused.into();
     assert_eq!(pair.left.down_reasons(), [DownReason::Fault(fault)]);
-    assert!(pair.left.events.iter().any(|event| matches!(event, Event::Fault { fault: why, .. } if *why == fault)));
+    assert!(
+        pair.left
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Fault { fault: why, .. } if *why == fault))
+    );
     pair.check_children(0);
     assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (0, 0));
     assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());

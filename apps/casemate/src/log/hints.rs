@@ -216,9 +216,10 @@ pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Ve
             wording::addrs(&connection.remote_addrs)
         )],
         InitiateError::NoRoute => vec![format!(
-            "local_addrs = {}, remote_addrs = {}: `ip route get ADDRESS` shows what the system knows",
+            "local_addrs = {}, remote_addrs = {}: `casemate why {}` shows the route of IKE messages",
             wording::addrs(&connection.local_addrs),
-            wording::addrs(&connection.remote_addrs)
+            wording::addrs(&connection.remote_addrs),
+            connection.name
         )],
         InitiateError::NoPpk => vec![match connection.ppk.id.as_ref().and_then(|id| id.exact()) {
             Some(_) => {
