@@ -323,8 +323,8 @@ impl Route {
         match &self.target {
             RouteTarget::Tun(_, src) => {
                 message.header.kind = RouteType::Unicast;
-                // With the scope of a link, the kernel would look for routers behind the TUN interface: a route
-                // `via ROUTER` without `dev` would lead into the tunnel. IPv6 routes have no scope.
+                // With the scope of a link, the kernel would look for routers behind the TUN interface: a
+                // route `via ROUTER` without `dev` would lead into the tunnel. IPv6 routes have no scope.
                 message.header.scope = RouteScope::Universe;
                 message.attributes.push(RouteAttribute::Oif(tun));
                 let src = src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src)));
@@ -461,8 +461,8 @@ mod tests {
             let target = RouteTarget::Tun("tun5".into(), None);
             Route { dst: all, table: numbers.table, target }.set(tun.index(), &mut netlink).unwrap();
             let ip = |arguments: &str| {
-                let done = std::process::Command::new("ip").args(arguments.split(' ')).status();
-                done.unwrap().success()
+                let done = std::process::Command::new("ip").args(arguments.split(' ')).output();
+                done.unwrap().status.success()
             };
             assert!(ip("link add wire type veth peer name other"));
             assert!(ip("link set other up") && ip("link set wire up"));

@@ -34,10 +34,10 @@ fn send_until(host: &Host, peers: [IpAddr; 2], stop: &AtomicBool) {
     }
 }
 
-/// The IKE SA is closed while it requests its second Child SA, and a packet starts the next one. With two round
-/// trips for that, and a slow packet filter on the gateway, which delays its responses, those to the Delete
-/// request and to the IKE_AUTH request of the next IKE SA come together: the client has to take addresses
-/// that it still has.
+/// The IKE SA is closed while it requests its second Child SA, and a packet starts the next one. With two
+/// round trips for that, and a slow packet filter on the gateway, which delays its responses, those to the
+/// Delete request and to the IKE_AUTH request of the next IKE SA come together: the client has to take
+/// addresses that it still has.
 #[test]
 fn a_client_that_reconnects_at_once_takes_its_addresses_again() {
     let test = "a_client_that_reconnects_at_once_takes_its_addresses_again";

@@ -1,28 +1,28 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! what every user may look up: the route to the peer (`misrouting`), and whether this host forwards packets
+//! what every user may look up: the route to the peer (`routes`), and whether this host forwards packets
 //! (`forwarding`). It prints everything (`render`).
 
 mod eap_advice;
 mod findings;
 mod forwarding;
-mod misrouting;
 mod negotiation;
 mod render;
 mod report;
+mod routes;
 mod subject;
 
 pub(crate) use report::{Sources, report};
+pub(crate) use routes::route;
 
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::route_lookup::RouteTo;
 use clap::Args;
-use misrouting::Misrouting;
+use routes::{Misrouting, misrouted};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -88,8 +88,7 @@ fn add_facts_of_host(report: &mut Value) {
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
     }
-    if let Some(found) = misrouting::misrouted(report, &routes, &assigned, own.as_deref().unwrap_or_default())
-    {
+    if let Some(found) = misrouted(report, &routes, &assigned, own.as_deref().unwrap_or_default()) {
         add_first(report, &found);
     }
     if let Some(own) = &own {
@@ -125,23 +124,5 @@ fn add_first(report: &mut Value, Misrouting { cause, advice }: &Misrouting) {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
             list.insert(0, text.as_str().into());
         }
-    }
-}
-
-/// The route to an address, for packets with this mark.
-pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
-    match netlink.route_to(addr, mark) {
-        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
-            let link = netlink.link_at(interface).ok();
-            json!({
-                "address": addr.to_string(),
-                "interface": link.as_ref().map(|link| link.name.clone()),
-                "mtu": link.map(|link| link.mtu),
-                "gateway": gateway.map(|addr| addr.to_string()),
-                "source": source.map(|addr| addr.to_string()),
-            })
-        }
-        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
-        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
     }
 }

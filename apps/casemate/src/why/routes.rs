@@ -1,6 +1,8 @@
-//! Routes to the peer that depend on the tunnel to it.
+//! Routes to the peer, and those that depend on the tunnel to it.
 
-use serde_json::Value;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::route_lookup::RouteTo;
+use serde_json::{Value, json};
 use std::net::IpAddr;
 
 /// What is wrong with the route to the peer, and what to try.
@@ -10,8 +12,9 @@ pub(super) struct Misrouting {
     pub(super) advice: String,
 }
 
-/// A route to the peer that leads into a tunnel of the connection itself, or whose source is a virtual address:
-/// one of those `assigned` to the TUN interface that no other interface has. `own` are those of all interfaces.
+/// A route to the peer that leads into a tunnel of the connection itself, or whose source is a virtual
+/// address: one of those `assigned` to the TUN interface that no other interface has. `own` are those of all
+/// interfaces.
 pub(super) fn misrouted(
     report: &Value,
     routes: &[Value],
@@ -44,10 +47,27 @@ pub(super) fn misrouted(
     })
 }
 
+/// The route to an address, for packets with this mark.
+pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
+    match netlink.route_to(addr, mark) {
+        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
+            let link = netlink.link_at(interface).ok();
+            json!({
+                "address": addr.to_string(),
+                "interface": link.as_ref().map(|link| link.name.clone()),
+                "mtu": link.map(|link| link.mtu),
+                "gateway": gateway.map(|addr| addr.to_string()),
+                "source": source.map(|addr| addr.to_string()),
+            })
+        }
+        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
+        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn routes_into_the_tunnel_and_virtual_sources_are_found() {
