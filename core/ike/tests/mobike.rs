@@ -82,6 +82,14 @@ fn both_sides_follow_a_client_that_moves() {
     pair.deliver_to_right();
     assert_eq!(paths(&pair.right.events), [], "the gateway checks the address first");
     pair.run();
+    eprintln!(
+        "{:#?}",
+        pair.right
+            .events
+            .iter()
+            .filter(|e| !matches!(e, Event::IkeUp { .. } | Event::ChildUp(_)))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(paths(&pair.right.events), [(path(RIGHT, MOVED), false)]);
     assert_eq!(ike_path(&pair), [path(MOVED, RIGHT), path(RIGHT, MOVED)]);
     assert!(faults(&pair.left.events).is_empty() && faults(&pair.right.events).is_empty());
@@ -341,6 +349,46 @@ fn a_second_move_during_the_first_one_wins() {
     pair.run();
     assert_eq!(ike_path(&pair)[1], path(RIGHT, "198.51.100.8"));
     assert_eq!(paths(&pair.right.events).last(), Some(&(path(RIGHT, "198.51.100.8"), false)));
+}
+
+fn rekey_ike(host: &mut pair::IkePeer, now: casemate_sa::Instant) {
+    let id = host.ike.status().next().unwrap().id;
+    host.with_context(now, |ike, host, context| ike.rekey(id, host, context));
+}
+
+/// The gateway rekeys the IKE SA before it gets the update, which is lost with the old IKE SA.
+#[test]
+fn an_update_is_repeated_on_the_successor_of_the_peer() {
+    let mut pair = established(roaming());
+    readdress(&mut pair, MOVED);
+    pair.left.sent.clear();
+    rekey_ike(&mut pair.right, pair.now);
+    pair.run();
+    assert_eq!(ike_path(&pair)[1], path(RIGHT, MOVED));
+    assert_eq!(paths(&pair.right.events).last(), Some(&(path(RIGHT, MOVED), false)));
+    // The response on the old IKE SA arrives late and shows a NAT.
+    let mut pair = established(roaming());
+    readdress(&mut pair, MOVED);
+    let shown = "203.0.113.9:61000".parse().unwrap();
+    pair.left.sent.iter_mut().for_each(|transmit| transmit.path.local = shown);
+    pair.deliver_to_right();
+    pair.right.sent.truncate(1);
+    let response = pair.right.sent.pop_front().unwrap();
+    rekey_ike(&mut pair.right, pair.now);
+    let answer_from_there = |pair: &mut Pair| {
+        pair.left.sent.iter_mut().for_each(|transmit| transmit.path.local = shown);
+        pair.deliver_to_right();
+    };
+    pair.right.sent.iter_mut().for_each(|transmit| transmit.path.remote = path(MOVED, RIGHT).local);
+    pair.deliver_to_left();
+    let late = Transmit { path: path(RIGHT, MOVED), ..response };
+    deliver(&mut pair.left, late, pair.now);
+    for _ in 0..8 {
+        answer_from_there(&mut pair);
+        pair.right.sent.iter_mut().for_each(|transmit| transmit.path.remote = path(MOVED, RIGHT).local);
+        pair.deliver_to_left();
+    }
+    assert_eq!(paths(&pair.left.events).last(), Some(&(path(MOVED, RIGHT), true)), "in UDP");
 }
 
 /// When the peer does not respond, its announced address is tried.

@@ -202,6 +202,19 @@ fn a_gateway_announces_as_soon_as_it_can_send() {
     check_at(&pair, LEFT, SECOND);
 }
 
+/// The announcement is lost, and the client rekeys the IKE SA before it is repeated.
+#[test]
+fn an_announcement_is_repeated_on_the_successor_of_the_peer() {
+    let mut pair = established(two_addresses());
+    move_gateway(&mut pair, SECOND);
+    pair.right.sent.clear();
+    let id = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
+    // Its request and the response take the old path.
+    pair.run();
+    check_at(&pair, LEFT, SECOND);
+}
+
 /// The client cannot receive the announcement, because of its NAT for example. It tries the additional
 /// address when the gateway does not respond.
 #[test]

@@ -82,7 +82,8 @@ impl Established {
     }
 
     /// Takes the contents and the queued tasks. Tasks for rekeying and liveness of this IKE SA itself stay
-    /// behind.
+    /// behind. What the outstanding request says or checks about addresses is repeated on the other IKE SA:
+    /// its response, if it still comes, concerns this one.
     pub(super) fn take_contents(&mut self) -> SaContents {
         let is_own = |task: &Task| {
             matches!(
@@ -93,6 +94,12 @@ impl Established {
         let mut contents = self.contents.take();
         contents.tasks = core::mem::take(&mut self.tasks);
         contents.tasks.retain(|task| !is_own(task));
+        #[cfg(feature = "mobike")]
+        if let Some(task) = self.pending.as_ref().and_then(Pending::address_task) {
+            let is_delete = |task: &&Task| matches!(task, Task::DeleteIke(_) | Task::DeleteChild(..));
+            let deletes = contents.tasks.iter().take_while(is_delete).count();
+            contents.tasks.insert(deletes, task);
+        }
         contents
     }
 }
