@@ -295,7 +295,7 @@ impl SystemState {
                 children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
             }
             Event::ConfigAssigned { new_addrs, .. } => {
-                return self.change_addresses(new_addrs, Netlink::add_address);
+                return self.add_addresses(new_addrs);
             }
             Event::AddrsReleased { addrs, .. } => {
                 return self.remove_addresses(addrs);
@@ -310,6 +310,15 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
+    }
+
+    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
+    /// a command of the administrator.
+    fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            added => added,
+        })
     }
 
     /// Removes virtual addresses from the TUN interface.

@@ -1,7 +1,7 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! what every user may look up: the route to the peer, and whether this host forwards packets
+//! what every user may look up: the route to the peer (`routes`), and whether this host forwards packets
 //! (`forwarding`). It prints everything (`render`).
 
 mod eap_advice;
@@ -10,17 +10,19 @@ mod forwarding;
 mod negotiation;
 mod render;
 mod report;
+mod routes;
 mod subject;
 
 pub(crate) use report::{Sources, report};
+pub(crate) use routes::route;
 
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::route_lookup::RouteTo;
 use clap::Args;
+use routes::{Misrouting, misrouted};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -68,11 +70,14 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
 fn add_facts_of_host(report: &mut Value) {
     let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
     let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
-    let (mut routes, mut own) = (Vec::new(), None);
+    let tun = report.get("tun").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (mut routes, mut own, mut assigned) = (Vec::new(), None, Vec::new());
     match Netlink::open() {
         Ok(mut netlink) => {
             routes = peer.iter().map(|addr| route(&mut netlink, *addr, mark.unwrap_or(0))).collect();
             own = netlink.addresses().ok();
+            let of_tun = netlink.link(&tun).and_then(|link| netlink.addresses_of(link.index));
+            assigned = of_tun.unwrap_or_default();
         }
         Err(error) => routes.push(json!({"error": error.to_string()})),
     }
@@ -83,12 +88,8 @@ fn add_facts_of_host(report: &mut Value) {
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
     }
-    for interface in loops(report, &routes) {
-        add_finding(
-            report,
-            &format!("the route to the peer leads into {interface}, an interface of its own tunnel"),
-            "add a route to the peer past the tunnel, such as `ip route add PEER via ROUTER`",
-        );
+    if let Some(found) = misrouted(report, &routes, &assigned, own.as_deref().unwrap_or_default()) {
+        add_first(report, &found);
     }
     if let Some(own) = &own {
         for found in forwarding::findings(report, own) {
@@ -100,21 +101,13 @@ fn add_facts_of_host(report: &mut Value) {
     }
 }
 
-/// The interfaces of the connection's own tunnels into which a route to the peer leads.
-fn loops(report: &Value, routes: &[Value]) -> Vec<String> {
-    let children = report.get("children").and_then(Value::as_array).into_iter().flatten();
-    let tunnels: Vec<&Value> = children.filter_map(|child| child.get("interface_out")).collect();
-    let used = routes.iter().filter_map(|route| route.get("interface").filter(|name| tunnels.contains(name)));
-    used.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// The addresses in a field of the report.
 fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
     let listed = report.get(name).and_then(Value::as_array).into_iter().flatten();
     listed.filter_map(|addr| addr.as_str()?.parse().ok()).collect()
 }
 
-/// Adds a finding to the report, and what to try.
+/// Adds a finding to the report, and what to try, unless they are there.
 fn add_finding(report: &mut Value, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut)
@@ -125,20 +118,11 @@ fn add_finding(report: &mut Value, cause: &str, advice: &str) {
     }
 }
 
-/// The route to an address, for packets with this mark.
-pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
-    match netlink.route_to(addr, mark) {
-        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
-            let link = netlink.link_at(interface).ok();
-            json!({
-                "address": addr.to_string(),
-                "interface": link.as_ref().map(|link| link.name.clone()),
-                "mtu": link.map(|link| link.mtu),
-                "gateway": gateway.map(|addr| addr.to_string()),
-                "source": source.map(|addr| addr.to_string()),
-            })
+/// Adds a finding before the others, which follow from it.
+fn add_first(report: &mut Value, Misrouting { cause, advice }: &Misrouting) {
+    for (name, text) in [("findings", cause), ("try", advice)] {
+        if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
+            list.insert(0, text.as_str().into());
         }
-        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
-        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
     }
 }
