@@ -64,7 +64,7 @@ pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 #[cfg(feature = "eap")]
-pub use status::ProvenRound;
+pub use status::{ProvenRound, UserIdentity};
 pub use status::{
     ChildId, ChildState, ChildStatus, IkeSaId, IkeSaState, IkeSpis, IkeState, IkeStatus, InitiateError,
     UnconfiguredSas,
