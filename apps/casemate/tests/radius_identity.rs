@@ -16,16 +16,19 @@ use charon::Charon;
 use freeradius::{CLIENTS, FreeRadius, SECRET, Settings};
 use serde_json::Value;
 use std::fs;
-use testnet::{Running, Side, TestNet};
+use std::path::Path;
+use testnet::{Running, Side, TestNet, eventually};
 
-/// A connection of the peer, with a child of the same name: its name, which is also the ID, and keys of `local`.
+/// A connection of the peer, with a child of the same name: its name, which begins with the ID, and keys of
+/// `local`.
 type Login<'l> = (&'l str, &'l str);
 
 fn peer(logins: &[Login<'_>]) -> String {
     let connection = |(name, keys): &Login<'_>| {
+        let id = name.split('-').next().unwrap();
         format!(
             "{name} {{\nversion = 2\nmobike = no\nlocal_addrs = {}\nremote_addrs = {}\nvips = 0.0.0.0\n\
-             proposals = aes128gcm16-prfsha256-x25519\nlocal {{\nid = {name}\n{keys}\n}}\n\
+             proposals = aes128gcm16-prfsha256-x25519\nlocal {{\nid = {id}\n{keys}\n}}\n\
              remote {{\nauth = psk\nid = gateway.test\n}}\n\
              children {{\n{name} {{\nremote_ts = {}/32\nesp_proposals = aes128gcm16\n}}\n}}\n}}\n",
             Side::Left.outer(true),
@@ -56,6 +59,16 @@ fn gateway(remote: &str, radius: &str) -> String {
     )
 }
 
+/// Writes `swanctl.conf` of the peer, and the certificates beside it.
+fn write_configuration(net: &TestNet, directory: &Path, conf: &str) {
+    let from = net.right.file("certificates");
+    for (file, folder) in [("ca.pem", "x509ca"), ("carol.pem", "x509"), ("carol.key", "private")] {
+        fs::create_dir_all(directory.join(folder)).unwrap();
+        fs::copy(from.join(file), directory.join(folder).join(file)).unwrap();
+    }
+    fs::write(directory.join("swanctl.conf"), conf).unwrap();
+}
+
 /// Gateway, server and peer.
 struct Setup<'n> {
     net: &'n TestNet,
@@ -71,11 +84,7 @@ impl<'n> Setup<'n> {
         let server = FreeRadius::start(&net.right, &Settings { port: 1_812, users, clients: CLIENTS })?;
         let gateway = net.right.run_config(gateway, None);
         let charon = Charon::start(&net.left, &peer(&[]))?;
-        let (from, to) = (net.right.file("certificates"), &charon.swanctl.directory);
-        for (file, folder) in [("ca.pem", "x509ca"), ("carol.pem", "x509"), ("carol.key", "private")] {
-            fs::copy(from.join(file), to.join(folder).join(file)).unwrap();
-        }
-        fs::write(to.join("swanctl.conf"), peer(logins)).unwrap();
+        write_configuration(net, &charon.swanctl.directory, &peer(logins));
         charon.swanctl.output(&["--load-all", "--noprompt"]);
         Some(Self { net, gateway, server, charon })
     }
@@ -108,5 +117,77 @@ fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
     let conf = gateway("eap_id = %any", "");
     let Some(setup) = Setup::start(&net, USERS, &conf, &[("one", TTLS), ("two", TTLS)]) else { return };
     let sas = setup.log_in_twice(["one", "two"]);
-    assert_eq!(vips(&sas), ["10.78.0.0", "10.78.0.1"], "{sas:#?}\n{}", setup.gateway.log());
+    assert_eq!(vips(&sas), ["10.78.0.1", "10.78.0.2"], "{sas:#?}\n{}", setup.gateway.log());
+    for sa in &sas {
+        assert_eq!((&sa["eap_identity"], &sa["claimed_eap_identity"]), (&Value::Null, &"carol".into()));
+    }
+    let log = setup.gateway.log();
+    assert_eq!(log.matches("has not said which user it has authenticated").count(), 2, "{log}");
+    assert!(log.contains("update outer.session-state { User-Name := &User-Name }"), "{log}");
+    // A claim is no name for commands.
+    assert!(!net.right.casemate(&["terminate", "carol"]).status.success());
+    assert!(log.contains("established with unproven EAP identity `carol`"), "{log}");
+    assert!(setup.server.log().contains("User-Name = \"carol\""), "{}", setup.server.log());
+}
+
+/// The administrator says that the server does not copy claims.
+#[test]
+fn a_trusted_server_names_users_behind_a_tunnel() {
+    let Some(net) = TestNet::build("radius_trusted") else { return };
+    let conf = gateway("eap_id = %any", "trust_user_name = yes");
+    let Some(setup) = Setup::start(&net, USERS, &conf, &[("one", TTLS), ("two", TTLS)]) else { return };
+    let sas = setup.log_in_twice(["one", "two"]);
+    assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"carol".into()), "{sas:#?}");
+}
+
+const MSCHAPV2: &str = "auth = eap-mschapv2\neap_id = ";
+
+/// The server calls two EAP identities the same user, or each by another name.
+#[test]
+fn the_user_of_the_server_replaces_its_own_ike_sa_only() {
+    let Some(net) = TestNet::build("radius_named") else { return };
+    let users = USERS.replace("\n\n", "\n User-Name := \"staff\"\n\n");
+    let users = users.trim_end().to_owned() + "\n User-Name := \"staff\"\n";
+    let (carol, dave) = (format!("{MSCHAPV2}carol"), format!("{MSCHAPV2}dave"));
+    let logins = [("one", carol.as_str()), ("two", dave.as_str())];
+    let conf = gateway("eap_id = %any", "");
+    let Some(setup) = Setup::start(&net, &users, &conf, &logins) else { return };
+    let sas = setup.log_in_twice(["one", "two"]);
+    assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"staff".into()), "{sas:#?}");
+    assert!(net.right.casemate(&["terminate", "staff"]).status.success());
+    net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
+}
+
+/// FreeRADIUS compares the certificate of EAP-TLS with no name, unless it is told to.
+#[test]
+fn a_certificate_of_another_user_proves_no_claimed_identity() {
+    let Some(net) = TestNet::build("radius_tls") else { return };
+    let settings = Settings { port: 1_812, users: USERS, clients: CLIENTS };
+    let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
+    let running = net.right.run_config(&gateway("eap_id = %any", ""), None);
+    // charon sends only a certificate of its EAP identity.
+    let tls = "auth = eap-tls\neap_id = dave\ncerts = carol.pem\naaa_id = aaa.test";
+    let conf = peer(&[("one", tls)]).replace("esp_proposals", "start_action = start\nesp_proposals");
+    let directory = net.left.file("client");
+    write_configuration(&net, &directory, &conf);
+    let client = net.left.run_config_file(&directory.join("swanctl.conf"));
+    eventually("a session", || running.log().contains("established with"));
+    let sas = net.right.status()["ike_sas"].clone();
+    let logs = || format!("{}\n{}\n{}", running.log(), client.log(), server.log());
+    let expected = (&Value::Null, &"dave".into());
+    assert_eq!((&sas[0]["eap_identity"], &sas[0]["claimed_eap_identity"]), expected, "{}", logs());
+}
+
+/// Any user of the server could claim to be the only one of a connection.
+#[test]
+fn a_connection_for_one_user_refuses_a_claim() {
+    let Some(net) = TestNet::build("radius_one_user") else { return };
+    let carol = format!("{MSCHAPV2}carol");
+    let logins = [("carol-tunnel", TTLS), ("carol-password", carol.as_str())];
+    let conf = gateway("eap_id = carol", "");
+    let Some(setup) = Setup::start(&net, USERS, &conf, &logins) else { return };
+    assert!(!setup.log_in("carol-tunnel"));
+    let expected = "the RADIUS server has not said whether it has authenticated `carol`";
+    assert!(setup.gateway.log().contains(expected), "{}", setup.gateway.log());
+    assert!(setup.log_in("carol-password"), "{}", setup.gateway.log());
 }

@@ -82,7 +82,14 @@ fn both_sides_follow_a_client_that_moves() {
     pair.deliver_to_right();
     assert_eq!(paths(&pair.right.events), [], "the gateway checks the address first");
     pair.run();
-    eprintln!("{:#?}", pair.right.events.iter().filter(|e| !matches!(e, Event::IkeUp{..}|Event::ChildUp(_))).collect::<Vec<_>>());
+    eprintln!(
+        "{:#?}",
+        pair.right
+            .events
+            .iter()
+            .filter(|e| !matches!(e, Event::IkeUp { .. } | Event::ChildUp(_)))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(paths(&pair.right.events), [(path(RIGHT, MOVED), false)]);
     assert_eq!(ike_path(&pair), [path(MOVED, RIGHT), path(RIGHT, MOVED)]);
     assert!(faults(&pair.left.events).is_empty() && faults(&pair.right.events).is_empty());

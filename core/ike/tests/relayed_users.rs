@@ -65,7 +65,8 @@ impl Logins {
             pair.run();
             let half_open = pair.right.ike.status().find(|sa| sa.state == IkeState::Connecting);
             if let Some(sa) = half_open {
-                pair.right.with_context(pair.now, |ike, host, context| ike.continue_eap(sa.id, host, context));
+                pair.right
+                    .with_context(pair.now, |ike, host, context| ike.continue_eap(sa.id, host, context));
             }
         }
         pair.run();

@@ -101,7 +101,11 @@ fn texts(object: &Value, name: &str) -> String {
 fn peer_of(round: &Value) -> String {
     match round.get("eap_identity").and_then(Value::as_str) {
         Some(identity) if identity != show(round, "peer") => format!("{identity} ({})", show(round, "peer")),
-        _ => show(round, "peer"),
+        Some(_) => show(round, "peer"),
+        None => match round.get("claimed_eap_identity").and_then(Value::as_str) {
+            Some(identity) => format!("unproven: {identity} ({})", show(round, "peer")),
+            None => show(round, "peer"),
+        },
     }
 }
 

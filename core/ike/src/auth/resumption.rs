@@ -109,8 +109,7 @@ impl PeerRecord {
         }
         let own = &self.own_id;
         #[cfg(feature = "eap")]
-        let proven =
-            self.eap_identity.as_ref().map_or_else(|| self.id.clone(), UserIdentity::scope_identity);
+        let proven = self.eap_identity.as_ref().map_or_else(|| self.id.clone(), UserIdentity::scope_identity);
         #[cfg(not(feature = "eap"))]
         let proven = self.id.clone();
         Ok(PeerAuthenticated {
