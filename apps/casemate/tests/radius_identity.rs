@@ -13,10 +13,11 @@ mod swanctl;
 mod testnet;
 
 use charon::Charon;
-use freeradius::{CLIENTS, FreeRadius, SECRET, Settings};
+use freeradius::{FreeRadius, SECRET, Settings};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use testnet::{Running, Side, TestNet, eventually};
 
 /// A connection of the peer, with a child of the same name: its name, which begins with the ID, and keys of
@@ -80,8 +81,8 @@ struct Setup<'n> {
 const USERS: &str = "carol Cleartext-Password := \"sesame\"\n\ndave Cleartext-Password := \"sesame\"\n";
 
 impl<'n> Setup<'n> {
-    fn start(net: &'n TestNet, users: &str, gateway: &str, logins: &[Login<'_>]) -> Option<Self> {
-        let server = FreeRadius::start(&net.right, &Settings { port: 1_812, users, clients: CLIENTS })?;
+    fn start(net: &'n TestNet, settings: &Settings<'_>, gateway: &str, logins: &[Login<'_>]) -> Option<Self> {
+        let server = FreeRadius::start(&net.right, settings)?;
         let gateway = net.right.run_config(gateway, None);
         let charon = Charon::start(&net.left, &peer(&[]))?;
         write_configuration(net, &charon.swanctl.directory, &peer(logins));
@@ -104,6 +105,22 @@ impl<'n> Setup<'n> {
     }
 }
 
+/// The gateway with a script that writes its environment to a file, whose path is returned.
+fn with_script(net: &TestNet, gateway: &str) -> (String, PathBuf) {
+    let (script, output) = (net.right.file("updown"), net.right.file("environment"));
+    fs::write(&script, format!("#!/bin/sh\nenv >> {}\n", output.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let child = format!("updown = {}\n local_ts", script.display());
+    (gateway.replace("local_ts", &child), output)
+}
+
+/// The environment of the first scripts.
+fn environment(output: &Path) -> String {
+    let read = || fs::read_to_string(output).unwrap_or_default();
+    eventually("a script", || read().contains("PLUTO_VERB=up"));
+    read()
+}
+
 fn vips(sas: &[Value]) -> Vec<&str> {
     sas.iter().map(|sa| sa["vips"][0].as_str().unwrap()).collect()
 }
@@ -114,8 +131,11 @@ const TTLS: &str = "auth = eap-ttls\neap_id = carol\naaa_id = \"CN=aaa.test\"";
 #[test]
 fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
     let Some(net) = TestNet::build("radius_claimed") else { return };
-    let conf = gateway("eap_id = %any", "");
-    let Some(setup) = Setup::start(&net, USERS, &conf, &[("one", TTLS), ("two", TTLS)]) else { return };
+    let (conf, output) = with_script(&net, &gateway("eap_id = %any", ""));
+    let Some(setup) = Setup::start(&net, &Settings::of_users(USERS), &conf, &[("one", TTLS), ("two", TTLS)])
+    else {
+        return;
+    };
     let sas = setup.log_in_twice(["one", "two"]);
     assert_eq!(vips(&sas), ["10.78.0.1", "10.78.0.2"], "{sas:#?}\n{}", setup.gateway.log());
     for sa in &sas {
@@ -124,6 +144,8 @@ fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
     let log = setup.gateway.log();
     assert_eq!(log.matches("has not said which user it has authenticated").count(), 2, "{log}");
     assert!(log.contains("update outer.session-state { User-Name := &User-Name }"), "{log}");
+    let environment = environment(&output);
+    assert!(!environment.contains("PLUTO_XAUTH_ID"), "{environment}");
     // A claim is no name for commands.
     assert!(!net.right.casemate(&["terminate", "carol"]).status.success());
     assert!(log.contains("established with unproven EAP identity `carol`"), "{log}");
@@ -135,9 +157,25 @@ fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
 fn a_trusted_server_names_users_behind_a_tunnel() {
     let Some(net) = TestNet::build("radius_trusted") else { return };
     let conf = gateway("eap_id = %any", "trust_user_name = yes");
-    let Some(setup) = Setup::start(&net, USERS, &conf, &[("one", TTLS), ("two", TTLS)]) else { return };
+    let Some(setup) = Setup::start(&net, &Settings::of_users(USERS), &conf, &[("one", TTLS), ("two", TTLS)])
+    else {
+        return;
+    };
     let sas = setup.log_in_twice(["one", "two"]);
     assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"carol".into()), "{sas:#?}");
+}
+
+/// The server names the user in the tunnel, who has another name there.
+#[test]
+fn a_name_from_the_tunnel_is_the_user() {
+    let Some(net) = TestNet::build("radius_tunnel") else { return };
+    let post_auth = "update outer.session-state {\n User-Name := \"Carol of %{User-Name}\"\n }";
+    let settings = Settings { post_auth, ..Settings::of_users(USERS) };
+    let conf = gateway("eap_id = %any", "");
+    let Some(setup) = Setup::start(&net, &settings, &conf, &[("one", TTLS), ("two", TTLS)]) else { return };
+    let sas = setup.log_in_twice(["one", "two"]);
+    let expected = (vec!["10.78.0.1"], &"Carol of carol".into());
+    assert_eq!((vips(&sas), &sas[0]["eap_identity"]), expected, "{sas:#?}\n{}", setup.server.log());
 }
 
 const MSCHAPV2: &str = "auth = eap-mschapv2\neap_id = ";
@@ -150,10 +188,11 @@ fn the_user_of_the_server_replaces_its_own_ike_sa_only() {
     let users = users.trim_end().to_owned() + "\n User-Name := \"staff\"\n";
     let (carol, dave) = (format!("{MSCHAPV2}carol"), format!("{MSCHAPV2}dave"));
     let logins = [("one", carol.as_str()), ("two", dave.as_str())];
-    let conf = gateway("eap_id = %any", "");
-    let Some(setup) = Setup::start(&net, &users, &conf, &logins) else { return };
+    let (conf, output) = with_script(&net, &gateway("eap_id = %any", ""));
+    let Some(setup) = Setup::start(&net, &Settings::of_users(&users), &conf, &logins) else { return };
     let sas = setup.log_in_twice(["one", "two"]);
     assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"staff".into()), "{sas:#?}");
+    assert!(environment(&output).contains("PLUTO_XAUTH_ID=staff"));
     assert!(net.right.casemate(&["terminate", "staff"]).status.success());
     net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
 }
@@ -162,8 +201,7 @@ fn the_user_of_the_server_replaces_its_own_ike_sa_only() {
 #[test]
 fn a_certificate_of_another_user_proves_no_claimed_identity() {
     let Some(net) = TestNet::build("radius_tls") else { return };
-    let settings = Settings { port: 1_812, users: USERS, clients: CLIENTS };
-    let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
+    let Some(server) = FreeRadius::start(&net.right, &Settings::of_users(USERS)) else { return };
     let running = net.right.run_config(&gateway("eap_id = %any", ""), None);
     // charon sends only a certificate of its EAP identity.
     let tls = "auth = eap-tls\neap_id = dave\ncerts = carol.pem\naaa_id = aaa.test";
@@ -185,7 +223,7 @@ fn a_connection_for_one_user_refuses_a_claim() {
     let carol = format!("{MSCHAPV2}carol");
     let logins = [("carol-tunnel", TTLS), ("carol-password", carol.as_str())];
     let conf = gateway("eap_id = carol", "");
-    let Some(setup) = Setup::start(&net, USERS, &conf, &logins) else { return };
+    let Some(setup) = Setup::start(&net, &Settings::of_users(USERS), &conf, &logins) else { return };
     assert!(!setup.log_in("carol-tunnel"));
     let expected = "the RADIUS server has not said whether it has authenticated `carol`";
     assert!(setup.gateway.log().contains(expected), "{}", setup.gateway.log());

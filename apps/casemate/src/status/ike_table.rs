@@ -235,7 +235,9 @@ mod tests {
                 "children": [{"id": id, "name": "office", "state": "installed"}],
             })
         };
-        let sas = [user("8", "carol", "10.9.0.1"), user("9", "dave", "10.9.0.2")];
+        let mut claimed = user("10", "", "10.9.0.3");
+        (claimed["eap_identity"], claimed["claimed_eap_identity"]) = (Value::Null, "eve".into());
+        let sas = [user("8", "carol", "10.9.0.1"), user("9", "dave", "10.9.0.2"), claimed];
         let mut text = String::new();
         add(&mut text, &json!({"config": "swanctl.conf", "ike_sas": sas}));
         for [ike, user, addr] in [["8", "carol", "10.9.0.1"], ["9", "dave", "10.9.0.2"]] {
@@ -244,5 +246,6 @@ mod tests {
             assert!(has([&format!("users[{ike}]"), &format!("{user} (192.168.7.2)"), addr]), "{text}");
             assert!(has([&format!("users/office{{{ike}}}"), &format!("[{ike}]"), user]), "{text}");
         }
+        assert!(text.contains("unproven: eve (192.168.7.2)"), "{text}");
     }
 }

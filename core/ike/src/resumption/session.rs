@@ -291,6 +291,24 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "eap")]
+    #[test]
+    fn a_user_is_proven_or_claimed_in_a_login() {
+        let [mut session, _] = sessions();
+        session.peer.proof = Proof::EapLogin;
+        let login = IkeSaId(5);
+        session.peer.eap_identity = Some(UserIdentity::Claimed { identity: b"carol".into(), login });
+        assert_eq!(Session::decode(&session.encode().unwrap()), Some(session));
+        for (bytes, expected) in [
+            (&[PROVEN][..], Some(UserIdentity::Proven(Vec::new()))),
+            (&[CLAIMED, 0, 0, 0, 0, 0, 0, 0], None),
+            (&[CLAIMED, 0, 0, 0, 0, 0, 0, 0, 5], Some(UserIdentity::Claimed { identity: Vec::new(), login })),
+            (&[3, b'a'], None),
+        ] {
+            assert_eq!(user(bytes), expected);
+        }
+    }
+
     #[test]
     fn truncated_sessions_are_refused() {
         let without_addrs = {
