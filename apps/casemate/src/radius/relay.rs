@@ -8,6 +8,7 @@ use super::host_id;
 use super::{AccessAnswer, RadiusLink, Report};
 use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS, Method,
+    aka_identity,
 };
 use casemate_ike::{EapSession, IkeSaId};
 use casemate_radius::{AccessRequest, AccessResponse, ServerId, Verdict};
@@ -18,8 +19,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 /// EAP types of requests that belong to no method (RFC 3748 section 5).
 const IDENTITY: u8 = 1;
 const NOTIFICATION: u8 = 2;
-/// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and uses it in place of the
-/// EAP identity.
+/// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and authenticates that one in
+/// place of the EAP identity.
 const AKA_IDENTITY: u8 = 5;
 /// Maximum length of a User-Name in bytes.
 const MAX_IDENTITY: usize = 253;
@@ -37,7 +38,7 @@ pub(crate) struct RelayAuthenticator {
     identifier: u8,
     /// EAP type of the method that the server runs; 0 before its first request.
     method: u8,
-    /// Whether the method has asked for an identity itself.
+    /// Whether the method has asked for an identity itself, and has got another one than the EAP identity.
     has_other_identity: bool,
     /// State of the last challenge, and the server that knows it.
     state: Option<Vec<u8>>,
@@ -118,7 +119,12 @@ impl RelayAuthenticator {
             return Err(EapFault::OutOfState);
         }
         match (&self.stage, response.data.split_first()) {
-            (Stage::AskedPeer, Some(_)) => self.pass_on(response),
+            (Stage::AskedPeer, Some((method, data))) => {
+                if is_aka(*method) && aka_identity(data).is_some() {
+                    self.has_other_identity = aka_identity(data) != self.identity.as_deref();
+                }
+                self.pass_on(response)
+            }
             (Stage::AskedIdentity, Some((&IDENTITY, identity))) => {
                 // It ends at the first zero byte (RFC 3748 section 5.1).
                 let identity = identity.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -152,8 +158,8 @@ impl RelayAuthenticator {
         match *request.data {
             [] | [IDENTITY | NOTIFICATION, ..] => {}
             [method, ref data @ ..] => {
-                let is_aka = method == Method::Aka.id() || method == Method::AkaPrime.id();
-                self.has_other_identity |= is_aka && data.first() == Some(&AKA_IDENTITY);
+                // Until the peer responds.
+                self.has_other_identity |= is_aka(method) && data.first() == Some(&AKA_IDENTITY);
                 self.method = method;
             }
         }
@@ -223,12 +229,17 @@ impl Drop for RelayAuthenticator {
     }
 }
 
-/// Whether a name may be made from an EAP identity without more knowledge: it is the same but for the realm
-/// (RFC 7542), the domain before a backslash, and the case of letters.
+fn is_aka(method: u8) -> bool {
+    method == Method::Aka.id() || method == Method::AkaPrime.id()
+}
+
+/// Whether a name may be made from an EAP identity without more knowledge: it is the same but for the case of
+/// letters, a realm behind it (RFC 7542) and a domain before it.
 fn is_copy(name: &[u8], identity: &[u8]) -> bool {
     let user = |name: &[u8]| {
-        let without_realm = name.split(|byte| *byte == b'@').next().unwrap_or_default();
-        without_realm.rsplit(|byte| *byte == b'\\').next().unwrap_or_default().to_ascii_lowercase()
+        let without_realm = name.split(|byte| b"@%".contains(byte)).next().unwrap_or_default();
+        let user = without_realm.rsplit(|byte| b"\\/".contains(byte)).next().unwrap_or_default();
+        user.to_ascii_lowercase()
     };
     user(name) == user(identity)
 }

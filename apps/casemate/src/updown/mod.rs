@@ -230,7 +230,7 @@ fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
     let identity = match &status.eap_identity {
         Some(UserIdentity::Proven(name)) => String::from_utf8_lossy(name).into_owned(),
         Some(UserIdentity::Claimed { login, .. }) => format!("[{login}]"),
-        None => status.peer.as_ref().map(ToString::to_string).unwrap_or_default(),
+        None => status.peer.as_ref().map_or_else(String::new, ToString::to_string),
     };
     format!("{} {identity}", new.connection.name).into()
 }

@@ -18,7 +18,9 @@ const TLS: &[u8] = &[13, 0x20];
 const TTLS: &[u8] = &[21, 0x20];
 const PEAP: &[u8] = &[25, 0x20];
 const AKA: &[u8] = &[23, 1, 0, 0];
-const AKA_ASKS: &[u8] = &[23, AKA_IDENTITY, 0, 0];
+/// Requests for an identity. The peer responds with another one than its EAP identity, and with the same.
+const AKA_ASKS: &[u8] = &[23, AKA_IDENTITY, 0, 0, 13, 1, 0, 0];
+const AKA_ASKS_AGAIN: &[u8] = &[23, AKA_IDENTITY, 0, 0, 10, 1, 0, 0];
 
 fn response(verdict: Verdict, packet: &Eap<'_>, user_name: Option<&[u8]>) -> Box<AccessResponse> {
     Box::new(AccessResponse {
@@ -74,13 +76,26 @@ fn converse(
     for (identifier, data) in (1..).zip(requests) {
         answer(response(Verdict::Challenge, &Eap { code: EapCode::REQUEST, identifier, data }, None));
         assert!(matches!(relay.poll(&mut context), AuthenticatorStep::Request(_)));
-        let step = relay.receive(&Eap { code: EapCode::RESPONSE, identifier, data }, &mut context);
+        let data = match *data {
+            AKA_ASKS => aka_response(b"dave@example.org"),
+            AKA_ASKS_AGAIN => aka_response(CLAIMED.as_bytes()),
+            other => other.into(),
+        };
+        let step = relay.receive(&Eap { code: EapCode::RESPONSE, identifier, data: &data }, &mut context);
         assert!(matches!(step, AuthenticatorStep::Pending));
     }
     answer(response(Verdict::Accept, &Eap { code: EapCode::SUCCESS, identifier: 9, data: &[] }, user_name));
     let AuthenticatorStep::Succeeded(_, done) = relay.poll(&mut context) else { panic!("not accepted") };
     let Ok(Report::Accepted { user_name, .. }) = reported.try_recv() else { panic!("no report") };
     (done, user_name)
+}
+
+/// A response with AT_IDENTITY.
+fn aka_response(identity: &[u8]) -> Vec<u8> {
+    let (len, units) = (identity.len(), identity.len().div_ceil(4) + 1);
+    let [len_byte, units_byte] = [len, units].map(|number| u8::try_from(number).unwrap());
+    let padding = vec![0; 4 * (units - 1) - len];
+    [&[23, AKA_IDENTITY, 0, 0, 14, units_byte, 0, len_byte], identity, &padding].concat()
 }
 
 fn proven(requests: &[&[u8]], user_name: Option<&str>, trusts_user_name: bool) -> Option<String> {
@@ -99,13 +114,23 @@ fn the_user_is_the_one_whom_the_server_names() {
 
 #[test]
 fn without_a_name_of_the_server_the_identity_counts_after_methods_that_authenticate_it() {
-    for requests in [&[GTC][..], &[MSCHAPV2], &[AKA], &[TTLS, GTC], &[&[NOTIFICATION], GTC, &[NOTIFICATION]]]
-    {
+    let notified: &[&[u8]] = &[&[NOTIFICATION], GTC, &[NOTIFICATION]];
+    let with_same = &[AKA_ASKS, AKA_ASKS_AGAIN, AKA];
+    for requests in [&[GTC][..], &[MSCHAPV2], &[AKA], with_same, &[TTLS, GTC], notified] {
         for name in [None, Some(CLAIMED)] {
             assert_eq!(proven(requests, name, false).as_deref(), Some(CLAIMED), "{requests:?}");
         }
     }
-    for requests in [&[TLS][..], &[TTLS], &[PEAP], &[&[254]], &[], &[AKA_ASKS, AKA], &[GTC, PEAP]] {
+    for requests in [
+        &[TLS][..],
+        &[TTLS],
+        &[PEAP],
+        &[&[254]],
+        &[],
+        &[AKA_ASKS, AKA],
+        &[AKA_ASKS_AGAIN, AKA_ASKS, AKA],
+        &[GTC, PEAP],
+    ] {
         assert_eq!(proven(requests, None, false), None, "{requests:?}");
         assert_eq!(proven(requests, None, true), None, "{requests:?}: the server names no user");
     }
@@ -114,7 +139,8 @@ fn without_a_name_of_the_server_the_identity_counts_after_methods_that_authentic
 /// FreeRADIUS copies User-Name of the request, if nothing else is configured.
 #[test]
 fn a_copy_of_the_claimed_identity_counts_only_if_the_server_is_trusted_with_it() {
-    let copies = [CLAIMED, "carol", "Carol@EXAMPLE.ORG", "EXAMPLE\\carol", "carol@other.example"];
+    let copies =
+        [CLAIMED, "carol", "Carol@EXAMPLE.ORG", "EXAMPLE\\carol", "example/carol", "carol%other.example"];
     for requests in [&[TLS][..], &[TTLS], &[PEAP], &[AKA_ASKS, AKA]] {
         for copy in copies {
             assert_eq!(proven(requests, Some(copy), false), None, "{requests:?}: {copy}");
