@@ -55,6 +55,9 @@ state_faults! {
     UnknownSpi = "unknown-spi", FaultResponse::Silence, "RFC 7296 section 2.21.4";
     /// The peer presents a wrong token for an IKE SA that it claims to have forgotten.
     CrashToken = "crash-token", FaultResponse::Silence, "RFC 6290 section 3";
+    /// The peer answers that it does not know the IKE SA that is being set up with it, as after a restart. It
+    /// is begun again with IKE_SA_INIT.
+    SetupUnknown = "setup-unknown", FaultResponse::Silence, "RFC 7296 section 2.21.4";
     /// The initiator's SPI is zero.
     ZeroSpi = "zero-spi", FaultResponse::Silence, "RFC 7296 section 3.1";
     /// The Initiator flag does not fit the IKE SA.
@@ -153,8 +156,8 @@ state_faults! {
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
     /// The request continues a series of key exchanges that does not exist, or no longer.
     NoKexSeries = "no-kex-series", Notify(NotifyType::STATE_NOT_FOUND), "RFC 9370 section 2.2.4";
-    /// The connection does not accept the addresses to which the peer wants to move, or the peer has moved
-    /// without MOBIKE and has a Child SA in transport mode.
+    /// The connection does not accept the addresses to which the peer wants to move or from which it sends, or
+    /// the peer has moved without MOBIKE and has a Child SA in transport mode.
     UnacceptableAddresses = "unacceptable-addresses", Notify(NotifyType::UNACCEPTABLE_ADDRESSES),
         "RFC 4555 section 3.5";
     /// The peer prohibits NATs, and one has changed the addresses of its message.

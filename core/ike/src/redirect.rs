@@ -250,7 +250,10 @@ impl Established {
     ) -> Result<(), StateFault> {
         let exchange = ExchangeType::INFORMATIONAL;
         let sent = self.channel.send_request(common, exchange, step, &|out| write_protected(gateway, out));
-        sent.map_err(|_| StateFault::Provider)
+        sent.map_err(|_| StateFault::Provider)?;
+        // Not with the response: the peer may rekey the IKE SA before it responds.
+        self.expire_redirected(step.context.now);
+        Ok(())
     }
 }
 

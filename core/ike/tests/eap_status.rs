@@ -178,16 +178,17 @@ fn both_roles_wait_for_the_status_of_certificates() {
     }
 }
 
-/// Neither role waits without end for a status that stays unknown.
+/// Neither role waits without end for a status that stays unknown. The responder gives up in silence, so the
+/// initiator begins again twice.
 #[test]
 fn the_wait_ends() {
     for waits_left in [true, false] {
         let (mut pair, status) = waiting_pair(waits_left);
-        for _ in 0..200 {
+        for _ in 0..400 {
             pair.advance(Duration::from_secs(1));
         }
         assert!(pair.left.children().is_empty() && pair.right.children().is_empty());
         assert_eq!((pair.left.ike.ike_sa_count(), pair.right.ike.ike_sa_count()), (0, 0), "{waits_left}");
-        assert!((1..=2).contains(&status.asked().len()), "{:?}", status.asked());
+        assert!((1..=3).contains(&status.asked().len()), "{:?}", status.asked());
     }
 }

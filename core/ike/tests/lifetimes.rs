@@ -3,6 +3,7 @@
 
 mod pair;
 
+use casemate_crypto::SecretBytes;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, CloseAction, Connection, Identity, Lifespan, LocalAuth, LocalMethod, Unique,
 };
@@ -99,6 +100,45 @@ fn a_restarted_ike_sa_is_found_by_its_new_spi_only() {
     deliver(&mut pair.left, answer, pair.now);
     assert_eq!(pair.left.ike.status().next().unwrap().spis, again.spis);
     assert!(pair.left.ike.faults().iter().any(|count| count == ("unknown-spi", 1)));
+}
+
+/// The peer restarts between IKE_SA_INIT and IKE_AUTH, and says that it does not know the IKE SA.
+#[test]
+fn a_peer_that_restarts_during_the_setup_is_asked_anew() {
+    let left = Connection { keying_tries: 1, ..connection("left", "right") };
+    let mut pair = Pair::new(left, connection("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    pair.right = IkePeer::new(pair::RIGHT, 9, connection("right", "left"));
+    pair.right.ike.set_crash_secret(Some(SecretBytes::new(&[1; 32])));
+    pair.run();
+    assert_eq!(states(&pair.left), [IkeState::Connecting], "the report may be forged");
+    pair.advance(Duration::from_secs(5));
+    pair.check_children(1);
+    let faults: Vec<_> = pair.left.ike.faults().iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(faults, [("setup-unknown", 1)]);
+    assert!(pair.left.leaked_spis().is_empty());
+}
+
+/// A peer that never knows the IKE SA does not keep this host busy for ever.
+#[test]
+fn a_peer_that_always_forgets_the_setup_is_dead() {
+    let left = Connection { keying_tries: 1, ..connection("left", "right") };
+    let mut pair = Pair::new(left, connection("right", "left"));
+    pair.left.initiate(pair.now);
+    for _ in 0..300 {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        let now = pair.now;
+        pair.left.handle_timeouts(now);
+        while !pair.left.sent.is_empty() {
+            pair.deliver_to_right();
+            pair.deliver_to_left();
+            // Forgets at once.
+            pair.right = IkePeer::new(pair::RIGHT, 9, connection("right", "left"));
+        }
+    }
+    assert_eq!(pair.left.down_reasons(), [DownReason::DeadPeer]);
 }
 
 /// The response to a rekeying of the IKE SA is lost, and so are the retransmissions for a while. Requests are
@@ -497,11 +537,14 @@ fn reauthentication_is_make_before_break() {
     }
 }
 
-/// If the peer accepts only one IKE SA, or expects another identity, the old IKE SA is closed first.
+/// If the peer accepts only one IKE SA, the old one is closed first, at its deadline.
 #[test]
 fn reauthentication_succeeds_with_a_peer_that_keeps_the_old_ike_sa() {
     for unique in [Unique::Keep, Unique::Replace] {
-        let left = Connection { reauth: Some(Duration::from_secs(60)), ..connection("left", "right") };
+        let hard = Some(Duration::from_secs(66));
+        let lifespan = Lifespan { rekey: None, jitter: Duration::ZERO, hard };
+        let reauth = Some(Duration::from_secs(60));
+        let left = Connection { reauth, lifespan, ..connection("left", "right") };
         let mut pair = established(left, Connection { unique, ..connection("right", "left") });
         assert!(seconds_without(&mut pair, 600) <= 9, "{unique:?}");
         pair.check_children(1);
@@ -510,7 +553,7 @@ fn reauthentication_succeeds_with_a_peer_that_keeps_the_old_ike_sa() {
             (vec![IkeState::Established], vec![IkeState::Established])
         );
         let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
-        assert!((9..=11).contains(&ups), "{ups}");
+        assert!((9..=11).contains(&ups), "{unique:?}: {ups}");
     }
 }
 

@@ -183,6 +183,26 @@ fn a_client_that_stays_is_closed_after_a_while() {
     }
 }
 
+/// The client rekeys the IKE SA before it responds, and the old one ends with the outstanding redirect.
+#[test]
+fn a_client_that_does_not_answer_a_redirect_is_closed() {
+    let mut net = Net::new();
+    net.establish();
+    let (id, now) = (net.pair.right.ike.status().next().unwrap().id, net.pair.now);
+    let to = gateway("192.0.2.99");
+    assert!(net.pair.right.with_context(now, |ike, host, context| ike.redirect(id, to, host, context)));
+    net.pair.right.sent.clear();
+    let id = net.pair.left.ike.status().next().unwrap().id;
+    net.pair.left.with_context(now, |ike, host, context| ike.rekey(id, host, context));
+    for _ in 0..200 {
+        net.run();
+        net.pair.now = net.pair.now.after(Duration::from_secs(1));
+        net.pair.right.handle_timeouts(net.pair.now);
+    }
+    assert_eq!(redirects(&net.pair.left.events), []);
+    assert!(net.pair.right.children().is_empty());
+}
+
 /// RFC 5685 section 6: the gateway redirects after the proofs, and creates no Child SA.
 #[test]
 fn a_gateway_redirects_new_clients() {

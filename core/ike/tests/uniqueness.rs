@@ -134,6 +134,29 @@ fn a_unique_connection_replaces_only_its_own_ike_sas() {
     }
 }
 
+/// A peer that sets up several IKE SAs at the same time has one in the end, too.
+#[test]
+fn ike_sas_of_a_peer_begun_at_the_same_time_are_unique() {
+    for unique in [Unique::Replace, Unique::Keep, Unique::No] {
+        let (left, right) = (host("left", "left"), host("right", "right"));
+        let of_right = Connection { unique, ..between("a", right, left) };
+        let mut pair = Pair::new(between("a", left, right), of_right);
+        let of_left = ["a", "b", "c", "d"].map(|name| Arc::new(between(name, left, right)));
+        pair.left.ike.configure(of_left.to_vec(), &[]);
+        for own in &of_left {
+            let begin = |ike: &mut casemate_ike::Ike,
+                         host: &mut dyn casemate_ike::Host,
+                         context: &mut casemate_ike::Context<'_>| {
+                ike.initiate(own, own.children.first(), None, host, context)
+            };
+            pair.left.with_context(pair.now, begin).unwrap();
+        }
+        pair.run();
+        let expected = if unique == Unique::No { 4 } else { 1 };
+        assert_eq!(pair.right.ike.status().count(), expected, "{unique:?}");
+    }
+}
+
 /// The response to the first IKE_AUTH is lost, so only the peer has established the first IKE SA when the
 /// second is started.
 #[test]

@@ -1,9 +1,9 @@
 //! Index of established IKE SAs by the pair of identities and by the peer's authentication, for
 //! INITIAL_CONTACT and uniqueness (RFC 7296 section 2.4).
 
-use crate::IkeSaId;
 use crate::auth::PeerAuthenticated;
 use crate::config::{Connection, Identity};
+use crate::{IkeSaId, Role};
 use alloc::sync::Arc;
 use casemate_sa::Instant;
 use casemate_sa::table::ByteIndex;
@@ -93,7 +93,7 @@ fn length_prefix(part: &[u8]) -> [u8; 4] {
     u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Established IKE SAs by pair and by scope, in the order (time of authentication, IKE SA).
+/// Established IKE SAs by pair and by scope, in the order (time of authentication, IKE SA and role).
 #[derive(Debug, Default)]
 pub(crate) struct PeerIndex {
     established: ByteIndex,
@@ -103,24 +103,24 @@ pub(crate) struct PeerIndex {
 
 impl PeerIndex {
     /// Adds an IKE SA that was authenticated at `since`.
-    pub(crate) fn insert(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId) {
-        self.insert_keys(peer.pair(), peer.scope(), since, ike);
+    pub(crate) fn insert(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId, role: Role) {
+        self.insert_keys(peer.pair(), peer.scope(), entry(since, ike, role));
     }
 
-    fn insert_keys(&mut self, pair: &PeerPair, scope: &AuthScope, since: Instant, ike: IkeSaId) {
+    fn insert_keys(&mut self, pair: &PeerPair, scope: &AuthScope, entry: [u64; 2]) {
         for name in [&pair.0, &scope.bytes] {
-            self.established.insert(name, [since.as_micros(), ike.0]);
+            self.established.insert(name, entry);
         }
     }
 
     /// Removes an IKE SA.
-    pub(crate) fn remove(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId) {
-        self.remove_keys(peer.pair(), peer.scope(), since, ike);
+    pub(crate) fn remove(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId, role: Role) {
+        self.remove_keys(peer.pair(), peer.scope(), entry(since, ike, role));
     }
 
-    fn remove_keys(&mut self, pair: &PeerPair, scope: &AuthScope, since: Instant, ike: IkeSaId) {
+    fn remove_keys(&mut self, pair: &PeerPair, scope: &AuthScope, entry: [u64; 2]) {
         for name in [&pair.0, &scope.bytes] {
-            self.established.remove(name, [since.as_micros(), ike.0]);
+            self.established.remove(name, entry);
         }
     }
 
@@ -143,7 +143,7 @@ impl PeerIndex {
 
     /// Oldest IKE SA of the scope.
     pub(crate) fn oldest(&self, scope: &AuthScope) -> Option<IkeSaId> {
-        self.established.get_all(&scope.bytes).next().map(|[_, ike]| IkeSaId(ike))
+        self.established.get_all(&scope.bytes).next().map(|[_, ike]| id_of(ike))
     }
 
     /// Number of IKE SAs of the scope, counted up to `most`.
@@ -158,8 +158,26 @@ impl PeerIndex {
         time: Instant,
     ) -> impl Iterator<Item = IkeSaId> + use<'_> {
         let known = self.established.get_all(&scope.bytes);
-        known.take_while(move |[since, _]| *since < time.as_micros()).map(|[_, ike]| IkeSaId(ike))
+        known.take_while(move |[since, _]| *since < time.as_micros()).map(|[_, ike]| id_of(ike))
     }
+
+    /// IKE SAs of the scope that the peer has initiated.
+    pub(crate) fn begun_by_peer(&self, scope: &AuthScope) -> impl Iterator<Item = IkeSaId> + use<'_> {
+        let by_peer = |[_, ike]: &[u64; 2]| ike & RESPONDER_BIT != 0;
+        self.established.get_all(&scope.bytes).filter(by_peer).map(|[_, ike]| id_of(ike))
+    }
+}
+
+/// Marks an IKE SA whose responder this host is. An ID, which counts IKE SAs, never has this bit.
+const RESPONDER_BIT: u64 = 1 << 63;
+
+fn entry(since: Instant, ike: IkeSaId, role: Role) -> [u64; 2] {
+    let bit = if role == Role::Responder { RESPONDER_BIT } else { 0 };
+    [since.as_micros(), ike.0 | bit]
+}
+
+const fn id_of(ike: u64) -> IkeSaId {
+    IkeSaId(ike & !RESPONDER_BIT)
 }
 
 #[cfg(test)]
@@ -189,7 +207,7 @@ mod tests {
         let (a, b, c) = (of("a"), of("b"), of("c"));
         let mut peers = PeerIndex::default();
         for (who, since, ike) in [(&b, 2, 1), (&b, 1, 2), (&a, 1, 3), (&b, 3, 4)] {
-            peers.insert_keys(&who.0, &who.1, at(since), IkeSaId(ike));
+            peers.insert_keys(&who.0, &who.1, entry(at(since), IkeSaId(ike), Role::Initiator));
         }
         let before = |peers: &PeerIndex, who: &(PeerPair, AuthScope), time| {
             peers.established_before(&who.1, at(time)).map(|ike| ike.0).collect::<alloc::vec::Vec<_>>()
@@ -197,14 +215,15 @@ mod tests {
         assert_eq!(before(&peers, &b, 3), [2, 1], "without the IKE SA of that time");
         assert!(before(&peers, &b, 1).is_empty());
         assert_eq!(before(&peers, &a, 9), [3]);
+        assert_eq!(peers.begun_by_peer(&b.1).count(), 0);
         assert_eq!([peers.has(&a.0), peers.has(&b.0), peers.has(&c.0)], [true, true, false]);
         assert_eq!(
             (peers.oldest(&b.1), peers.count(&b.1, 9), peers.count(&b.1, 2)),
             (Some(IkeSaId(2)), 3, 2)
         );
-        peers.remove_keys(&b.0, &b.1, at(1), IkeSaId(2));
+        peers.remove_keys(&b.0, &b.1, entry(at(1), IkeSaId(2), Role::Initiator));
         assert_eq!(before(&peers, &b, 9), [1, 4]);
-        peers.remove_keys(&a.0, &a.1, at(1), IkeSaId(3));
+        peers.remove_keys(&a.0, &a.1, entry(at(1), IkeSaId(3), Role::Initiator));
         assert!(!peers.has(&a.0));
     }
 
@@ -237,7 +256,8 @@ mod tests {
             scope("one", Proof::SharedKey, "b"),
         ];
         let mut peers = PeerIndex::default();
-        peers.insert_keys(&pair, &one, Instant::from_secs(1), IkeSaId(1));
+        peers.insert_keys(&pair, &one, entry(Instant::from_secs(1), IkeSaId(1), Role::Responder));
+        assert_eq!(peers.begun_by_peer(&one).collect::<alloc::vec::Vec<_>>(), [IkeSaId(1)]);
         assert_eq!(peers.established_before(&one, Instant::from_secs(9)).count(), 1);
         for other in &others {
             assert_eq!(

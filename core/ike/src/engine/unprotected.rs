@@ -90,7 +90,9 @@ impl Ike {
             return;
         }
         let is_accepted = by_address(&self.shared.connections, path, context.routes).next().is_some();
-        if !is_accepted || !self.shared.unprotected.allow_report(remote, now) || self.has_ike_sa_with(remote)
+        if !is_accepted
+            || !self.shared.unprotected.allow_report(remote, now)
+            || self.has_ike_sa_with(remote, now)
         {
             return;
         }
@@ -163,7 +165,8 @@ impl Ike {
         let Some(ike) = ike else { return Ok(false) };
         let presents_token = content.has_notify(NotifyType::QUICK_CRASH_DETECTION);
         let is_proven = presents_token && self.sas.get(ike).is_some_and(|sa| sa.is_token_valid(&content));
-        if presents_token && !is_proven {
+        let expects_token = self.sas.get(ike).is_some_and(|sa| !sa.is_connecting());
+        if presents_token && !is_proven && expects_token {
             // Its secret may be lost. The message is still a hint.
             self.step(host, context).fault(StateFault::CrashToken.into(), path);
         }

@@ -22,7 +22,7 @@ use crate::state::{Established, SaCommon, SaContents, State};
 use crate::transport::{Build, Content};
 use crate::{DownReason, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Notify, NotifyType};
@@ -65,6 +65,10 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> Result<Box<Accepted>, PeerFault> {
         let Authentic { content, path, peer, write_proof } = request;
+        // The connection was selected for the addresses of IKE_SA_INIT. From others, this request is a move.
+        if !common.connection.may_move_to(path, step.context.routes) {
+            return Err(StateFault::UnacceptableAddresses.into());
+        }
         let replaces = self.check_unique(common, &peer, content, step)?;
         // From here on the peer's address is authenticated. It has proved that it receives where it began, by
         // the nonce of our response.
@@ -164,9 +168,12 @@ impl HalfOpen {
     }
 
     /// Applies `unique` to other IKE SAs with the same peer that was authenticated equally (RFC 7296 section
-    /// 2.4). Only IKE SAs that were established before this one was started count: when both sides start at
-    /// the same time, neither replaces the other's new IKE SA. If none is closed and the limit is reached,
-    /// the oldest is closed. Returns whether this IKE SA replaces older ones.
+    /// 2.4). If none is closed and the limit is reached, the oldest is closed. Returns whether this IKE SA
+    /// replaces others.
+    ///
+    /// Of those that this host has initiated, only the ones that were established before this IKE SA was
+    /// started count: when both sides start at the same time, neither replaces the other's new IKE SA. An
+    /// INITIAL_CONTACT also spares those that the peer set up meanwhile: it could not know of them.
     fn check_unique(
         &self,
         common: &SaCommon,
@@ -176,7 +183,10 @@ impl HalfOpen {
     ) -> Result<bool, StateFault> {
         let first_contact = content.has_notify(NotifyType::INITIAL_CONTACT);
         let (peers, scope) = (&step.shared.peers, peer.scope());
-        let older = peers.established_before(scope, self.started_at);
+        let is_unique = matches!(common.connection.unique, Unique::Keep | Unique::Replace);
+        let meanwhile = peers.begun_by_peer(scope).filter(|_| is_unique);
+        let older: BTreeSet<_> = peers.established_before(scope, self.started_at).chain(meanwhile).collect();
+        let older = older.into_iter();
         #[cfg(feature = "resumption")]
         let older = older.filter(|ike| common.resumes.is_none_or(|resumes| resumes.ike != *ike));
         let older: Vec<_> = older.collect();

@@ -224,22 +224,33 @@ impl AuthSent {
             let is_over = awaited.until() <= step.context.now;
             return if is_over { self.continue_authentication(common, step) } else { State::AuthSent(self) };
         }
+        if common.begins_again(self.channel.window.retransmissions(), step) {
+            let sequences = self.sequences;
+            return self.restart_sequence(common, sequences, step);
+        }
         match self.channel.retransmit(common, step) {
             Ok(()) => State::AuthSent(self),
-            Err(_) => self.restart_sequence(common, step),
+            Err(_) => {
+                let sequences = self.sequences.saturating_add(1);
+                self.restart_sequence(common, sequences, step)
+            }
         }
     }
 
-    /// Starts another sequence with IKE_SA_INIT, if the connection allows one. A peer that does not respond
-    /// may have forgotten IKE_SA_INIT.
+    /// Starts another sequence with IKE_SA_INIT, if the connection allows one after this number of failed
+    /// ones. A peer that does not respond may have forgotten IKE_SA_INIT.
     #[cfg_attr(not(feature = "resumption"), expect(unused_mut, reason = "only a session is taken"))]
-    fn restart_sequence(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+    fn restart_sequence(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        sequences: u32,
+        step: &mut Step<'_, '_>,
+    ) -> State {
         // The response to the ticket, which was in clear, may have been forged.
         #[cfg(feature = "resumption")]
         if let Some(lost) = self.resumes.take() {
             step.shared.resumption.client.add_after_failure(lost);
         }
-        let sequences = self.sequences.saturating_add(1);
         if !common.connection.allows_another_sequence(sequences) {
             return self.give_up(common, DownReason::DeadPeer, step);
         }
@@ -326,10 +337,10 @@ impl AuthSent {
             #[cfg(feature = "resumption")]
             Err(Rejection::Refused(_)) if self.resumes.is_some() => self.authenticate_anew(common, step),
             Err(rejection) => {
-                // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
-                // helps.
-                let old = common.predecessor.take().filter(|old| old.closes_if_refused);
-                old.into_iter().for_each(|old| step.effect(Effect::Reauthenticated(old.origin)));
+                // The reauthentication has failed. The response may come from any host, so the old IKE SA stays
+                // until it has to end.
+                let old = common.predecessor.take().filter(|old| old.ends_if_refused);
+                old.into_iter().for_each(|old| step.effect(Effect::ReauthenticationRefused(old.origin)));
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
                     Rejection::Fault(fault) => self.reject(common, fault, step),

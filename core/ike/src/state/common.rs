@@ -3,7 +3,8 @@
 use crate::config::Connection;
 use crate::context::Step;
 use crate::settings::Retransmission;
-use crate::{IkeSaId, IkeSpis, Path, Role};
+use crate::state::traffic::RETRANSMISSIONS_AFTER_REPORT;
+use crate::{IkeSaId, IkeSpis, Path, Role, StateFault};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::IkeSpi;
@@ -15,6 +16,9 @@ use core::time::Duration;
 const LONGEST_WAIT: Duration = Duration::from_secs(16);
 /// Retransmissions that such a request has in addition, so that all of them take about as long as usual.
 const MORE_TRIES: u32 = 4;
+
+/// Number of times that the setup of an IKE SA is begun again because the peer says that it does not know it.
+const MAX_NEW_BEGINNINGS: u8 = 2;
 
 /// Fields that every state has.
 #[derive(Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct SaCommon {
     pub(crate) attempts: u8,
     /// Whether this IKE SA is set up because one of the connection that was up has ended.
     pub(crate) restores: bool,
+    /// Whether the peer has answered that it does not know this IKE SA, which is being set up.
+    pub(crate) is_reported_unknown: bool,
+    /// Number of times that the setup was begun again because of that.
+    pub(crate) new_beginnings: u8,
     /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
     pub(crate) predecessor: Option<Predecessor>,
     /// Redirection to other gateways.
@@ -46,8 +54,9 @@ pub(crate) struct Predecessor {
     pub(crate) origin: IkeSaId,
     /// Virtual addresses that the peer assigned to it.
     pub(crate) addrs: Vec<IpAddr>,
-    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
-    pub(crate) closes_if_refused: bool,
+    /// Whether it is closed at its deadline, and set up anew, if the peer refuses the new IKE SA: perhaps the
+    /// peer accepts only one.
+    pub(crate) ends_if_refused: bool,
 }
 
 impl SaCommon {
@@ -80,6 +89,8 @@ impl SaCommon {
             spi_r: spis.responder,
             attempts: 0,
             restores: false,
+            is_reported_unknown: false,
+            new_beginnings: 0,
             predecessor: None,
             #[cfg(feature = "redirect")]
             redirect: crate::redirect::RedirectState::default(),
@@ -96,6 +107,19 @@ impl SaCommon {
         }
         let tries = usual.tries.saturating_add(MORE_TRIES);
         Retransmission { max_timeout: LONGEST_WAIT, tries, ..usual }
+    }
+
+    /// Whether to begin again with IKE_SA_INIT after this number of retransmissions: the peer says that it
+    /// does not know the IKE SA that this host is setting up. The message may be forged, so the peer gets time
+    /// to respond.
+    pub(crate) fn begins_again(&mut self, retransmissions: u32, step: &mut Step<'_, '_>) -> bool {
+        let is_due = self.is_reported_unknown && retransmissions >= RETRANSMISSIONS_AFTER_REPORT;
+        let begins = is_due && self.new_beginnings < MAX_NEW_BEGINNINGS;
+        if begins {
+            self.new_beginnings = self.new_beginnings.saturating_add(1);
+            step.sa_fault(StateFault::SetupUnknown.into(), self.path, self);
+        }
+        begins
     }
 
     pub(crate) const fn spis(&self) -> IkeSpis {

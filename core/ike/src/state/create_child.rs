@@ -309,7 +309,7 @@ impl Established {
             exchange: ExchangeType::CREATE_CHILD_SA,
             write: &|out| response.write(Some(&nonce_r), out),
         };
-        self.add_responded_child(common, made, step)
+        self.add_responded_child(common, made, step).map(drop)
     }
 
     /// Installs a Child SA that the peer has requested, and sends the last response.
@@ -318,7 +318,7 @@ impl Established {
         common: &SaCommon,
         made: RespondedChild<'_>,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), StateFault> {
+    ) -> Result<ChildId, StateFault> {
         let RespondedChild { config, agreed, nonces, secrets, replaces, exchange, write } = made;
         let spi = agreed.spi_in;
         // The SAs are installed before the response is sent, so that a failure can still be reported to the
@@ -333,12 +333,12 @@ impl Established {
             self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), step);
             return Err(StateFault::Provider);
         }
-        let Some(old) = replaces else { return Ok(()) };
+        let Some(old) = replaces else { return Ok(id) };
         if let Some(old) = self.child(old) {
             old.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }
         self.note_simultaneous_child(old, Some(id), nonces.initiator.min(nonces.responder).into());
-        Ok(())
+        Ok(id)
     }
 
     /// Notes that the peer replaces a Child SA, if our outstanding request does so, too.

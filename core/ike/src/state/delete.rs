@@ -4,7 +4,7 @@ use super::established::{Phase, SaContents};
 use super::retry::{EndCause, attempts_after};
 use super::tasks::Pending;
 use super::timers::Timer;
-use crate::child_sa::Stage;
+use crate::child_sa::{ChildSa, Stage};
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::engine::retries::Retry;
@@ -34,7 +34,9 @@ impl Established {
     pub(super) fn stop_child(&mut self, id: ChildId, reason: DownReason, step: &mut Step<'_, '_>) {
         let children = &mut self.contents.children;
         let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
-        for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
+        let is_waiting =
+            |child: &&mut ChildSa| child.stage != Stage::Closing && !child.active && !child.is_stopped;
+        for child in successors.filter(is_waiting) {
             child.active = true;
             step.event(Event::ChildActive(child.id));
         }
@@ -92,7 +94,7 @@ impl Established {
         self.phase = Phase::Replaced;
         #[cfg(feature = "resumption")]
         self.end_session_if_closing(common, step);
-        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
+        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id, common.role);
     }
 
     /// Closes the IKE SA. If the peer has made a successor meanwhile, the successor takes over the Child SAs.
@@ -148,7 +150,7 @@ impl Established {
         if let Some(Pending::Child(pending)) = pending {
             step.host.release_spi(pending.negotiation.spi);
         }
-        step.shared.peers.remove(&contents.peer, peer_since, common.id);
+        step.shared.peers.remove(&contents.peer, peer_since, common.id, common.role);
         contents.release(common.id, origin, reason, step);
         State::Closed(reason)
     }

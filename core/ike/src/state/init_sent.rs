@@ -103,6 +103,7 @@ impl InitSent {
     /// Begins an IKE SA again, with a new SPI and the configured ports.
     pub(crate) fn reset(common: &mut SaCommon, step: &mut Step<'_, '_>) {
         (common.spi_i, common.spi_r) = (step.ike_spi(), IkeSpi::NONE);
+        common.is_reported_unknown = false;
         common.path.local.set_port(common.connection.local_port);
         common.path.remote.set_port(common.connection.remote_port);
     }

@@ -77,11 +77,12 @@ impl IntermediateSent {
     /// Repeats the request. A peer that does not respond may have forgotten IKE_SA_INIT, so another sequence
     /// of requests starts with it, if the connection allows one.
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
-        if self.channel.retransmit(common, step).is_ok() {
+        let begins_again = common.begins_again(self.channel.window.retransmissions(), step);
+        if !begins_again && self.channel.retransmit(common, step).is_ok() {
             return State::IntermediateSent(self);
         }
         let begun = self.begun;
-        let sequences = begun.sequences.saturating_add(1);
+        let sequences = begun.sequences.saturating_add(u32::from(!begins_again));
         if !common.connection.allows_another_sequence(sequences) {
             return State::Closed(DownReason::DeadPeer);
         }

@@ -351,11 +351,10 @@ impl IkeSa {
 
     /// Handles a message in clear which suggests that the peer has forgotten the IKE SA.
     pub(crate) fn on_hint(mut self, hint: Hint, path: Path, step: &mut Step<'_, '_>) -> Self {
+        let (is_attempt, is_peer) = (self.is_attempt(), path.remote.ip() == self.common.path.remote.ip());
         match &mut self.state {
-            State::Established(state) if path.remote.ip() == self.common.path.remote.ip() => {
-                state.on_hint(hint, step.context.now);
-            }
-            _ => {}
+            State::Established(state) if is_peer => state.on_hint(hint, step.context.now),
+            _ => self.common.is_reported_unknown |= is_attempt && is_peer && hint == Hint::IkeSpi,
         }
         self.start_next_task(step)
     }

@@ -37,7 +37,7 @@ const HINT_PAUSE: Duration = Duration::from_secs(10);
 const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
 /// The same if the peer has reported that it does not know the SPIs of the IKE SA. Such a report may be
 /// forged.
-const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
+pub(super) const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
 
 /// The end of an IKE SA that the peer has proved to have forgotten.
 pub(super) const PROVED: DownReason =

@@ -14,6 +14,7 @@ const FOLLOWUP: ExchangeType = ExchangeType::IKE_FOLLOWUP_KE;
 #[derive(Debug, Clone, Copy)]
 enum Begun {
     Child,
+    RekeyChild,
     Rekey,
 }
 
@@ -39,6 +40,10 @@ impl Series {
         let (left, right) = (MessageForger::against(&pair.right), MessageForger::against(&pair.left));
         match what {
             Begun::Child => pair.left.initiate(pair.now),
+            Begun::RekeyChild => {
+                let id = pair.left.children()[0].id;
+                pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(id, host, context));
+            }
             Begun::Rekey => {
                 let id = pair.left.ike.status().next().unwrap().id;
                 pair.left.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
@@ -209,6 +214,59 @@ fn unfinished_series_do_not_add_up() {
     }
     series.pair.advance(Duration::from_secs(21));
     assert!(series.pair.right.leaked_spis().is_empty());
+}
+
+/// The requests of the other host wait no longer than the key exchanges may take, however often the peer
+/// begins anew.
+#[test]
+fn a_peer_that_begins_anew_does_not_delay_requests_for_ever() {
+    let mut series = Series::begin(Begun::Child);
+    let ike = series.pair.right.ike.status().next().unwrap().id;
+    let now = series.pair.now;
+    series.pair.right.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
+    let mut sent = Vec::new();
+    for second in 0..90 {
+        if second % 8 == 0 {
+            let header = series.left.header(ExchangeType::CREATE_CHILD_SA, series.id, false);
+            let message = series.left.seal(&header, &create_child_sa());
+            give_right(&mut series.pair, &message);
+            series.id += 1;
+        }
+        series.pair.now = series.pair.now.after(Duration::from_secs(1));
+        let now = series.pair.now;
+        series.pair.right.handle_timeouts(now);
+        sent.extend(series.pair.right.sent.drain(..).map(|_| second));
+    }
+    // Two additional key exchanges may take 40 seconds.
+    assert!(sent.first().is_some_and(|second| (38..=41).contains(second)), "{sent:?}");
+}
+
+/// A command closes the Child SA that the peer is replacing, and the peer closes it, too, before the last key
+/// exchange.
+#[test]
+fn a_command_also_closes_the_replacement() {
+    let mut series = Series::begin(Begun::RekeyChild);
+    let (old, now) = (series.pair.right.children()[0].clone(), series.pair.now);
+    series.pair.right.with_context(now, |ike, host, context| {
+        ike.terminate_child(old.id, DownReason::Local, host, context)
+    });
+    let spi = old.outbound.spi.get().to_be_bytes();
+    let delete = Raw::new(PayloadType::DELETE, &[&[3, 4, 0, 1][..], &spi].concat());
+    let header = series.left.header(ExchangeType::INFORMATIONAL, series.id, false);
+    let message = series.left.seal(&header, &[delete]);
+    assert_eq!(give_right(&mut series.pair, &message).len(), 1);
+    assert!(series.pair.right.children().is_empty());
+    // The request with the Delete payload has shifted the message IDs.
+    let response = series.ask(series.id + 1, &series.request.clone());
+    series.answer(&response);
+    series.take_request();
+    let response = series.ask(series.id + 1, &series.request.clone());
+    series.answer(&response);
+    let installed = |event: &&Event| matches!(event, Event::ChildUp(_));
+    assert_eq!(series.pair.right.events.iter().filter(installed).count(), 2);
+    series.pair.run();
+    series.pair.advance(Duration::from_secs(10));
+    assert!(series.pair.right.children().is_empty());
 }
 
 /// Payloads of a CREATE_CHILD_SA request for a Child SA with additional key exchanges.
