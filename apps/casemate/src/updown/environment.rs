@@ -8,7 +8,7 @@
 use crate::swanctl::{UpdownScript, mark_of};
 use crate::vici::shown_reqid;
 use casemate_ike::config::{ChildConfig, Connection, Identity};
-use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
+use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, UserIdentity, packet_selector};
 use casemate_sa::{AddrRange, PortRange, Protocol, SpdId, SpdPair};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -158,8 +158,9 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
     ] {
         set(name.into(), value);
     }
-    if let Some(identity) = &status.eap_identity {
-        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.clone()));
+    // Scripts decide by the name of the user, so one that is only claimed is none.
+    if let Some(identity) = status.eap_identity.as_ref().and_then(UserIdentity::proven) {
+        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.into()));
         let text = text.map_or_else(|| escape(identity), |name| identity_text(&name));
         set("PLUTO_XAUTH_ID".into(), text);
     }

@@ -17,7 +17,7 @@ use crate::output;
 use crate::swanctl::ScriptTable;
 use crate::vici::local_id;
 use casemate::Notice;
-use casemate_ike::{ChildId, Event, IkeStatus};
+use casemate_ike::{ChildId, Event, IkeStatus, UserIdentity};
 use casemate_linux::updown::{
     MAX_ENVIRONMENT, NOBODY, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
 };
@@ -225,10 +225,13 @@ fn status_of(new: &NewChild, context: &EndpointContext) -> Option<IkeStatus> {
     ike.status_of(new.ike).filter(has_child).or_else(|| ike.status().find(has_child))
 }
 
-/// Identifies a peer by its connection and the identity that it has proved.
+/// Identifies a peer by its connection and the identity that it has proved, or else by its login.
 fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
-    let eap = status.eap_identity.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
-    let identity = eap.or_else(|| status.peer.as_ref().map(ToString::to_string)).unwrap_or_default();
+    let identity = match &status.eap_identity {
+        Some(UserIdentity::Proven(name)) => String::from_utf8_lossy(name).into_owned(),
+        Some(UserIdentity::Claimed { login, .. }) => format!("[{login}]"),
+        None => status.peer.as_ref().map_or_else(String::new, ToString::to_string),
+    };
     format!("{} {identity}", new.connection.name).into()
 }
 

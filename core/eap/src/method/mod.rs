@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use casemate_crypto::SecretBytes;
 use core::fmt;
 
-pub use aka::{NetworkSequence, Subscriber, UsimSequence};
+pub use aka::{NetworkSequence, Subscriber, UsimSequence, aka_identity};
 pub use mschapv2::NtHash;
 
 /// EAP type Identity (RFC 3748 section 5.1).
