@@ -38,6 +38,8 @@ pub struct Link {
     pub name: String,
     /// MTU in bytes.
     pub mtu: usize,
+    /// Whether the link can carry packets: a cable is plugged in, for example.
+    pub has_carrier: bool,
 }
 
 impl Netlink {
@@ -364,7 +366,8 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         LinkAttribute::Mtu(mtu) => Some(*mtu as usize),
         _ => None,
     });
-    Some(Link { index: message.header.index, name: name?, mtu: mtu? })
+    let has_carrier = message.header.flags.contains(LinkFlags::LowerUp);
+    Some(Link { index: message.header.index, name: name?, mtu: mtu?, has_carrier })
 }
 
 /// The local address of a message. On a point-to-point link `Address` is the remote one, and `Local` is the

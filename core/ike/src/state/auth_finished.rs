@@ -141,7 +141,12 @@ impl AuthSent {
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
         if !assigned.addrs.is_empty() || !assigned.refused_addrs.is_empty() {
             let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
-            step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
+            step.event(Event::ConfigAssigned {
+                ike: common.id,
+                connection: common.connection.clone(),
+                config: assigned.clone(),
+                new_addrs: fresh,
+            });
         }
         let leased = Vec::new();
         let peer = Arc::new(peer);
