@@ -44,6 +44,8 @@ pub enum EapFault {
     NoCertificate,
     /// The method finished without the keys that it derives.
     MissingKey,
+    /// A message in several packets is longer than the limit.
+    TooLong,
     /// More packets than [`MAX_PACKETS`](crate::MAX_PACKETS).
     TooManyPackets,
     /// An algorithm of the method is not available.
@@ -68,7 +70,7 @@ impl EapFault {
     }
 
     /// Every fault.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -88,6 +90,7 @@ impl EapFault {
         Self::PeerCertificate,
         Self::NoCertificate,
         Self::MissingKey,
+        Self::TooLong,
         Self::TooManyPackets,
         Self::Unsupported,
         Self::NoServer,
@@ -118,6 +121,7 @@ impl EapFault {
             Self::PeerCertificate => "eap-peer-certificate",
             Self::NoCertificate => "eap-no-certificate",
             Self::MissingKey => "eap-missing-key",
+            Self::TooLong => "eap-too-long",
             Self::TooManyPackets => "eap-too-many-packets",
             Self::Unsupported => "eap-unsupported",
             Self::NoServer => "eap-no-server",
