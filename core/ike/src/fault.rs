@@ -100,7 +100,7 @@ state_faults! {
     TooManyRetries = "too-many-retries", FaultResponse::Silence, "RFC 7296 section 2.6";
     /// The limit of half-open SAs is reached.
     HalfOpenLimit = "half-open-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
-    /// The limit of half-open SAs from one address or prefix is reached.
+    /// The limit of half-open SAs from one address or prefix, or of the bytes that they hold, is reached.
     SourceLimit = "source-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
     /// The limit of IKE SAs with one peer is reached: the oldest is closed.
     PeerLimit = "peer-limit", FAILED, "none: a limit of this implementation";
