@@ -257,6 +257,12 @@ impl Rule {
         netlink.remove_rule(self.message())
     }
 
+    /// Whether it is among these rules of the kernel.
+    pub(crate) fn is_among(self, rules: &[RuleMessage]) -> bool {
+        let own = self.message();
+        rules.iter().any(|rule| netlink::is_same_rule(rule, &own))
+    }
+
     fn message(self) -> RuleMessage {
         let RoutingNumbers { mark, table, priority } = self.numbers;
         let mut message = RuleMessage::default();
