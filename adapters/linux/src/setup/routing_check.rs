@@ -55,12 +55,20 @@ pub(super) struct RoutingCheck {
 pub(super) struct Lost {
     count: usize,
     first: Option<String>,
+    /// Something that this program has certainly not removed itself.
+    has_foreign: bool,
 }
 
 impl Lost {
     pub(super) fn add(&mut self, what: &dyn fmt::Display) {
         self.count = self.count.saturating_add(1);
         self.first.get_or_insert_with(|| what.to_string());
+    }
+
+    /// Adds what this program has certainly not removed itself.
+    pub(super) fn add_foreign(&mut self, what: &dyn fmt::Display) {
+        self.has_foreign = true;
+        self.add(what);
     }
 }
 
@@ -113,8 +121,8 @@ impl RoutingCheck {
         outcome.inspect_err(|_| self.due = Due::Limited)
     }
 
-    fn report_lost(&mut self, Lost { count, first }: Lost) {
-        let is_reported = std::mem::take(&mut self.is_reported);
+    fn report_lost(&mut self, Lost { count, first, has_foreign }: Lost) {
+        let is_reported = std::mem::take(&mut self.is_reported) || has_foreign;
         let Some(first) = first.filter(|_| is_reported && !self.is_repeated) else { return };
         self.is_repeated = self.tokens == 0;
         self.messages.push(if self.is_repeated {

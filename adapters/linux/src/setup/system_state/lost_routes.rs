@@ -26,7 +26,22 @@ impl SystemState {
         let mut lost = Lost::default();
         let restored = self.restore_addresses(&mut lost);
         let found = self.find_lost(&mut lost);
-        self.routing_check.end(lost, restored.and(found))
+        let named = self.check_name();
+        self.routing_check.end(lost, named.and(restored).and(found))
+    }
+
+    /// An error if another program has renamed the TUN interface. The guard then drops what passes it.
+    fn check_name(&mut self) -> Result<(), Error> {
+        let name = self.netlink.link_at(self.tun)?.name;
+        let own = self.journal.tun();
+        if name == own {
+            return Ok(());
+        }
+        let reason = format!(
+            "another program has renamed it to {name}, so protected traffic is blocked: `ip link set {name} \
+             name {own}` was expected"
+        );
+        Err(Error::other(format!("interface {own}"), reason))
     }
 
     fn restore_addresses(&mut self, lost: &mut Lost) -> Result<(), Error> {
@@ -38,7 +53,7 @@ impl SystemState {
             let added = self.netlink.add_address(self.tun, addr, host_len(addr));
             self.addresses_changed = true;
             if added.is_ok() {
-                lost.add(&format_args!("ip address add {addr} dev {}", self.journal.tun()));
+                lost.add_foreign(&format_args!("ip address add {addr} dev {}", self.journal.tun()));
             }
             outcome = outcome.and(added);
         }

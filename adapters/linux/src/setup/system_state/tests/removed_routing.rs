@@ -94,6 +94,8 @@ fn a_virtual_address_that_another_program_removes_is_set_again() {
             ip(removal);
             assert_ne!(everything(), before, "{removal}");
             until_restored(&mut host, &before);
+            let messages = host.state.take_routing_messages().concat();
+            assert!(messages.contains("ip address add"), "{messages}");
         }
         host.state.remove_addresses(&[V4]).unwrap();
         until_restored(&mut host, &everything());
@@ -168,5 +170,41 @@ fn rules_are_restored_at_a_bounded_rate() {
         assert_eq!((repeated, messages.len()), (1, 10), "{messages:?}");
         until_restored(&mut host, &before);
         host.end();
+    });
+}
+
+/// The guard knows the interface by its name.
+#[test]
+fn another_name_of_the_interface_is_reported() {
+    in_namespace(|| {
+        let mut host = host();
+        let mut reports = Vec::new();
+        for (old, new) in [("tun5", "other"), ("other", "tun5")] {
+            ip(&format!("link set {old} down"));
+            ip(&format!("link set {old} name {new}"));
+            ip(&format!("link set {new} up"));
+            host.state.read_system_changes();
+            host.state.reconcile(&mut |error| reports.push(error.to_string()));
+        }
+        let [report] = reports.as_slice() else { panic!("{reports:?}") };
+        assert!(report.contains("`ip link set other name tun5` was expected"), "{report}");
+        let messages = host.state.take_routing_messages();
+        assert!(messages.contains(&"the system follows the policies again".into()), "{messages:?}");
+        host.end();
+    });
+}
+
+#[test]
+fn a_renamed_interface_of_a_tunnel_is_removed_at_the_end() {
+    in_namespace(|| {
+        let mut host = Host::empty();
+        let mut netlink = Netlink::open().unwrap();
+        let tunnel = Tun::create("ipsec5", &mut netlink).unwrap();
+        host.state.record_tunnels(&[("ipsec5".to_owned(), tunnel.index())].into()).unwrap();
+        tunnel.set_persistent(true).unwrap();
+        drop(tunnel);
+        ip("link set ipsec5 name other");
+        host.end();
+        assert!(!run_program("ip", &["-o", "link"]).contains("other"));
     });
 }
