@@ -90,26 +90,40 @@ impl MarkRoutes {
         self.tables.iter().any(|(key, index)| tables.contains(&key.table) || links.contains(index))
     }
 
-    /// Notes which rules of an IP version are not among those of the kernel, so that they are set again.
-    pub(super) fn note_lost_rules(&mut self, v4: bool, present: &[RuleMessage], lost: &mut Lost) {
+    /// Sets the rules of an IP version again that are not among those of the kernel. If that fails,
+    /// [`reconcile`](Self::reconcile) tries again.
+    pub(super) fn restore_rules(
+        &mut self,
+        v4: bool,
+        present: &[RuleMessage],
+        netlink: &mut Netlink,
+        lost: &mut Lost,
+    ) {
         let present: HashSet<(Option<IpAddr>, u8, u32)> = present.iter().filter_map(mark_rule_key).collect();
         let is_lost = |rule: &MarkRule| {
             let key = rule.message();
             rule.dst.is_ipv4() == v4 && mark_rule_key(&key).is_some_and(|key| !present.contains(&key))
         };
-        self.rules.extract_if(.., |rule| is_lost(rule)).for_each(|rule| lost.add(&rule));
+        for rule in self.rules.extract_if(.., |rule| is_lost(rule)).collect::<Vec<_>>() {
+            lost.add(&rule);
+            if netlink.add_rule(rule.message()).or_else(ignore_existing).is_ok() {
+                self.rules.insert(rule);
+            }
+        }
     }
 
-    /// Notes which routes have gone, so that they are set again.
-    pub(super) fn note_lost_routes(&mut self, netlink: &mut Netlink, lost: &mut Lost) -> Result<(), Error> {
+    /// Sets routes again that have gone. If that fails, [`reconcile`](Self::reconcile) tries again.
+    pub(super) fn restore_routes(&mut self, netlink: &mut Netlink, lost: &mut Lost) -> Result<(), Error> {
         // Routes about which the kernel does not answer are set again, which does no harm.
         for (key, index) in std::mem::take(&mut self.tables) {
             let routes = netlink.routes(key.table, key.v4)?;
             let is_blocked = routes.iter().any(|route| route.header.kind == RouteType::Unreachable);
-            if is_blocked && routes.iter().any(|route| netlink::leads_into(route, index)) {
-                self.tables.insert(key, index);
-            } else {
+            let is_there = is_blocked && routes.iter().any(|route| netlink::leads_into(route, index));
+            if !is_there {
                 lost.add(&key);
+            }
+            if is_there || key.set_routes(index, netlink).is_ok() {
+                self.tables.insert(key, index);
             }
         }
         Ok(())

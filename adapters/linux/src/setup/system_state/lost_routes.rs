@@ -9,7 +9,8 @@
 use super::SystemState;
 use crate::Error;
 use crate::netlink;
-use crate::route::{Route, RouteTarget, destination};
+use crate::route::{Route, RouteTarget, Rule, destination};
+use crate::setup::ignore_existing;
 use crate::setup::routing_check::Lost;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use std::collections::BTreeMap;
@@ -17,9 +18,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 impl SystemState {
-    /// Notes which routes and rules that were set have gone or have changed since the last call, so that they
-    /// are set again. Adds virtual addresses that have gone.
-    pub(super) fn note_lost_routes(&mut self) -> Result<(), Error> {
+    /// Sets rules, routes of marks and virtual addresses again that have gone since the last call, at once:
+    /// without them, packets with a mark leave in clear. Notes which routes of policies have gone or have
+    /// changed, so that they are set again behind the guard.
+    pub(super) fn restore_lost_routes(&mut self) -> Result<(), Error> {
         if !self.routing_check.begin() {
             return Ok(());
         }
@@ -64,10 +66,14 @@ impl SystemState {
         let mut present = BTreeMap::new();
         for v4 in [true, false] {
             let rules = self.netlink.rules(v4)?;
-            for rule in self.rules.extract_if(.., |rule| rule.v4 == v4 && !rule.is_among(&rules)) {
+            let is_lost = |rule: &mut Rule| rule.v4 == v4 && !rule.is_among(&rules);
+            for rule in self.rules.extract_if(.., is_lost).collect::<Vec<_>>() {
                 lost.add(&rule);
+                if rule.add(&mut self.netlink).or_else(ignore_existing).is_ok() {
+                    self.rules.push(rule);
+                }
             }
-            self.mark_routes.note_lost_rules(v4, &rules, lost);
+            self.mark_routes.restore_rules(v4, &rules, &mut self.netlink, lost);
             let routes = self.netlink.routes(self.numbers.table, v4)?;
             let name: Arc<str> = self.journal.tun().into();
             let known = |route: RouteMessage| {
@@ -75,7 +81,7 @@ impl SystemState {
             };
             present.extend(routes.into_iter().filter_map(known));
         }
-        self.mark_routes.note_lost_routes(&mut self.netlink, lost)?;
+        self.mark_routes.restore_routes(&mut self.netlink, lost)?;
         for (dst, target) in std::mem::take(&mut self.routes) {
             let present = present.remove(&dst);
             if present.as_ref() != Some(&target) {

@@ -73,6 +73,7 @@ impl SystemState {
         self.is_stale |= self.guard_monitor.has_events() | self.routing_check.take_retry();
         while self.guard_job.is_some() || self.is_stale {
             let addressed = self.reconcile_addresses();
+            let found = self.restore_lost_routes();
             match self.reconcile_guard() {
                 Ok(true) => self.is_stale = false,
                 Ok(false) => {
@@ -89,7 +90,6 @@ impl SystemState {
                     return false;
                 }
             }
-            let found = self.note_lost_routes();
             let changed = self.changed_routes();
             let loosened = self.loosen_rp_filters(&changed);
             let routed = self.reconcile_routes(changed);

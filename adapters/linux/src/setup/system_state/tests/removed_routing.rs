@@ -12,7 +12,11 @@ fn v6() -> IpAddr {
 
 /// A host with virtual addresses, a tunnel for each IP version, and one for packets with a mark.
 fn host() -> Host {
-    let mut host = Host::empty();
+    host_with(Nft::direct())
+}
+
+fn host_with(nft: Nft) -> Host {
+    let mut host = Host::make(PolicyTable::new(10, 1), PolicyTable::new(10, 2), &[], nft);
     host.assign(&[V4, v6()]);
     for (src, dst) in [("10.3.0.1/32", "10.1.0.0/16"), ("fd03::1/128", "fd01::/64")] {
         host.add(Direction::Outbound, policy(src, dst, protect(), 10));
@@ -81,6 +85,27 @@ fn what_another_program_removes_is_set_again_and_logged() {
             let [message] = messages.as_slice() else { panic!("{removal}: {messages:?}") };
             assert!(message.contains("had been removed"), "{message}");
         }
+        host.end();
+    });
+}
+
+/// Packets with a mark leave in clear without its rule and routes.
+#[test]
+fn rules_for_marks_do_not_wait_for_nft() {
+    in_namespace(|| {
+        let (nft, process) = Process::start(Duration::from_secs(5));
+        let mut host = host_with(nft);
+        let before = everything();
+        host.add(Direction::Outbound, policy("10.9.0.0/16", "10.0.1.0/24", Action::Bypass, 1));
+        process.stop();
+        assert!(!host.state.reconcile(&mut |error| panic!("{error}")));
+        for removal in ["-4 rule del pref 200", "-4 route flush table 1073741831"] {
+            ip(removal);
+            until_restored(&mut host, &before);
+            assert!(!host.state.reconcile(&mut |error| panic!("{error}")));
+        }
+        process.go_on();
+        host.state.reconcile_blocking().unwrap();
         host.end();
     });
 }
