@@ -124,7 +124,7 @@ impl RoutingNumbers {
     }
 
     /// The numbers with this table; `None` if it is not the table of an instance.
-    fn of_table(table: u32) -> Option<Self> {
+    pub(crate) fn of_table(table: u32) -> Option<Self> {
         table.checked_sub(FIRST_TABLE).filter(|n| *n < MAX_INSTANCES).map(Self::nth)
     }
 

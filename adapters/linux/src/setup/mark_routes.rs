@@ -37,6 +37,11 @@ const fn table_of(mark: u32) -> u32 {
     FIRST_TABLE | mark
 }
 
+/// Whether a table may be that of a mark.
+pub(crate) const fn is_of_mark(table: u32) -> bool {
+    table & 0xc000_0000 == FIRST_TABLE
+}
+
 /// The rules and routes of all marks.
 #[derive(Debug, Default)]
 pub(super) struct MarkRoutes {
