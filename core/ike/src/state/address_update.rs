@@ -2,6 +2,7 @@
 //! sections 3.5 and 3.10).
 
 use super::tasks::Pending;
+use crate::config::may_move_to;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, MAX_ADDRS, Mobike};
 use crate::nat::{NatDetection, detect};
@@ -51,6 +52,9 @@ impl Established {
         self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
         if !self.is_unverified() {
             self.contents.dynamic_addrs.peer_proved();
+            if before.remote.ip() != path.remote.ip() {
+                self.replace_transport_mode(step);
+            }
             self.move_children(common, step);
         }
         self.queue_first(Task::UpdateAddresses);
@@ -131,7 +135,7 @@ impl Established {
         let Some(mobike) = &mut self.contents.mobike else { return };
         mobike.nat_refusals = 0;
         let was_unverified = mobike.is_unverified;
-        self.peer_addr_checked();
+        self.peer_addr_checked(common, step);
         if was_unverified || nat_before != self.contents.nat {
             self.move_children(common, step);
         }
@@ -216,7 +220,7 @@ impl Established {
 pub(super) fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Path> {
     let (connection, routes) = (&common.connection, step.context.routes);
     let configured = mobike::configured_addrs(&connection.remote_addrs, routes);
-    let may_use = |addr: &IpAddr| mobike::may_move_to(&connection.remote_addrs, *addr, routes);
+    let may_use = |addr: &IpAddr| may_move_to(&connection.remote_addrs, *addr, routes);
     let announced = mobike.peer_addrs.iter().copied().filter(may_use);
     let remotes = core::iter::once(common.path.remote.ip()).chain(configured).chain(announced);
     let mut paths: Vec<Path> = Vec::new();
@@ -244,5 +248,5 @@ pub(super) fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>)
     }
     let mut configured = mobike::configured_addrs(patterns, routes).filter(is_same_version);
     let kept = configured.find(|addr| routes.has_addr(*addr));
-    kept.or_else(|| Some(source).filter(|source| mobike::may_move_to(patterns, *source, routes)))
+    kept.or_else(|| Some(source).filter(|source| may_move_to(patterns, *source, routes)))
 }
