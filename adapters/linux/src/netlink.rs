@@ -14,18 +14,19 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
-use netlink_packet_route::rule::RuleMessage;
+use netlink_packet_route::rule::{RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-pub(crate) use monitor::{NetworkChange, NetworkMonitor};
+pub(crate) use monitor::{NetworkChange, NetworkMonitor, RoutingChange};
 
 /// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {
     socket: Socket,
+    port: u32,
     sequence: u32,
 }
 
@@ -47,12 +48,17 @@ impl Netlink {
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-            socket.bind_auto()?;
+            let port = socket.bind_auto()?.port_number();
             socket.connect(&SocketAddr::new(0, 0))?;
-            Ok(socket)
+            Ok((socket, port))
         };
-        let socket = open().map_err(|error| Error::new("netlink socket", error))?;
-        Ok(Self { socket, sequence: 0 })
+        let (socket, port) = open().map_err(|error| Error::new("netlink socket", error))?;
+        Ok(Self { socket, port, sequence: 0 })
+    }
+
+    /// Port number of the connection. A [`NetworkMonitor`] knows its changes by that.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// The interface of this name.
@@ -342,6 +348,15 @@ impl Netlink {
 /// Address family of an IP version.
 pub(crate) fn family(v4: bool) -> AddressFamily {
     if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+/// Whether a rule of the kernel is this one. The kernel adds attributes and flags of its own.
+pub(crate) fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
+    let header = |rule: &RuleMessage| {
+        let is_inverted = rule.header.flags.contains(RuleFlags::Invert);
+        (rule.header.family, rule.header.action, rule.header.src_len, rule.header.dst_len, is_inverted)
+    };
+    header(rule) == header(wanted) && wanted.attributes.iter().all(|own| rule.attributes.contains(own))
 }
 
 /// Whether a route leads into the interface with this index.

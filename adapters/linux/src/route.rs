@@ -124,7 +124,7 @@ impl RoutingNumbers {
     }
 
     /// The numbers with this table; `None` if it is not the table of an instance.
-    fn of_table(table: u32) -> Option<Self> {
+    pub(crate) fn of_table(table: u32) -> Option<Self> {
         table.checked_sub(FIRST_TABLE).filter(|n| *n < MAX_INSTANCES).map(Self::nth)
     }
 
@@ -255,6 +255,12 @@ impl Rule {
 
     pub(crate) fn remove(self, netlink: &mut Netlink) -> io::Result<()> {
         netlink.remove_rule(self.message())
+    }
+
+    /// Whether it is among these rules of the kernel.
+    pub(crate) fn is_among(self, rules: &[RuleMessage]) -> bool {
+        let own = self.message();
+        rules.iter().any(|rule| netlink::is_same_rule(rule, &own))
     }
 
     fn message(self) -> RuleMessage {

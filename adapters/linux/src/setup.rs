@@ -14,6 +14,7 @@ mod former_traffic;
 mod guard_monitor;
 pub(crate) mod mark_routes;
 mod policy_routes;
+mod routing_check;
 mod rp_filter;
 mod system_state;
 

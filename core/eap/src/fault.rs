@@ -73,7 +73,7 @@ impl EapFault {
     }
 
     /// Every fault.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,

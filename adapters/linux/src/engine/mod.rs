@@ -35,6 +35,7 @@ mod inbound;
 mod ip_idents;
 mod outbound;
 mod own_tunnels;
+mod received_packets;
 mod reorder;
 mod rx;
 mod shared;

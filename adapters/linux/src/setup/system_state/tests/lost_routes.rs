@@ -31,14 +31,14 @@ fn host() -> Host {
     host
 }
 
-fn routes() -> Vec<String> {
+pub(super) fn routes() -> Vec<String> {
     let (_, mut routes) = system();
     // The kernel shows the default metric of IPv6 routes only in some cases.
     routes.iter_mut().for_each(|route| *route = route.replace(" metric 1024", ""));
     routes
 }
 
-fn in_namespace(test: impl FnOnce() + Send) {
+pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     match Netns::new() {
         Ok(netns) => netns.run(test).unwrap(),
         Err(error) => casemate_test_support::skip(error),
