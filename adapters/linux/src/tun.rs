@@ -242,8 +242,11 @@ impl TunQueue {
             if error.raw_os_error() != Some(libc::EBUSY) {
                 return Error::new(what, error);
             }
-            let reason = "another instance with this TUN interface is running in this network namespace, or \
-                          another program has an interface of this name: a free name was expected";
+            let reason = format!(
+                "another instance with this TUN interface is running in this network namespace, or another \
+                 program has an interface of this name: a free name was expected. If a run whose journal is \
+                 lost has left it, `ip link delete {name}` removes it"
+            );
             Error::other(what, reason)
         })?;
         Ok(Self(file))

@@ -6,7 +6,7 @@
 use crate::log::wording;
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection, Gateway};
-use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
+use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus, UserIdentity};
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -234,6 +234,12 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
         .any(|known| known.child.name == child.name && known.state == ChildState::Installed)
 }
 
+/// Whether the peer has proved an EAP identity of this name.
+fn is_proven_user(sa: &IkeStatus, name: &str) -> bool {
+    let proven = sa.eap_identity.as_ref().and_then(UserIdentity::proven);
+    proven.is_some_and(|identity| wording::eap_identity_text(identity) == name)
+}
+
 /// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty
 /// if a connection or child has the name.
 pub(crate) fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
@@ -245,8 +251,7 @@ pub(crate) fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
     }
     let is_meant = |sa: &IkeStatus| {
         sa.state == IkeState::Established
-            && (format!("{}[{}]", sa.connection.name, sa.id) == name
-                || sa.eap_identity.as_deref().is_some_and(|id| wording::eap_identity_text(id) == name))
+            && (format!("{}[{}]", sa.connection.name, sa.id) == name || is_proven_user(sa, name))
     };
     endpoint.ike().status().filter(is_meant).map(|sa| sa.id).collect()
 }

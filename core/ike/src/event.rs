@@ -161,9 +161,9 @@ pub enum Event {
         connection: Arc<Connection>,
         /// The peer's identity.
         peer: Identity,
-        /// EAP identity that the peer has proved, if it used EAP.
+        /// EAP identity of the peer, if it used EAP.
         #[cfg(feature = "eap")]
-        eap_identity: Option<Vec<u8>>,
+        eap_identity: Option<crate::UserIdentity>,
         /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
         #[cfg(feature = "eap")]
         earlier_rounds: Vec<crate::ProvenRound>,

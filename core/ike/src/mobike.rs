@@ -80,9 +80,11 @@ impl Mobike {
         }
     }
 
-    /// Notes that the peer has proved that it receives at the address of the path.
-    pub(crate) const fn checked(&mut self) {
-        (self.is_unverified, self.former) = (false, None);
+    /// Notes that the peer has proved that it receives at the address of the path. Returns the former path of
+    /// the Child SAs, if they were at another one until now.
+    pub(crate) fn checked(&mut self) -> Option<Path> {
+        self.is_unverified = false;
+        self.former.take().map(|(path, _)| path)
     }
 
     /// Whether this host acts as if it were behind a NAT.
@@ -143,12 +145,6 @@ pub(crate) fn own_set(common: &SaCommon, routes: &dyn Routes) -> Vec<IpAddr> {
     addrs.push(common.path.local.ip());
     addrs.sort_unstable();
     addrs
-}
-
-/// Whether the SAs of a connection with these patterns may move to an address. Ranges limit the addresses; a
-/// list of single addresses only says where an IKE SA begins, as in strongSwan.
-pub(crate) fn may_move_to(patterns: &[AddrPattern], addr: IpAddr, routes: &dyn Routes) -> bool {
-    patterns.iter().all(AddrPattern::is_single) || patterns.iter().any(|one| one.matches(addr, routes))
 }
 
 /// The single addresses among these patterns.

@@ -5,9 +5,10 @@
 mod pair;
 
 use casemate_ike::config::{AddrPattern, ChildMode, Connection};
-use casemate_ike::{DownReason, Event, Path, TrafficSelector, TrafficSelectorTemplate, Transmit};
+use casemate_ike::{DownReason, Event, Path, StateFault, TrafficSelector, TrafficSelectorTemplate, Transmit};
 use casemate_sa::{AddrRange, Instant};
-use pair::{LEFT, Pair, RIGHT, connection, deliver};
+use casemate_wire::ike::NotifyType;
+use pair::{IkePeer, LEFT, Pair, RIGHT, connection, deliver};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +138,78 @@ fn a_request_of_ike_auth_alone_does_not_claim_an_address() {
     }
 }
 
+/// Connections whose gateway accepts only addresses of 192.0.2.0/24.
+fn limited(mobike: bool) -> [Connection; 2] {
+    let [mut left, mut right] = connections(mobike);
+    left.children = connection("left", "right").children;
+    right.children = connection("right", "left").children;
+    right.remote_addrs = vec![AddrPattern::Range(AddrRange::prefix(addr("192.0.2.0"), 24).unwrap())];
+    [left, right]
+}
+
+/// The client begins at its own address, and goes on with IKE_AUTH at another one.
+fn authenticate_from(pair: &mut Pair, from: &str) -> Vec<Transmit> {
+    pair.left.initiate(pair.now);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    send_from(pair, from);
+    pair.right.sent.drain(..).filter(|transmit| !is_request(transmit)).collect()
+}
+
+/// An IKE_AUTH request from another address is a move, and `remote_addrs` limits it.
+#[test]
+fn ike_auth_comes_from_an_address_that_the_connection_allows() {
+    for mobike in [true, false] {
+        let [left, right] = limited(mobike);
+        let mut pair = Pair::new(left.clone(), right);
+        (pair.left.routes.source, pair.right.routes.source) = (Some(addr(LEFT)), Some(addr(RIGHT)));
+        authenticate_from(&mut pair, "192.0.2.77");
+        let known: Vec<_> = pair.right.ike.status().map(|sa| sa.id).collect();
+        assert_eq!((known.len(), pair.right.children().len()), (1, 1), "MOBIKE {mobike}");
+
+        // The client has restarted, and says so.
+        pair.left = IkePeer::new(LEFT, 5, left);
+        pair.left.routes.source = Some(addr(LEFT));
+        let answers = authenticate_from(&mut pair, VICTIM);
+        assert_eq!(answers.len(), 1, "a refusal");
+        assert_eq!(answers[0].path.remote.ip(), addr(VICTIM));
+        deliver(&mut pair.left, answers[0].clone(), pair.now);
+        let refused = DownReason::Refused(NotifyType::UNACCEPTABLE_ADDRESSES);
+        assert_eq!(pair.left.down_reasons(), [refused]);
+        assert_eq!(pair.right.ike.faults().state(StateFault::UnacceptableAddresses), 1);
+        let left: Vec<_> = pair.right.ike.status().map(|sa| sa.id).collect();
+        assert_eq!((left, pair.right.children().len()), (known, 1), "a refused request closes nothing");
+        assert!(pair.right.leaked_spis().is_empty());
+    }
+}
+
+/// Without MOBIKE, the path follows a peer behind a NAT as far as `remote_addrs` allows.
+#[test]
+fn a_gateway_follows_a_nat_to_addresses_that_the_connection_allows() {
+    let mut pair = pair_of(limited(false));
+    for _ in 0..2 {
+        send_from(&mut pair, "192.0.2.77");
+        for mut transmit in pair.right.sent.drain(..).collect::<Vec<_>>() {
+            transmit.path.remote.set_ip(addr(LEFT));
+            deliver(&mut pair.left, transmit, pair.now);
+        }
+    }
+    assert_eq!(pair.right.children().len(), 1);
+    for (from, follows) in [(VICTIM, false), ("192.0.2.78", true)] {
+        let child = pair.left.children()[0].id;
+        pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
+        send_from(&mut pair, from);
+        assert_eq!(moved_to(&pair, from), follows, "{from}");
+        let at = pair.right.ike.status().next().unwrap().path.remote.ip();
+        assert_eq!(at == addr(from), follows, "{from}");
+        assert_eq!(pair.right.sent[0].path.remote.ip(), addr(from), "the request is answered");
+        get_responses(&mut pair);
+        send_from(&mut pair, from);
+        get_responses(&mut pair);
+    }
+    assert!(pair.right.ike.faults().state(StateFault::UnacceptableAddresses) > 0);
+}
+
 /// In transport mode, packets go to the address of the path, and that of IKE_AUTH is not proved.
 #[test]
 fn transport_mode_is_not_accepted_at_an_address_that_is_not_proved() {
@@ -183,6 +256,93 @@ fn a_child_sa_in_transport_mode_does_not_follow_without_proof() {
     pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context));
     send_from(&mut pair, VICTIM);
     assert_eq!(carried(&pair), [], "the IKE SA is closed");
+}
+
+/// A client in transport mode that moves to the address of the victim.
+fn moving_in_transport_mode() -> Pair {
+    let mut connections = connections(true);
+    connections.iter_mut().for_each(in_transport_mode);
+    let mut pair = pair_of(connections);
+    pair.run();
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    announce(&mut pair, VICTIM);
+    pair
+}
+
+/// The Child SA must not hold the traffic of the address that the client has left, which another host may
+/// have now, even while the client accepts no other Child SA.
+#[test]
+fn a_proved_move_ends_the_traffic_of_transport_mode_at_the_former_address() {
+    for is_busy in [false, true] {
+        let mut pair = moving_in_transport_mode();
+        pair.deliver_to_right();
+        assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))], "it is not proved yet");
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+        assert_eq!(carried(&pair), []);
+        assert_eq!(pair.right.sent.len(), 1, "the request of a new Child SA");
+        if is_busy {
+            let ike = pair.left.ike.status().next().unwrap().id;
+            pair.left.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context));
+            pair.left.sent.clear();
+            pair.deliver_to_left();
+            pair.deliver_to_right();
+            assert_eq!(carried(&pair), []);
+            pair.advance(Duration::from_secs(20));
+        }
+        pair.run();
+        assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))], "busy: {is_busy}");
+        pair.check_children(1);
+        assert!(pair.right.leaked_spis().is_empty() && pair.left.leaked_spis().is_empty());
+        let ended = |event: &&Event| matches!(event, Event::ChildDown { .. });
+        assert_eq!(pair.right.events.iter().filter(ended).count(), 1);
+    }
+}
+
+/// In tunnel mode, `dynamic` selectors have the address of the client, too. If the gateway does not replace the
+/// Child SA, the client rekeys it.
+#[test]
+fn a_move_replaces_the_child_sa_with_the_former_address() {
+    let mut pair = established(true);
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    announce(&mut pair, VICTIM);
+    pair.deliver_to_right();
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))], "it is not proved yet");
+    pair.deliver_to_left();
+    pair.deliver_to_right();
+    assert_eq!(carried(&pair), [], "the former address may be that of another host");
+    pair.run();
+    assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))]);
+    pair.advance(Duration::from_secs(10));
+    pair.check_children(1);
+    // A gateway whose Child SA is not bound to the address of the client, as strongSwan changes it.
+    let mut connections = connections(true);
+    let any = AddrRange::new(addr("0.0.0.0"), addr("255.255.255.255")).unwrap();
+    let peer = TrafficSelectorTemplate { addrs: Some(any), ..TrafficSelectorTemplate::DYNAMIC };
+    Arc::make_mut(&mut connections[1].children[0]).remote_ts = vec![peer];
+    let mut pair = pair_of(connections);
+    pair.run();
+    announce(&mut pair, VICTIM);
+    pair.run();
+    pair.advance(Duration::from_secs(5));
+    assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))]);
+    pair.check_children(1);
+}
+
+/// A client that is back at its address before the check has the Child SA that it had.
+#[test]
+fn a_move_back_before_the_proof_keeps_the_child_sa() {
+    let mut pair = moving_in_transport_mode();
+    pair.deliver_to_right();
+    let child = pair.right.children()[0].id;
+    pair.right.sent.retain(|transmit| !is_request(transmit));
+    pair.deliver_to_left();
+    announce(&mut pair, LEFT);
+    pair.run();
+    pair.advance(Duration::from_secs(10));
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    assert_eq!(pair.right.children()[0].id, child);
+    pair.check_children(1);
 }
 
 /// A cookie that was sent to two addresses proves neither of them.

@@ -215,6 +215,8 @@ impl EventLoop {
         });
         let messages = self.system.guard_monitor().take_messages();
         messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Guard, message));
+        let messages = self.system.take_routing_messages();
+        messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Policies, message));
         if !is_reconciled {
             return;
         }

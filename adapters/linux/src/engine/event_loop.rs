@@ -26,7 +26,7 @@ use casemate_ike::Transmit;
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -178,31 +178,6 @@ impl EventLoop {
                 |datapath, rng, packet| datapath.next_rohc_feedback(now, rng, packet),
             );
         }
-    }
-
-    /// Lets the kernel drop received ESP and AH packets to the local addresses of inbound SAs early, while no
-    /// other program needs them.
-    pub(super) fn update_early_drop(&mut self, shared: &Shared) {
-        let Self { early_drop: Some(early_drop), host_rules, system, .. } = self else { return };
-        let mut addrs = BTreeSet::new();
-        if host_rules.received_are_ours() {
-            let with_sas = &shared.protected_addrs().with_sas;
-            addrs.extend(system.addresses().iter().filter(|addr| with_sas.contains(addr)).copied());
-        }
-        if early_drop.set(addrs).is_err() {
-            // Closes the connection, which removes the table.
-            self.early_drop = None;
-        }
-    }
-
-    /// Passes protected packets to all local addresses to the data path, while no other program needs them: a
-    /// peer may use SAs of a former run.
-    pub(super) fn update_ike_addrs(&mut self, shared: &Shared) {
-        let mut addrs = HashSet::new();
-        if self.ike.is_some() && !self.host_rules.others_receive() {
-            addrs.extend(self.system.addresses().iter().copied());
-        }
-        shared.set_ike_addrs(addrs);
     }
 
     /// Registers all descriptors with the kernel.

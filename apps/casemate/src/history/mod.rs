@@ -412,7 +412,7 @@ mod tests {
             ike,
             connection: gw.clone(),
             peer: Identity::Fqdn("laptop".into()),
-            eap_identity: Some(b"carol".to_vec()),
+            eap_identity: Some(casemate_ike::UserIdentity::Proven(b"carol".to_vec())),
             earlier_rounds: Vec::new(),
             resumes: None,
             ppk_id: None,

@@ -5,7 +5,7 @@ use super::PastEvent;
 use crate::log::wording;
 use casemate_ike::config::Identity;
 use casemate_ike::diagnosis::{Considered, Explanation};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::{DownReason, Event, UserIdentity};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -71,7 +71,7 @@ impl<'e> Authenticated<'e> {
     fn of(event: &'e Event) -> Option<Self> {
         let Event::IkeUp { connection, peer, eap_identity, path, .. } = event else { return None };
         let id = |peer: &Identity| wording::received_id(Some(peer));
-        let eap = eap_identity.as_deref().map(wording::eap_identity);
+        let eap = eap_identity.as_ref().and_then(UserIdentity::proven).map(wording::eap_identity);
         let names = std::iter::once(id(peer)).chain(eap).collect();
         Some(Self { connection: &connection.name, remote: path.remote.ip(), names })
     }

@@ -226,9 +226,10 @@ pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Ve
             wording::addrs(&connection.remote_addrs)
         )],
         InitiateError::NoRoute => vec![format!(
-            "local_addrs = {}, remote_addrs = {}: `ip route get ADDRESS` shows what the system knows",
+            "local_addrs = {}, remote_addrs = {}: `casemate why {}` shows the route of IKE messages",
             wording::addrs(&connection.local_addrs),
-            wording::addrs(&connection.remote_addrs)
+            wording::addrs(&connection.remote_addrs),
+            connection.name
         )],
         InitiateError::NoPpk => vec![match connection.ppk.id.as_ref().and_then(|id| id.exact()) {
             Some(_) => {
@@ -263,6 +264,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
             "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests \
              none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
+        )],
+        StateFault::AddressRefused => vec![format!(
+            "vips = {}: another interface of this host has the assigned addresses, or they are those of the \
+             peer or of the router to it; `ip address` shows the interfaces",
+            wording::list(&connection.vips)
         )],
         StateFault::NotOffered => not_offered(connection),
         StateFault::NotUnique => vec![

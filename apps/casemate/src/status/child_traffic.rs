@@ -4,7 +4,7 @@ use crate::log::wording;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{SaId, SaStatus};
-use casemate_ike::{ChildStatus, IkeStatus};
+use casemate_ike::{ChildStatus, IkeStatus, UserIdentity};
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -127,9 +127,10 @@ pub(crate) fn child_traffic(endpoint: &Endpoint, ikes: Vec<IkeStatus>, now: Inst
     children.into_iter().map(traffic).collect()
 }
 
-/// The EAP identity of a peer, or else its identity.
+/// The proven EAP identity of a peer, or else its identity.
 fn peer_of(ike: &IkeStatus) -> String {
-    match (&ike.eap_identity, &ike.peer) {
+    let user = ike.eap_identity.as_ref().and_then(UserIdentity::proven);
+    match (user, &ike.peer) {
         (Some(identity), _) => wording::eap_identity_text(identity),
         (None, Some(peer)) => peer.to_string(),
         (None, None) => ike.path.remote.to_string(),

@@ -351,6 +351,10 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
             &["local_ts of each host must overlap with remote_ts of the other"]
         }
         StateFault::AddressNotRequested => &["let the peer request a virtual address: `vips = 0.0.0.0`"],
+        StateFault::AddressRefused => &[
+            "remove the assigned address from the other interface of this host, which `ip address` shows, or \
+             let the peer assign others",
+        ],
         StateFault::NoAddress => &["enlarge `addrs` of the pool, or close unused connections"],
         StateFault::NotUnique => &["give each peer its own identity, or set unique = no or replace"],
         _ => &["docs/manual/troubleshooting.md explains each fault"],

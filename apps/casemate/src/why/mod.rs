@@ -1,7 +1,7 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! what every user may look up: the route to the peer, and whether this host forwards packets
+//! what every user may look up: the route to the peer (`routes`), and whether this host forwards packets
 //! (`forwarding`). It prints everything (`render`).
 
 mod eap_advice;
@@ -10,18 +10,20 @@ mod forwarding;
 mod negotiation;
 mod render;
 mod report;
+mod routes;
 mod subject;
 mod traffic;
 
 pub(crate) use report::{Sources, report};
+pub(crate) use routes::route;
 
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
 use casemate_linux::netlink::{Link, Netlink};
-use casemate_linux::route_lookup::RouteTo;
 use clap::Args;
+use routes::{Misrouting, misrouted};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -69,11 +71,14 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
 fn add_facts_of_host(report: &mut Value) {
     let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
     let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
-    let (mut routes, mut own, mut links) = (Vec::new(), None, Vec::new());
+    let tun = report.get("tun").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (mut routes, mut own, mut assigned, mut links) = (Vec::new(), None, Vec::new(), Vec::new());
     match Netlink::open() {
         Ok(mut netlink) => {
             routes = peer.iter().map(|addr| route(&mut netlink, *addr, mark.unwrap_or(0))).collect();
             own = netlink.addresses().ok();
+            let of_tun = netlink.link(&tun).and_then(|link| netlink.addresses_of(link.index));
+            assigned = of_tun.unwrap_or_default();
             links = netlink.links().unwrap_or_default();
         }
         Err(error) => routes.push(json!({"error": error.to_string()})),
@@ -86,13 +91,10 @@ fn add_facts_of_host(report: &mut Value) {
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
     }
-    for interface in loops(report, &routes) {
-        add_finding(
-            report,
-            Rank::Last,
-            &format!("the route to the peer leads into {interface}, an interface of its own tunnel"),
-            "add a route to the peer past the tunnel, such as `ip route add PEER via ROUTER`",
-        );
+    if let Some(Misrouting { cause, advice }) =
+        misrouted(report, &routes, &assigned, own.as_deref().unwrap_or_default())
+    {
+        add_finding(report, Rank::First, &cause, &advice);
     }
     let unreachable = without_route(&routes);
     // The other addresses of a peer may be in use.
@@ -128,14 +130,6 @@ fn add_facts_of_host(report: &mut Value) {
     }
 }
 
-/// The interfaces of the connection's own tunnels into which a route to the peer leads.
-fn loops(report: &Value, routes: &[Value]) -> Vec<String> {
-    let children = report.get("children").and_then(Value::as_array).into_iter().flatten();
-    let tunnels: Vec<&Value> = children.filter_map(|child| child.get("interface_out")).collect();
-    let used = routes.iter().filter_map(|route| route.get("interface").filter(|name| tunnels.contains(name)));
-    used.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// The addresses of the peer to which there is no route.
 fn without_route(routes: &[Value]) -> Vec<String> {
     let failed = routes.iter().filter(|route| route.get("error").is_some());
@@ -163,7 +157,7 @@ enum Rank {
     Last,
 }
 
-/// Adds a finding to the report, and what to try.
+/// Adds a finding to the report, and what to try, unless they are there.
 fn add_finding(report: &mut Value, rank: Rank, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut)
@@ -172,23 +166,5 @@ fn add_finding(report: &mut Value, rank: Rank, cause: &str, advice: &str) {
             let at = if let Rank::First = rank { 0 } else { list.len() };
             list.insert(at, text.into());
         }
-    }
-}
-
-/// The route to an address, for packets with this mark.
-pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
-    match netlink.route_to(addr, mark) {
-        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
-            let link = netlink.link_at(interface).ok();
-            json!({
-                "address": addr.to_string(),
-                "interface": link.as_ref().map(|link| link.name.clone()),
-                "mtu": link.map(|link| link.mtu),
-                "gateway": gateway.map(|addr| addr.to_string()),
-                "source": source.map(|addr| addr.to_string()),
-            })
-        }
-        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
-        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
     }
 }

@@ -31,11 +31,13 @@ pub(crate) struct Sources<'s> {
     pub(crate) keyring: &'s Keyring,
     /// Mark of the packets of this instance.
     pub(crate) mark: u32,
+    /// Name of its TUN interface.
+    pub(crate) tun: &'s str,
 }
 
 /// Reports about the connection with this name, about that of a child, or about a peer.
 pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_>) -> Result<Value, String> {
-    let Sources { history, keyring, mark } = *sources;
+    let Sources { history, keyring, mark, tun } = *sources;
     let endpoint = context.endpoint();
     let subject = Subject::find(name, endpoint, history).ok_or_else(|| not_found(name, endpoint, keyring))?;
     let connection = &subject.connection;
@@ -104,6 +106,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
             .collect::<Vec<_>>(),
         "local_networks": local_networks(connection),
         "mark": mark,
+        "tun": tun,
         "events": past_events(&events),
         "refused_requests": past_events(last(&refused, 4)),
         "dropped_packets": past_events(last(&drops, 8)),

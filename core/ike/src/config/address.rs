@@ -1,6 +1,7 @@
 //! Addresses that one side of a connection may have, and look-ups of host names.
 
-use crate::Routes;
+use super::Connection;
+use crate::{Path, Routes};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::AddrRange;
@@ -45,6 +46,20 @@ impl AddrPattern {
             Self::Any | Self::Range(_) => HostAddrs::Known(Vec::new()),
             Self::Host(name) => routes.host_addrs(name, lookup),
         }
+    }
+}
+
+/// Whether the SAs of a connection with these patterns may move to an address. Ranges limit the addresses; a
+/// list of single addresses only says where an IKE SA begins, as in strongSwan.
+pub(crate) fn may_move_to(patterns: &[AddrPattern], addr: IpAddr, routes: &dyn Routes) -> bool {
+    patterns.iter().all(AddrPattern::is_single) || patterns.iter().any(|one| one.matches(addr, routes))
+}
+
+impl Connection {
+    /// Whether the SAs may move to both addresses of a path.
+    pub(crate) fn may_move_to(&self, path: Path, routes: &dyn Routes) -> bool {
+        may_move_to(&self.remote_addrs, path.remote.ip(), routes)
+            && may_move_to(&self.local_addrs, path.local.ip(), routes)
     }
 }
 

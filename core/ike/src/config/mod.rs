@@ -17,6 +17,8 @@ mod proposal;
 mod rounds;
 
 pub use additional_kex::{AdditionalKex, AdditionalKexes, AgreedKexes, KexRound};
+#[cfg(feature = "mobike")]
+pub(crate) use address::may_move_to;
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
 #[cfg(feature = "revocation")]

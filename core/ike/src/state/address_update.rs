@@ -2,18 +2,24 @@
 //! sections 3.5 and 3.10).
 
 use super::tasks::Pending;
+use crate::child_sa::ChildSa;
+use crate::config::may_move_to;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, MAX_ADDRS, Mobike};
 use crate::nat::{NatDetection, detect};
-use crate::state::{Established, SaCommon, Task};
+use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
 use crate::{DownReason, Path, StateFault};
 use alloc::vec::Vec;
+use casemate_sa::Mode;
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 /// Number of retransmissions after which the other paths are tried as well.
 const RETRANSMISSIONS_ON_ONE_PATH: u32 = 2;
+/// Time in which the peer replaces the Child SAs that have the former address of this host.
+const REPLACEMENT_DELAY: Duration = Duration::from_secs(2);
 /// Number of updates after which a NAT that the peer detects and that is prohibited ends the IKE SA.
 const MAX_NAT_REFUSALS: u8 = 3;
 
@@ -51,13 +57,17 @@ impl Established {
         self.peer_addr_changed(common, (before.remote.ip(), path.remote.ip()), step);
         if !self.is_unverified() {
             self.contents.dynamic_addrs.peer_proved();
+            if before.remote.ip() != path.remote.ip() {
+                self.replace_outdated(step);
+            }
             self.move_children(common, step);
         }
         self.queue_first(Task::UpdateAddresses);
     }
 
     /// Handles a new address of this host. Child SAs keep their selectors (RFC 4555 section 1.2: tunnel
-    /// mode); later ones use the new address for `dynamic`.
+    /// mode), unless these have the former address: such Child SAs are rekeyed, if the peer does not replace
+    /// them within two seconds. Those in transport mode are left to the peer.
     pub(super) fn own_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &Step<'_, '_>) {
         if before == now {
             return;
@@ -65,6 +75,12 @@ impl Established {
         self.contents.path_search.restart(step.context.now);
         let own = &mut self.contents.dynamic_addrs.local;
         own.iter_mut().filter(|addr| **addr == before).for_each(|addr| *addr = now);
+        let SaContents { children, dynamic_addrs, .. } = &mut self.contents;
+        let rekey_at = step.context.now.after(REPLACEMENT_DELAY);
+        let is_its = |child: &ChildSa| child.agreed.mode == Mode::Tunnel && child.is_outdated(dynamic_addrs);
+        for child in children.iter_mut().filter(|child| is_its(child)) {
+            child.rekey_at = child.rekey_at.map_or(Some(rekey_at), |at| Some(at.min(rekey_at)));
+        }
     }
 
     /// Whether a liveness check also has to update the addresses, because a NAT in front of this host may
@@ -131,7 +147,7 @@ impl Established {
         let Some(mobike) = &mut self.contents.mobike else { return };
         mobike.nat_refusals = 0;
         let was_unverified = mobike.is_unverified;
-        self.peer_addr_checked();
+        self.peer_addr_checked(common, step);
         if was_unverified || nat_before != self.contents.nat {
             self.move_children(common, step);
         }
@@ -216,7 +232,7 @@ impl Established {
 pub(super) fn candidates(common: &SaCommon, mobike: &Mobike, step: &Step<'_, '_>) -> Vec<Path> {
     let (connection, routes) = (&common.connection, step.context.routes);
     let configured = mobike::configured_addrs(&connection.remote_addrs, routes);
-    let may_use = |addr: &IpAddr| mobike::may_move_to(&connection.remote_addrs, *addr, routes);
+    let may_use = |addr: &IpAddr| may_move_to(&connection.remote_addrs, *addr, routes);
     let announced = mobike.peer_addrs.iter().copied().filter(may_use);
     let remotes = core::iter::once(common.path.remote.ip()).chain(configured).chain(announced);
     let mut paths: Vec<Path> = Vec::new();
@@ -244,5 +260,5 @@ pub(super) fn source_for(common: &SaCommon, remote: IpAddr, step: &Step<'_, '_>)
     }
     let mut configured = mobike::configured_addrs(patterns, routes).filter(is_same_version);
     let kept = configured.find(|addr| routes.has_addr(*addr));
-    kept.or_else(|| Some(source).filter(|source| mobike::may_move_to(patterns, *source, routes)))
+    kept.or_else(|| Some(source).filter(|source| may_move_to(patterns, *source, routes)))
 }

@@ -2,6 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
+use crate::config::may_move_to;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, Mobike};
 use crate::nat::{NatDetection, NatStatus, detect};
@@ -98,11 +99,7 @@ impl Established {
             answer.refusal = Some(StateFault::UnexpectedNat);
             return Ok(answer);
         }
-        let (connection, routes) = (&common.connection, step.context.routes);
-        if updates
-            && !(mobike::may_move_to(&connection.remote_addrs, path.remote.ip(), routes)
-                && mobike::may_move_to(&connection.local_addrs, path.local.ip(), routes))
-        {
+        if updates && !common.connection.may_move_to(path, step.context.routes) {
             answer.refusal = Some(StateFault::UnacceptableAddresses);
             return Ok(answer);
         }
@@ -189,12 +186,13 @@ impl Established {
         }
     }
 
-    /// Notes that the peer has proved that it receives at its new address.
-    pub(super) fn peer_addr_checked(&mut self) {
-        if let Some(mobike) = &mut self.contents.mobike {
-            mobike.checked();
-        }
+    /// Notes that the peer has proved that it receives at the address of the path.
+    pub(super) fn peer_addr_checked(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
+        let former = self.contents.mobike.as_mut().and_then(|mobike| mobike.checked());
         self.contents.dynamic_addrs.peer_proved();
+        if former.is_some_and(|former| former.remote.ip() != common.path.remote.ip()) {
+            self.replace_outdated(step);
+        }
     }
 
     /// Applies the result of NAT detection; `None` if the peer detects no NATs.
@@ -279,7 +277,7 @@ impl Established {
             self.queue_another_check();
             return;
         }
-        self.peer_addr_checked();
+        self.peer_addr_checked(common, step);
         self.move_children(common, step);
     }
 
@@ -309,7 +307,7 @@ fn successor(common: &SaCommon, mobike: &Mobike, path: Path, step: &Step<'_, '_>
         return None;
     }
     let remote_addrs = &common.connection.remote_addrs;
-    if mobike::may_move_to(remote_addrs, path.remote.ip(), step.context.routes)
+    if may_move_to(remote_addrs, path.remote.ip(), step.context.routes)
         && let Some(source) = source_for(common, path.remote.ip(), step)
     {
         return Some(Path { local: SocketAddr::new(source, path.local.port()), ..path });

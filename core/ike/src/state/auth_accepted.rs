@@ -65,6 +65,10 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> Result<Box<Accepted>, PeerFault> {
         let Authentic { content, path, peer, write_proof } = request;
+        // The connection was selected for the addresses of IKE_SA_INIT. From others, this request is a move.
+        if !common.connection.may_move_to(path, step.context.routes) {
+            return Err(StateFault::UnacceptableAddresses.into());
+        }
         let replaces = self.check_unique(common, &peer, content, step)?;
         // From here on the peer's address is authenticated. It has proved that it receives where it began, by
         // the nonce of our response.

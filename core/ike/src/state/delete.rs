@@ -4,7 +4,7 @@ use super::established::{Phase, SaContents};
 use super::retry::{EndCause, attempts_after};
 use super::tasks::Pending;
 use super::timers::Timer;
-use crate::child_sa::Stage;
+use crate::child_sa::{ChildSa, Stage};
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::engine::retries::Retry;
@@ -34,7 +34,9 @@ impl Established {
     pub(super) fn stop_child(&mut self, id: ChildId, reason: DownReason, step: &mut Step<'_, '_>) {
         let children = &mut self.contents.children;
         let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
-        for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
+        let is_waiting =
+            |child: &&mut ChildSa| child.stage != Stage::Closing && !child.active && !child.is_stopped;
+        for child in successors.filter(is_waiting) {
             child.active = true;
             step.event(Event::ChildActive(child.id));
         }

@@ -109,7 +109,7 @@ impl Established {
             connection,
             peer,
             #[cfg(feature = "eap")]
-            eap_identity: contents.peer.eap_identity().map(Vec::from),
+            eap_identity: contents.peer.eap_identity().cloned(),
             #[cfg(feature = "eap")]
             earlier_rounds: contents.peer.earlier_rounds().to_vec(),
             #[cfg(feature = "resumption")]
@@ -119,6 +119,7 @@ impl Established {
             path,
         });
         let reauth_at = reauth_at(common, step);
+        step.shared.retries.end_for(&common.connection, |_| false);
         Self::build(common, channel, contents, step.context.now, reauth_at, step)
     }
 
