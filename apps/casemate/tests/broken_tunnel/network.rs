@@ -67,13 +67,18 @@ fn there_is_no_route_to_the_peer() {
 }
 
 #[test]
-fn a_peer_is_heard_when_its_packets_arrive() {
-    let Some(net) = TestNet::build("a_peer_is_heard_when_its_packets_arrive") else { return };
-    let tunnel = BrokenTunnel::start_on(net, |_, _| {});
-    let heard = || tunnel.net.left.status()["connections"][0]["last_heard_seconds"].as_f64();
-    tunnel.net.left.wait_until(|status| status["connections"][0]["last_heard_seconds"].as_f64() > Some(3.0));
-    assert!(tunnel.net.left.pings(Side::Right.inner(true), 8));
-    assert!(heard() < Some(3.0), "{:?}", heard());
+fn a_tunnel_that_the_peer_has_closed_names_close_action() {
+    let tunnel = BrokenTunnel::start("a_tunnel_that_the_peer_has_closed", |_, _| {});
+    let Some(tunnel) = tunnel else { return };
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    assert!(tunnel.net.right.casemate(&["terminate", "gw"]).status.success());
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "down");
+    let cause = "the last IKE SA has ended, 0 s ago: closed by the peer";
+    tunnel
+        .why_names(Side::Left, &["no further attempt is planned", cause, "close_action = start in a child"]);
+    // The host that closed it does not start it by itself either.
+    let why = tunnel.why(Side::Right);
+    assert!(why.contains("the last IKE SA has ended") && !why.contains("close_action"), "{why}");
 }
 
 #[test]
