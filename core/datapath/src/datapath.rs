@@ -10,7 +10,7 @@ use crate::pmtu::PathMtuSource;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
-use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
+use crate::spd::{Action, FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::trace::Tracer;
 use crate::{Direction, DropCounters, DropReason, SaId, Unmatched};
 use alloc::collections::VecDeque;
@@ -77,7 +77,11 @@ pub struct Datapath {
     pub(crate) flows_out: FlowCache<CachedDecision>,
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
-    pub(crate) unmatched: Unmatched,
+    unmatched: Unmatched,
+    /// Number of outbound policies of the main SPD that were removed.
+    removed: u64,
+    /// Number of removals that the routes of the host follow; `None` if no routes depend on policies.
+    followed: Option<u64>,
     /// Whether the caller keeps packets without an SA.
     pub(crate) holds_packets: bool,
     pub(crate) link_mtu: usize,
@@ -114,6 +118,8 @@ impl Datapath {
             flows_in: FlowCache::new(limits.flows, seed),
             events: Events::new(limits.audit_events),
             unmatched,
+            removed: 0,
+            followed: None,
             link_mtu,
             holds_packets: false,
             widest_sa_link: 0,
@@ -191,7 +197,44 @@ impl Datapath {
     /// Removes a policy and returns it; `None` if it does not exist.
     pub fn remove_policy(&mut self, direction: Direction, id: PolicyId) -> Option<Policy> {
         self.forget_flows();
-        self.spd_mut(direction).remove(id)
+        let removed = self.spd_mut(direction).remove(id)?;
+        if direction == Direction::Outbound && removed.spd.is_main() && removed.action != Action::Bypass {
+            // A counter of 64 bits never wraps in practice.
+            self.removed = self.removed.wrapping_add(1);
+        }
+        Some(removed)
+    }
+
+    /// What happens to packets that match no policy.
+    pub(crate) fn unmatched(&self, direction: Direction) -> Unmatched {
+        match self.followed {
+            Some(followed) if direction == Direction::Outbound && followed != self.removed => {
+                Unmatched::Discard
+            }
+            _ => self.unmatched,
+        }
+    }
+
+    /// From now on, routes of the host that follow the policies lead packets here. After the removal of an
+    /// outbound policy, packets that match none are discarded until [`removals_followed`] says that the routes
+    /// follow: another policy may protect them elsewhere.
+    ///
+    /// [`removals_followed`]: Self::removals_followed
+    pub const fn expect_routes_to_follow(&mut self) {
+        self.followed = Some(self.removed);
+    }
+
+    /// Number of removals so far that routes have to follow.
+    pub const fn removals(&self) -> u64 {
+        self.removed
+    }
+
+    /// Notes that the routes follow this number of removals.
+    pub fn removals_followed(&mut self, removals: u64) {
+        if self.followed.is_some_and(|followed| followed != removals) {
+            self.followed = Some(removals);
+            self.forget_flows();
+        }
     }
 
     /// The policies of one direction, of all SPDs, in order of precedence.
@@ -205,7 +248,7 @@ impl Datapath {
     /// Whether every packet passes unchanged: there is no SA and no policy, and packets without a policy
     /// pass. Cheap enough to be called for each packet.
     pub fn passes_everything(&self) -> bool {
-        self.unmatched == Unmatched::PassClear
+        self.unmatched(Direction::Outbound) == Unmatched::PassClear
             && self.sad.is_empty()
             && self.spd_out.is_empty()
             && self.spd_in.is_empty()

@@ -137,6 +137,7 @@ impl EventLoop {
         handler: &mut dyn EngineHandler,
     ) {
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
+        self.removed_policies = context.endpoint.datapath().removals();
         let sas: Vec<Option<NoticeSa>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
         let mut lost = 0_usize;
@@ -224,7 +225,10 @@ impl EventLoop {
             let what = format!("an interface of a former configuration is not removed: {error}");
             handler.on_problem(SystemProblem::Policies, what);
         }
-        shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        let mut context = shared.lock_endpoint();
+        context.endpoint.datapath_mut().removals_followed(self.removed_policies);
+        context.endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        drop(context);
         // After the routes that lead to the servers.
         let problems = self.system.advance_name_servers();
         problems.into_iter().for_each(|what| handler.on_problem(SystemProblem::NameServers, what));

@@ -62,6 +62,8 @@ pub(super) struct EventLoop {
     pub(super) name_servers: DnsState,
     /// Whether that traffic stays blocked, whatever is configured.
     pub(super) keeps_former_traffic: bool,
+    /// Removals of policies that `system` knows.
+    pub(super) removed_policies: u64,
     /// Interfaces of the configuration and their indices, if the others are not removed yet.
     pub(super) configured_tunnels: Option<BTreeMap<String, u32>>,
 }
