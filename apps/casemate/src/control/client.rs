@@ -180,8 +180,8 @@ pub(crate) fn no_instance() -> String {
     text
 }
 
-/// Whether an instance with this TUN interface has ended without removing its changes, as far as this user may
-/// know.
+/// Whether an instance with this TUN interface has ended without removing its changes, as far as this user
+/// may know.
 pub(crate) fn has_left_changes(tun: &str) -> bool {
     let all = Instance::with_journal().unwrap_or_default();
     all.iter().any(|instance| instance.tun() == tun && !is_running(instance))

@@ -75,6 +75,33 @@ fn a_tunnel_that_the_peer_has_closed_names_close_action() {
 }
 
 #[test]
+fn a_child_without_an_sa_is_explained() {
+    let Some(net) = TestNet::build("a_child_without_an_sa") else { return };
+    let tunnel = BrokenTunnel::start_left_on(net, |left| {
+        let shunt = |mode, net| {
+            format!(
+                "   {mode}s {{\n    mode = {mode}\n    start_action = trap\n    remote_ts = {net}\n   }}\n"
+            )
+        };
+        let own = left.more.clone();
+        left.more = format!(
+            "{own}connections {{\n other {{\n  remote_addrs = 192.0.2.9\n  local {{\n   auth = psk\n  }}\n  \
+             remote {{\n   auth = psk\n  }}\n  children {{\n{}{}}}\n }}\n}}\n",
+            shunt("pass", "10.8.0.0/16"),
+            shunt("drop", "10.9.0.0/16"),
+        );
+    });
+    for (name, mode, effect) in [("passs", "pass", "passes in clear"), ("other/drops", "drop", "is dropped")]
+    {
+        for command in ["why", "initiate"] {
+            let error = String::from_utf8(tunnel.net.left.casemate(&[command, name]).stderr).unwrap();
+            let text = format!("{name}: a child of other with mode = {mode}: its traffic {effect}");
+            assert!(error.contains(&text), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_user_is_disconnected_by_the_eap_identity() {
     let tunnel = BrokenTunnel::start("a_user_is_disconnected_by_the_eap_identity", eap::use_eap);
     let Some(tunnel) = tunnel else { return };
