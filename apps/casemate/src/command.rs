@@ -40,8 +40,10 @@ impl PendingCommand {
         context: &mut Context<'_>,
     ) -> Result<Self, String> {
         let found = endpoint.config_by_name(name);
-        let (connection, child) =
-            found.ok_or_else(|| format!("{name}: no connection and no child has this name"))?;
+        let (connection, child) = found.ok_or_else(|| {
+            child_without_sa(name, endpoint)
+                .unwrap_or_else(|| format!("{name}: no connection and no child has this name"))
+        })?;
         let children = match child {
             Some(child) => vec![child],
             None if ike => Vec::new(),
@@ -205,6 +207,20 @@ pub fn redirect(
              IKE SAs"
         )),
     }
+}
+
+/// What a child with this name does that only lets traffic pass or drops it, if there is one.
+pub(crate) fn child_without_sa(name: &str, endpoint: &Endpoint) -> Option<String> {
+    endpoint.ike().connections().iter().find_map(|connection| {
+        let whole = name.strip_prefix(&*connection.name).and_then(|rest| rest.strip_prefix('/'));
+        let shunt =
+            connection.shunts.iter().find(|shunt| shunt.name == name || whole == Some(&shunt.name))?;
+        let (mode, effect) = if shunt.passes { ("pass", "passes in clear") } else { ("drop", "is dropped") };
+        Some(format!(
+            "{name}: a child of {} with mode = {mode}: its traffic {effect}, and there is nothing to set up",
+            connection.name
+        ))
+    })
 }
 
 fn connected(endpoint: &Endpoint, connection: &Connection) -> bool {

@@ -47,6 +47,8 @@ pub enum EapFault {
     NoCertificate,
     /// The method finished without the keys that it derives.
     MissingKey,
+    /// A message in several packets is longer than the limit.
+    TooLong,
     /// More packets than [`MAX_PACKETS`](crate::MAX_PACKETS).
     TooManyPackets,
     /// An algorithm of the method is not available.
@@ -71,7 +73,7 @@ impl EapFault {
     }
 
     /// Every fault.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -92,6 +94,7 @@ impl EapFault {
         Self::PeerCertificate,
         Self::NoCertificate,
         Self::MissingKey,
+        Self::TooLong,
         Self::TooManyPackets,
         Self::Unsupported,
         Self::NoServer,
@@ -123,6 +126,7 @@ impl EapFault {
             Self::PeerCertificate => "eap-peer-certificate",
             Self::NoCertificate => "eap-no-certificate",
             Self::MissingKey => "eap-missing-key",
+            Self::TooLong => "eap-too-long",
             Self::TooManyPackets => "eap-too-many-packets",
             Self::Unsupported => "eap-unsupported",
             Self::NoServer => "eap-no-server",

@@ -227,6 +227,8 @@ pub enum Event {
         reason: DownReason,
         /// Whether the peer started the IKE SA and was never authenticated. Any host can cause such events.
         half_open: bool,
+        /// Addresses and ports at the end.
+        path: Path,
     },
     /// A connection could not be started or restarted.
     InitiateFailed {
@@ -267,6 +269,8 @@ pub enum Event {
     ConfigAssigned {
         /// IKE SA.
         ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
         /// Contents of the configuration reply.
         config: AssignedConfig,
         /// Addresses among them that no other IKE SA has: the host has to add these.

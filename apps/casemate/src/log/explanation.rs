@@ -224,6 +224,10 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         }
         EapFault::TlsAlert => format!("the other side has ended TLS, for {who}"),
         EapFault::Tls => format!("TLS has failed, for {who}"),
+        EapFault::TooLong => format!(
+            "the TLS message of the peer, probably its certificates, is longer than this host accepts before \
+             the peer is authenticated, for {who}"
+        ),
         EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
             format!("the EAP messages for {who} violate the protocol: {fault}")
         }

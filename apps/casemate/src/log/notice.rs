@@ -138,12 +138,14 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
         Event::IkeRekeyed { old, new } => {
             (Level::Info, ike_sa(old), format!("was replaced by [{new}]"), Vec::new())
         }
-        Event::IkeDown { ike, connection, reason, .. } => (
-            level_of(*reason),
-            Subject::ike_sa(&connection.name, *ike),
-            format!("ended: {reason}"),
-            ended_by_fault(*reason).into_iter().chain(hints::ike_refused(connection, *reason)).collect(),
-        ),
+        Event::IkeDown { ike, connection, reason, half_open, path } => {
+            let mut details: Vec<String> = ended_by_fault(*reason).into_iter().collect();
+            details.extend(match reason {
+                DownReason::DeadPeer => vec![hints::dead_peer(connection, path.remote, *half_open)],
+                reason => hints::ike_refused(connection, *reason),
+            });
+            (level_of(*reason), Subject::ike_sa(&connection.name, *ike), format!("ended: {reason}"), details)
+        }
         Event::InitiateFailed { connection, error } => (
             Level::Warning,
             Subject::connection(&connection.name),
@@ -184,9 +186,9 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
             },
             hints::child_refused(connection, child, replaces.is_some(), *reason),
         ),
-        Event::ConfigAssigned { ike, config, .. } => {
+        Event::ConfigAssigned { ike, connection, config, .. } => {
             let level = if config.refused_addrs.is_empty() { Level::Info } else { Level::Warning };
-            (level, ike_sa(ike), assigned(config), Vec::new())
+            (level, Subject::ike_sa(&connection.name, *ike), assigned(config), Vec::new())
         }
         Event::AddrsReleased { ike, addrs } => {
             (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", words(addrs)), Vec::new())

@@ -17,13 +17,13 @@ use crate::output;
 use crate::swanctl::ScriptTable;
 use crate::vici::local_id;
 use casemate::Notice;
-use casemate_ike::{ChildId, Event, IkeStatus, UserIdentity};
+use casemate_ike::{ChildId, Event, IkeStatus};
 use casemate_linux::updown::{
     MAX_ENVIRONMENT, NOBODY, ScriptEnd, UpdownJob, UpdownResult, UpdownRunner, run_updown_server,
 };
 use casemate_linux::{EndpointContext, EndpointHandle, Error};
 use casemate_sa::SpdPair;
-use environment::{Facts, MAX_PAIRS, NewChild, Variables};
+use environment::{Facts, MAX_PAIRS, NewChild, Variables, peer_of, reqid_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -155,6 +155,11 @@ impl Updown {
         true
     }
 
+    /// An error if the process that runs the scripts has ended: a Child SA must not come up without its script.
+    pub(crate) fn check_runner(&self) -> Result<(), Error> {
+        self.0.as_ref().map_or(Ok(()), |active| active.runner.check())
+    }
+
     /// Starts the scripts for what has happened. Returns messages about those that have ended.
     pub(crate) fn serve(&mut self, handle: &EndpointHandle<'_>, keyring: &Keyring) -> Vec<Message> {
         let Some(active) = &mut self.0 else { return Vec::new() };
@@ -223,23 +228,6 @@ fn status_of(new: &NewChild, context: &EndpointContext) -> Option<IkeStatus> {
     let has_child = |status: &IkeStatus| status.children.iter().any(|child| child.id == new.id);
     let ike = context.endpoint().ike();
     ike.status_of(new.ike).filter(has_child).or_else(|| ike.status().find(has_child))
-}
-
-/// Identifies a peer by its connection and the identity that it has proved, or else by its login.
-fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
-    let identity = match &status.eap_identity {
-        Some(UserIdentity::Proven(name)) => String::from_utf8_lossy(name).into_owned(),
-        Some(UserIdentity::Claimed { login, .. }) => format!("[{login}]"),
-        None => status.peer.as_ref().map_or_else(String::new, ToString::to_string),
-    };
-    format!("{} {identity}", new.connection.name).into()
-}
-
-/// The request identifier of a Child SA in the data path.
-fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
-    let endpoint = context.endpoint();
-    let inbound = endpoint.sas_of(child).and_then(|sas| endpoint.datapath().sa(sas.inbound));
-    inbound.map_or(0, |sa| sa.reqid)
 }
 
 /// Where a Child SA is installed.

@@ -65,7 +65,8 @@ impl Setup {
     }
 
     fn ended(&mut self, ike: IkeSaId, reason: DownReason) {
-        self.note(Event::IkeDown { ike, connection: connection(), reason, half_open: false });
+        let (connection, path) = (connection(), path());
+        self.note(Event::IkeDown { ike, connection, reason, half_open: false, path });
     }
 
     /// What was recorded since the last call.
