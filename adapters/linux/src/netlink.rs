@@ -14,18 +14,19 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
-use netlink_packet_route::rule::RuleMessage;
+use netlink_packet_route::rule::{RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-pub(crate) use monitor::{NetworkChange, NetworkMonitor};
+pub(crate) use monitor::{NetworkChange, NetworkMonitor, RoutingChange};
 
 /// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {
     socket: Socket,
+    port: u32,
     sequence: u32,
 }
 
@@ -38,6 +39,8 @@ pub struct Link {
     pub name: String,
     /// MTU in bytes.
     pub mtu: usize,
+    /// Whether the link can carry packets: a cable is plugged in, for example.
+    pub has_carrier: bool,
 }
 
 impl Netlink {
@@ -45,12 +48,17 @@ impl Netlink {
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-            socket.bind_auto()?;
+            let port = socket.bind_auto()?.port_number();
             socket.connect(&SocketAddr::new(0, 0))?;
-            Ok(socket)
+            Ok((socket, port))
         };
-        let socket = open().map_err(|error| Error::new("netlink socket", error))?;
-        Ok(Self { socket, sequence: 0 })
+        let (socket, port) = open().map_err(|error| Error::new("netlink socket", error))?;
+        Ok(Self { socket, port, sequence: 0 })
+    }
+
+    /// Port number of the connection. A [`NetworkMonitor`] knows its changes by that.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// The interface of this name.
@@ -169,11 +177,34 @@ impl Netlink {
 
     /// All addresses of this host.
     pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        Ok(self.addresses_of_links()?.into_iter().map(|(_, addr)| addr).collect())
+    }
+
+    /// All addresses of this host, each with the index of an interface that has it.
+    pub(crate) fn addresses_of_links(&mut self) -> Result<Vec<(u32, IpAddr)>, Error> {
+        self.list_addresses(AddressMessage::default())
+    }
+
+    /// The addresses of the interface with this index.
+    pub fn addresses_of(&mut self, index: u32) -> Result<Vec<IpAddr>, Error> {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        let failed = |error| Error::new(format!("addresses of interface {index}"), error);
+        // With strict checks the kernel lists only the addresses of this interface.
+        self.socket.set_netlink_get_strict_chk(true).map_err(failed)?;
+        let listed = self.list_addresses(message);
+        self.socket.set_netlink_get_strict_chk(false).map_err(failed)?;
+        Ok(listed?.into_iter().filter(|(link, _)| *link == index).map(|(_, addr)| addr).collect())
+    }
+
+    fn list_addresses(&mut self, request: AddressMessage) -> Result<Vec<(u32, IpAddr)>, Error> {
         let replies = self
-            .request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
+            .request(RouteNetlinkMessage::GetAddress(request), NLM_F_DUMP)
             .map_err(|error| Error::new("list of addresses", error))?;
         let address = |reply| match reply {
-            RouteNetlinkMessage::NewAddress(message) => own_address(&message),
+            RouteNetlinkMessage::NewAddress(message) => {
+                own_address(&message).map(|addr| (message.header.index, addr))
+            }
             _ => None,
         };
         Ok(replies.into_iter().filter_map(address).collect())
@@ -194,13 +225,10 @@ impl Netlink {
         if off.is_empty() {
             return Ok(Vec::new());
         }
-        let addresses = self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP);
-        let addresses = addresses.map_err(|error| Error::new("list of addresses", error))?;
         let (mut lost, mut kept) = (Vec::new(), Vec::new());
-        for reply in addresses {
-            let RouteNetlinkMessage::NewAddress(message) = reply else { continue };
-            let set = if off.contains(&message.header.index) { &mut lost } else { &mut kept };
-            set.extend(own_address(&message));
+        for (index, addr) in self.addresses_of_links()? {
+            let set = if off.contains(&index) { &mut lost } else { &mut kept };
+            set.push(addr);
         }
         lost.retain(|addr| !kept.contains(addr));
         Ok(lost)
@@ -322,6 +350,15 @@ pub(crate) fn family(v4: bool) -> AddressFamily {
     if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
+/// Whether a rule of the kernel is this one. The kernel adds attributes and flags of its own.
+pub(crate) fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
+    let header = |rule: &RuleMessage| {
+        let is_inverted = rule.header.flags.contains(RuleFlags::Invert);
+        (rule.header.family, rule.header.action, rule.header.src_len, rule.header.dst_len, is_inverted)
+    };
+    header(rule) == header(wanted) && wanted.attributes.iter().all(|own| rule.attributes.contains(own))
+}
+
 /// Whether a route leads into the interface with this index.
 pub(crate) fn leads_into(route: &RouteMessage, index: u32) -> bool {
     route.attributes.contains(&RouteAttribute::Oif(index))
@@ -344,7 +381,8 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         LinkAttribute::Mtu(mtu) => Some(*mtu as usize),
         _ => None,
     });
-    Some(Link { index: message.header.index, name: name?, mtu: mtu? })
+    let has_carrier = message.header.flags.contains(LinkFlags::LowerUp);
+    Some(Link { index: message.header.index, name: name?, mtu: mtu?, has_carrier })
 }
 
 /// The local address of a message. On a point-to-point link `Address` is the remote one, and `Local` is the

@@ -242,8 +242,11 @@ impl TunQueue {
             if error.raw_os_error() != Some(libc::EBUSY) {
                 return Error::new(what, error);
             }
-            let reason = "another instance with this TUN interface is running in this network namespace, or \
-                          another program has an interface of this name: a free name was expected";
+            let reason = format!(
+                "another instance with this TUN interface is running in this network namespace, or another \
+                 program has an interface of this name: a free name was expected. If a run whose journal is \
+                 lost has left it, `ip link delete {name}` removes it"
+            );
             Error::other(what, reason)
         })?;
         Ok(Self(file))
@@ -257,6 +260,9 @@ impl TunQueue {
             Ok(len) => Ok(Some(len)),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(None)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                Err(io::Error::other("another program has removed the interface"))
             }
             Err(error) => Err(error),
         }

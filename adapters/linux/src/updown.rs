@@ -113,14 +113,14 @@ pub struct UpdownRunner {
     /// The user of scripts.
     user: u32,
     /// Ends with this value.
-    _process: HelperProcess,
+    process: HelperProcess,
 }
 
 impl UpdownRunner {
     /// Starts the runner for these commands of the shell: this program with the argument `entry`, for which
     /// it calls [`run_updown_server`]. Must be called before the sandbox is entered and after signals are
     /// blocked.
-    /// `wake` is called when a result is ready.
+    /// `wake` is called when a result is ready, and when the runner has ended.
     pub fn start(
         entry: &str,
         commands: &[Arc<str>],
@@ -152,7 +152,7 @@ impl UpdownRunner {
         };
         in_background("updown", move || dispatcher.run(&inputs, wake))?;
         let commands = commands.iter().cloned().collect();
-        Ok(Self { commands, jobs, results, pending, user, _process: process })
+        Ok(Self { commands, jobs, results, pending, user, process })
     }
 
     /// Whether the runner was started with this command.
@@ -168,6 +168,11 @@ impl UpdownRunner {
     /// Number of jobs without a result.
     pub fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
+    }
+
+    /// An error if the runner has ended, so that no script can run any more. `wake` is called then, too.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.process.has_closed() { Err(Error::other(PROCESS_NAME, "it has ended")) } else { Ok(()) }
     }
 
     /// Queues a job, which gets one result.
@@ -246,6 +251,7 @@ impl Dispatcher {
                 }
                 Input::RunnerEnded(reason) => {
                     self.failure.get_or_insert(reason);
+                    wake();
                     true
                 }
             };
@@ -382,7 +388,7 @@ mod tests {
             assert_eq!((result.id, result.end), (n, ScriptEnd::Exited(0)), "{}", result.output);
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "0\n1\n2\n");
-        runner._process.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        runner.process.socket.shutdown(std::net::Shutdown::Both).unwrap();
         let result = eventually("the end", || {
             runner.submit(job(9, &command, &[]));
             runner.wait_for_result(Duration::from_secs(30))

@@ -90,6 +90,27 @@ fn damaged_lines_of_a_journal_are_reported_and_the_rest_is_undone() {
     assert_eq!(host.stdout_of("ip", &["rule"]), before);
 }
 
+/// Only the guard shows then that there was a run.
+#[test]
+fn cleanup_says_what_a_run_may_have_left_whose_journal_is_lost() {
+    let Some(net) = TestNet::build("lost_journal") else { return };
+    let host = &net.left;
+    let before = host.stdout_of("ip", &["rule"]);
+    host.run_xfrm(XFRM).crash();
+    host.stdout_of("ip", &["tuntap", "add", "dev", "ipsec42", "mode", "tun"]);
+    fs::write(instance_file(host, "journal"), "").unwrap();
+    let cleanup = host.casemate(&["cleanup"]);
+    let (removed, error) = (String::from_utf8_lossy(&cleanup.stdout), stderr(&cleanup));
+    assert_eq!(cleanup.status.code(), Some(1), "{removed}{error}");
+    assert!(removed.contains("removed: guard casemate0"), "{removed}");
+    for command in ["ip -4 rule del lookup 50510", "ip link delete ipsec42"] {
+        assert!(error.contains(&format!("`{command}`")), "{error}");
+        host.stdout_of("sh", &["-c", command]);
+    }
+    assert_eq!(host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]), "nothing to clean up\n");
+    assert_eq!(host.stdout_of("ip", &["rule"]), before);
+}
+
 #[test]
 fn cleanup_removes_all_files_of_the_instance() {
     let Some(net) = TestNet::build("cleanup_removes_all_files") else { return };

@@ -366,6 +366,8 @@ fn no_cleartext_after_an_error_until_cleanup() {
         let status = left.wait();
         assert_eq!(status.code(), Some(1));
         assert!(left.log().contains("casemate cleanup"), "{}", left.log());
+        let cause = format!("TUN interface {TUN}: another program has removed the interface");
+        assert!(left.log().contains(&cause), "{}", left.log());
         traffic.wait_for(500);
         assert_eq!(traffic.clear(), 0);
         let cleaned = net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
@@ -434,6 +436,39 @@ fn guard_is_restored_after_another_program_changes_it() {
     });
     assert!(left.stop().success());
     assert_eq!(guard(), "");
+}
+
+/// As systemd-networkd does when it starts, and scripts that switch IPv6 or an interface off and on.
+#[test]
+fn routes_and_rules_come_back_after_another_program_removes_them() {
+    let test = "routes_and_rules_come_back_after_another_program_removes_them";
+    let Some(net) = TestNet::build(test) else { return };
+    let right = net.right.run_xfrm(&manual(Side::Right, true));
+    let left = net.left.run_xfrm(&manual(Side::Left, true));
+    let system = || {
+        let rules = net.left.stdout_of("ip", &["rule"]);
+        rules + &net.left.stdout_of("ip", &["route", "show", "table", "all", "dev", TUN])
+    };
+    let before = system();
+    let to = Side::Right.outer(true);
+    assert!(net.left.pings(to, 8));
+    let reports = || left.log().matches("had been removed").count();
+    for removal in [
+        "ip rule del pref 220".to_owned(),
+        "ip route flush table 50510".to_owned(),
+        format!("ip link set {TUN} down && sleep 0.3 && ip link set {TUN} up"),
+    ] {
+        let reported = reports();
+        net.left.stdout_of("sh", &["-c", &removal]);
+        let start = Instant::now();
+        eventually("routes and rules are back", || system() == before);
+        assert!(start.elapsed() < Duration::from_secs(5), "{removal}: {:?}", start.elapsed());
+        assert!(net.left.pings(to, 8), "{removal}: {}", left.log());
+        assert!(reports() > reported, "{removal}: {}", left.log());
+    }
+    assert!(left.log().contains("Network is down"), "{}", left.log());
+    assert!(left.log().contains("the system follows the policies again"), "{}", left.log());
+    assert!(left.stop().success() && right.stop().success());
 }
 
 /// Another program that flushes continuously must not keep Casemate busy.

@@ -268,6 +268,28 @@ fn a_child_sa_whose_script_cannot_be_run_is_closed() {
     assert!(left.stop().success() && right.stop().success());
 }
 
+/// A Child SA must not come up without its script, so the run ends, and a service manager starts it again.
+#[test]
+fn the_end_of_the_process_that_runs_scripts_ends_the_run() {
+    let Some(net) = TestNet::build("updown-runner") else { return };
+    let script = Script::new("");
+    let child = format!("updown = {} x", script.path().display());
+    let mut right = net.right.run_config(&Side::Right.connection(&child), None);
+    let is_runner = |pid: &u32| {
+        let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        file("cmdline").contains("internal-updown-runner")
+            && file("status").contains(&format!("\nPPid:\t{}\n", right.pid()))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let runner = pids.find(is_runner).unwrap();
+    net.right.stdout_of("kill", &["-KILL", &runner.to_string()]);
+    assert_eq!(right.wait().code(), Some(1), "{}", right.log());
+    let log = right.log();
+    assert!(log.contains("the process that runs updown scripts: it has ended"), "{log}");
+    net.right.casemate(&["cleanup"]);
+}
+
 /// A peer chooses its identity, and must not prevent the script with it.
 #[test]
 fn a_long_identity_is_cut() {

@@ -32,8 +32,11 @@ pub enum EapFault {
     SequenceNumber,
     /// The peer does not bind the keys of the method in the tunnel to the tunnel.
     NoBinding,
-    /// The peer has proved another identity in the tunnel than the required one.
+    /// The peer has proved another identity than the required one, in the tunnel or to the AAA server.
     OtherIdentity,
+    /// The AAA server has accepted the peer, but may have authenticated another identity than the required
+    /// one.
+    UnprovenIdentity,
     /// TLS failed: no common version or algorithm, or a record or handshake message that is wrong.
     Tls,
     /// The other side ended TLS with an alert, perhaps because it does not accept our certificate.
@@ -70,7 +73,7 @@ impl EapFault {
     }
 
     /// Every fault.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -85,6 +88,7 @@ impl EapFault {
         Self::SequenceNumber,
         Self::NoBinding,
         Self::OtherIdentity,
+        Self::UnprovenIdentity,
         Self::Tls,
         Self::TlsAlert,
         Self::PeerCertificate,
@@ -116,6 +120,7 @@ impl EapFault {
             Self::SequenceNumber => "eap-sequence-number",
             Self::NoBinding => "eap-no-binding",
             Self::OtherIdentity => "eap-other-identity",
+            Self::UnprovenIdentity => "eap-unproven-identity",
             Self::Tls => "eap-tls",
             Self::TlsAlert => "eap-tls-alert",
             Self::PeerCertificate => "eap-peer-certificate",

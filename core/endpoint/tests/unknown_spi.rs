@@ -1,13 +1,13 @@
 //! A host restarts without its SAs, and only its peer sends. The packets have an unknown SPI, so the host
 //! starts the connection (RFC 7296 sections 1.5 and 2.4). Forged packets cause no more than a few attempts.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;
 
 use casemate::Notice;
 use casemate_datapath::DropReason;
 use casemate_ike::config::{AddrPattern, ChildConfig, StartAction};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::{DownReason, Event, Path};
 use common::node::{Node, advance, connection, exchange_messages};
 use common::packets::{forged, protect, receive};
 use common::{OWN, PEER};
@@ -87,6 +87,36 @@ fn forged_packets_cause_few_attempts() {
     // Each attempt ends after 123 s, and from the sixth on the pause is 320 s.
     assert!((8..=20).contains(&starts), "{starts}");
     assert_eq!(messages, starts * 7);
+}
+
+/// Requests with the peer's address, whose sender gets no response, do not keep the host from starting the
+/// connection.
+#[test]
+fn forged_first_requests_delay_the_start_by_seconds() {
+    let mut nodes = established(NONE);
+    restart(&mut nodes, NONE);
+    for second in 0..30 {
+        if second % 10 == 0 {
+            let mut forger = Node::new(connection(PEER, OWN, child(START)));
+            forger.now = nodes[0].now;
+            forger.reseed(20 + second);
+            forger.act(casemate::Endpoint::handle_timeouts);
+            while let Some(mut request) = forger.endpoint.next_transmit() {
+                let path = Path { local: request.path.remote, remote: request.path.local };
+                nodes[0].act(|endpoint, context| endpoint.receive_ike(&mut request.message, path, context));
+            }
+            while nodes[0].endpoint.next_transmit().is_some() {}
+        }
+        let lost = protect(&mut nodes[1], PEER, OWN);
+        receive(&mut nodes[0], &lost);
+        let (_, notices) = reactions(&mut nodes[0]);
+        if notices.iter().any(|it| matches!(it, Notice::PeerUsesUnknownSpi { .. })) {
+            assert!((1..=4).contains(&second), "after {second} s");
+            return;
+        }
+        nodes.iter_mut().for_each(|node| node.now = node.now.after(Duration::from_secs(1)));
+    }
+    panic!("the connection was not started");
 }
 
 #[test]

@@ -35,8 +35,12 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
 use core::net::IpAddr;
+use core::time::Duration;
 
 pub use retries::PendingRetry;
+
+/// Time in which the peer confirms a half-open IKE SA with a protected request, as a rule.
+const CONFIRMATION_TIME: Duration = Duration::from_secs(2);
 
 /// All IKE SAs of a host.
 pub struct Ike {
@@ -363,8 +367,8 @@ impl Ike {
         let half_open = before.is_half_open();
         if let Some((sa, reason)) = self.sas.put_back(sa, before) {
             restore_later(&sa.common, children, reason, &mut self.step(host, context));
-            let (ike, connection) = (sa.common.id, sa.common.connection.clone());
-            self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
+            let (ike, path, connection) = (sa.common.id, sa.common.path, sa.common.connection.clone());
+            self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open, path });
         }
         true
     }
@@ -375,9 +379,23 @@ impl Ike {
 
     /// Whether an IKE SA with the peer at this address is being set up, established or being closed. Takes
     /// time in proportion to the number of IKE SAs.
-    pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
-        let exists = |sa: &IkeSa| sa.is_alive() || sa.authenticated_at().is_some();
-        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && exists(sa))
+    ///
+    /// A request with a forged source address also leaves a half-open IKE SA. Those that the peer has not
+    /// confirmed with a protected request count for two seconds, and not at all if one has been there for
+    /// longer.
+    pub fn has_ike_sa_with(&self, peer: IpAddr, now: Instant) -> bool {
+        self.any_with(peer, now, |sa| sa.is_alive() || sa.authenticated_at().is_some())
+    }
+
+    /// Whether one of the IKE SAs with the peer at this address is as `counts` says. Half-open ones are
+    /// treated as in [`has_ike_sa_with`](Self::has_ike_sa_with).
+    fn any_with(&self, peer: IpAddr, now: Instant, counts: impl Fn(&IkeSa) -> bool) -> bool {
+        let mut unconfirmed: Option<Instant> = None;
+        for sa in self.sas.values().filter(|sa| sa.common.path.remote.ip() == peer && counts(sa)) {
+            let Some(since) = sa.unconfirmed_since() else { return true };
+            unconfirmed = Some(unconfirmed.map_or(since, |other| other.min(since)));
+        }
+        unconfirmed.is_some_and(|since| now.since(since) < CONFIRMATION_TIME)
     }
 
     /// Number of IKE SAs, including half-open ones.

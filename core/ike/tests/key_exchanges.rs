@@ -6,7 +6,7 @@
 mod pair;
 
 use casemate_crypto::KexMethod;
-use casemate_ike::config::{AdditionalKex, AdditionalKexes, Connection, KexRound};
+use casemate_ike::config::{AdditionalKex, AdditionalKexes, AddrPattern, Connection, KexRound};
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, StateFault};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
@@ -342,6 +342,46 @@ fn timers_wait_for_the_key_exchanges_of_the_peer() {
     pair.left.handle_timeouts(pair.now);
     pair.left.handle_timeouts(pair.now);
     assert_eq!(exchanges(&pair.left), [ExchangeType::INFORMATIONAL]);
+}
+
+/// A client moves between the key exchanges of its gateway, whose next request goes to the old address.
+#[test]
+fn a_move_does_not_wait_for_key_exchanges() {
+    let additional = rounds(&TWO, false);
+    let mut pair = pair_with(10, &additional, &additional);
+    let moved: std::net::IpAddr = "198.51.100.7".parse().unwrap();
+    for side in [&mut pair.left, &mut pair.right] {
+        let mut connection = (*side.ike.connections()[0]).clone();
+        connection.mobike = true;
+        connection.local_addrs = vec![AddrPattern::Any];
+        if side.addr == pair::RIGHT.parse::<std::net::IpAddr>().unwrap() {
+            connection.remote_addrs = vec![AddrPattern::Any];
+        }
+        side.ike.configure(vec![connection.into()], &[]);
+        side.routes.source = Some(side.addr);
+    }
+    pair.left.initiate(pair.now);
+    pair.run();
+    act(&mut pair.right, Act::RekeyChild, pair.now);
+    pair.deliver_to_left();
+    pair.left.routes.source = Some(moved);
+    pair.left.with_context(pair.now, |ike, host, context| ike.addresses_changed(host, context));
+    let is_lost = |transmit: &casemate_ike::Transmit| transmit.path.remote.ip() != moved;
+    for second in 1.. {
+        pair.deliver_to_right();
+        // The gateway's requests go to the old address.
+        pair.right.sent.retain(|transmit| !is_lost(transmit));
+        let at = pair.right.ike.status().next().unwrap().path.remote.ip();
+        if at == moved {
+            break;
+        }
+        assert!(second <= 3, "after {second} s");
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.handle_timeouts(pair.now);
+        pair.right.handle_timeouts(pair.now);
+    }
+    pair.advance(Duration::from_secs(30));
+    check(&pair, 1, "moved");
 }
 
 /// The peer rekeys a Child SA, and a command closes the old one between the key exchanges.

@@ -4,10 +4,10 @@
 
 mod pair;
 
-use casemate_ike::config::{Connection, Lifespan};
-use casemate_ike::{DownReason, Event, IkeSettings, IkeState, IkeStatus};
+use casemate_ike::config::{Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::{DownReason, Event, IkeSettings, IkeState, IkeStatus, Transmit};
 use casemate_wire::ike::{ExchangeType, Header};
-use pair::{IkePeer, Pair, connection};
+use pair::{IkePeer, Pair, connection, deliver};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -142,6 +142,36 @@ fn rekeying_does_not_change_which_of_two_simultaneous_ike_sas_remains() {
         pair.check_children(1);
     }
     assert!(runs > 8, "{runs}");
+}
+
+/// A host without the key answers first and refuses. The old IKE SA stays, and the next attempt succeeds.
+#[test]
+fn a_refusal_of_an_unknown_host_closes_nothing() {
+    let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
+    let mut other = connection("right", "left");
+    other.remote.id = IdPattern::Exact(Identity::Fqdn("another".into()));
+    let mut impostor = IkePeer::new(pair::RIGHT, 5, other);
+    let begins = |transmit: &Transmit| {
+        let exchange = Header::parse(&transmit.message).unwrap().exchange;
+        [ExchangeType::IKE_SA_INIT, ExchangeType::IKE_AUTH].contains(&exchange)
+    };
+    pair.advance(Duration::from_secs(59));
+    pair.now = pair.now.after(SECOND);
+    pair.left.handle_timeouts(pair.now);
+    for _ in 0..2 {
+        let sent: Vec<Transmit> = pair.left.sent.drain(..).collect();
+        assert!(!sent.is_empty() && sent.iter().all(begins));
+        sent.into_iter().for_each(|transmit| deliver(&mut impostor, transmit, pair.now));
+        let answers: Vec<Transmit> = impostor.sent.drain(..).collect();
+        answers.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    }
+    let refused = DownReason::Refused(casemate_wire::ike::NotifyType::AUTHENTICATION_FAILED);
+    assert_eq!(pair.left.down_reasons(), [refused]);
+    pair.run();
+    pair.check_children(1);
+    pair.advance(Duration::from_secs(5));
+    assert_eq!(pair.left.down_reasons(), [refused, DownReason::Reauth]);
+    pair.check_children(1);
 }
 
 #[test]

@@ -255,6 +255,29 @@ fn an_ike_sa_that_was_up_is_tried_again_after_refusals() {
     assert_eq!((names(&pair), waits(&pair)), (vec!["one".into()], vec![]));
 }
 
+/// A packet brings the connection up before the next attempt after a refusal. Its pause is over then, and the
+/// next end is followed by an attempt within seconds.
+#[test]
+fn the_pause_after_a_refusal_ends_when_the_connection_is_up() {
+    let mut pair = kept_up(|_| {});
+    close_and_refuse(&mut pair);
+    pair.advance(20 * SECOND);
+    assert_eq!((refusals(&pair), waits(&pair).len()), (1, 1));
+    pair.right.keys = Box::new(pair::key(b"a key that both have"));
+    pair.left.initiate(pair.now);
+    pair.run();
+    assert_eq!((names(&pair), waits(&pair)), (vec!["one".into()], vec![]));
+    pair.advance(5 * SECOND);
+    let ike = pair.right.ike.status().next().unwrap().id;
+    pair.right.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    });
+    pair.run();
+    assert!(names(&pair).is_empty());
+    pair.advance(20 * SECOND);
+    assert_eq!(names(&pair), ["one"]);
+}
+
 #[test]
 fn refusals_end_the_attempts_unless_the_connection_keeps_trying() {
     let never_kept = |left: &mut Connection| left.keeps_trying = false;
@@ -290,14 +313,20 @@ fn a_first_attempt_that_is_refused_is_the_last() {
     assert_eq!((refusals(&pair), waits(&pair)), (1, vec![]));
 }
 
-/// The right side answers nothing for a while. The left side is back within 35 s afterwards.
+/// The right side answers nothing for a while. The left side is back within 35 s afterwards, also if packets
+/// begin attempts before they are due.
 #[test]
 fn a_silent_peer_that_comes_back_is_found_within_seconds() {
-    for outage in [200, 400, 600, 3_600] {
+    for (outage, has_traffic) in
+        [200, 400, 600, 3_600].map(|outage| [(outage, false), (outage, true)]).concat()
+    {
         let mut pair = kept_up(|left| left.dpd_delay = Some(10 * SECOND));
         for _ in 0..outage {
             pair.now = pair.now.after(SECOND);
             pair.left.handle_timeouts(pair.now);
+            if has_traffic && pair.left.ike.status().count() == 0 {
+                pair.left.initiate(pair.now);
+            }
             pair.left.sent.clear();
         }
         let mut seconds = 0;

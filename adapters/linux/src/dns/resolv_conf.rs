@@ -6,7 +6,10 @@
 //! killed run has left, also after a reboot, when there is no journal any more.
 //!
 //! The first lines of the changed file have a checksum. A file that does not match belongs to another
-//! program, and is left alone.
+//! program, and is left alone. If another program has only added lines, they are kept in the former file.
+//!
+//! In a container the file is often a mount, whose name the kernel does not exchange. Then the former file is
+//! a copy, and the contents change in place.
 
 use super::DnsSettings;
 use crate::Error;
@@ -22,6 +25,8 @@ use std::time::{Duration, Instant};
 const MARK: &str = "# Casemate has set the name servers of its tunnels here.";
 const CHECKSUM: &str = "# checksum ";
 const WAS_ABSENT: &str = "# There was no such file before.";
+/// Lines that Casemate writes, at most, besides its mark.
+const MAX_OWN_LINES: usize = 64;
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 64 << 10;
 /// Time for the end of a killed process that holds the lock.
@@ -63,6 +68,11 @@ enum Owner {
     Casemate {
         was_absent: bool,
     },
+    /// Casemate wrote it, and another program has added these lines.
+    Extended {
+        was_absent: bool,
+        added: String,
+    },
     Other,
 }
 
@@ -101,12 +111,19 @@ impl ResolvConf {
             }
             (_, Some(_)) => Err(self.error("another program has changed it")),
             (Owner::Absent, None) => self.replace(settings, true),
+            (Owner::Extended { .. }, None) => {
+                self.restore_former()?;
+                match self.owner()? {
+                    Owner::Extended { .. } => Err(self.error("another program has changed it")),
+                    _ => self.set(settings),
+                }
+            }
             (Owner::Other, None) => self.replace(settings, false),
         }
     }
 
     /// Puts the former file back, if this process has changed it. Returns a warning if another program has
-    /// changed the file meanwhile; then it stays.
+    /// changed the file meanwhile; then it stays, unless lines were only added.
     pub(super) fn restore(&mut self) -> Result<Option<String>, Error> {
         match self.lock.take() {
             Some(_lock) => self.put_back(),
@@ -116,7 +133,7 @@ impl ResolvConf {
 
     /// Puts the former file back that a killed run has left. Does nothing if a live process has changed it.
     pub(super) fn restore_former(&self) -> Result<Option<String>, Error> {
-        if let Owner::Casemate { .. } = self.owner()? {
+        if let Owner::Casemate { .. } | Owner::Extended { .. } = self.owner()? {
             match self.lock_file()? {
                 Some(_lock) => self.put_back(),
                 None => Ok(None),
@@ -126,7 +143,7 @@ impl ResolvConf {
             match owner_of(&self.former).map_err(|error| failed(&self.former, error))? {
                 Owner::Absent => Ok(None),
                 Owner::Casemate { .. } => remove(&self.former).map(|()| None),
-                Owner::Other => self.put_back(),
+                Owner::Extended { .. } | Owner::Other => self.put_back(),
             }
         }
     }
@@ -160,19 +177,43 @@ impl ResolvConf {
         } else {
             renameat_with(CWD, &self.former, CWD, &self.path, RenameFlags::EXCHANGE).map_err(io::Error::from)
         };
-        if let Err(error) = done {
-            let _ = fs::remove_file(&self.former);
-            return Err(failed(&self.path, error));
+        match done {
+            Ok(()) => self.lock = Some(file),
+            Err(error) => {
+                let _ = fs::remove_file(&self.former);
+                if error.kind() != ErrorKind::ResourceBusy {
+                    return Err(failed(&self.path, error));
+                }
+                self.lock = Some(self.replace_contents(settings)?);
+            }
         }
-        self.lock = Some(file);
         Ok(())
+    }
+
+    /// Writes the settings into a file that is a mount, after its contents were copied. Returns the locked
+    /// file.
+    fn replace_contents(&self, settings: &DnsSettings) -> Result<File, Error> {
+        let opened = OpenOptions::new().read(true).write(true).open(&self.path);
+        let file = opened.map_err(|error| failed(&self.path, error))?;
+        file.try_lock().map_err(|error| failed(&self.path, error.into()))?;
+        let copied = fs::copy(&self.path, &self.fresh).and_then(|_| File::open(&self.fresh)?.sync_all());
+        let renamed = copied.and_then(|()| fs::rename(&self.fresh, &self.former));
+        renamed.map_err(|error| failed(&self.former, error))?;
+        let written = fs::write(&self.path, self.contents(settings, false)).and_then(|()| file.sync_all());
+        written.map_err(|error| {
+            // The first error is the one to report.
+            let _ = take_place(&self.former, &self.path);
+            failed(&self.path, error)
+        })?;
+        Ok(file)
     }
 
     /// Puts the settings in the place of former ones.
     fn replace_own(&mut self, settings: &DnsSettings, was_absent: bool) -> Result<(), Error> {
         let file = write(&self.fresh, &self.contents(settings, was_absent))?;
-        fs::rename(&self.fresh, &self.path).map_err(|error| failed(&self.path, error))?;
-        self.lock = Some(file);
+        if take_place(&self.fresh, &self.path)? {
+            self.lock = Some(file);
+        }
         Ok(())
     }
 
@@ -190,10 +231,30 @@ impl ResolvConf {
     /// Puts the former file back.
     fn put_back(&self) -> Result<Option<String>, Error> {
         remove(&self.fresh)?;
-        let done = match self.owner()? {
-            Owner::Casemate { was_absent: true } => return remove(&self.path).map(|()| None),
-            Owner::Casemate { was_absent: false } => fs::rename(&self.former, &self.path),
-            Owner::Absent | Owner::Other => {
+        let former = fs::symlink_metadata(&self.former);
+        let is_there = former.is_ok();
+        match self.owner()? {
+            Owner::Casemate { was_absent: true } => remove(&self.path).map(|()| None),
+            Owner::Casemate { was_absent: false } if is_there => {
+                take_place(&self.former, &self.path).map(|_| None)
+            }
+            Owner::Casemate { was_absent: false } => {
+                self.set_contents("")?;
+                Ok(Some(format!(
+                    "{}: another program has removed this file, which had the name servers before the \
+                     tunnels, so {} has none now: write them into it again",
+                    self.former.display(),
+                    self.path.display()
+                )))
+            }
+            Owner::Extended { was_absent: true, added } => self.set_contents(&added).map(|()| None),
+            Owner::Extended { was_absent: false, added } if former.is_ok_and(|former| former.is_file()) => {
+                let opened = OpenOptions::new().append(true).open(&self.former);
+                let appended = opened.and_then(|mut file| file.write_all(added.as_bytes()));
+                appended.map_err(|error| failed(&self.former, error))?;
+                take_place(&self.former, &self.path).map(|_| None)
+            }
+            Owner::Absent | Owner::Other | Owner::Extended { .. } => {
                 if fs::symlink_metadata(&self.former).is_err() {
                     return Ok(Some(format!(
                         "{}: another program has changed it, so it stays",
@@ -201,14 +262,19 @@ impl ResolvConf {
                     )));
                 }
                 fs::rename(&self.former, &self.kept).map_err(|error| failed(&self.former, error))?;
-                return Ok(Some(format!(
+                Ok(Some(format!(
                     "{}: another program has changed it, so it stays; the file before the tunnels is {}",
                     self.path.display(),
                     self.kept.display()
-                )));
+                )))
             }
-        };
-        done.map(|()| None).map_err(|error| failed(&self.path, error))
+        }
+    }
+
+    /// Replaces the file by one with these contents.
+    fn set_contents(&self, contents: &str) -> Result<(), Error> {
+        write(&self.fresh, contents)?;
+        take_place(&self.fresh, &self.path).map(drop)
     }
 
     fn error(&self, reason: &str) -> Error {
@@ -233,8 +299,15 @@ fn owner_of(path: &Path) -> io::Result<Owner> {
 fn parse(text: &str) -> Option<Owner> {
     let (sum, body) =
         text.strip_prefix(MARK)?.strip_prefix('\n')?.strip_prefix(CHECKSUM)?.split_once('\n')?;
-    let is_ours = sum == checksum(body);
-    is_ours.then(|| Owner::Casemate { was_absent: body.starts_with(WAS_ABSENT) })
+    let was_absent = body.starts_with(WAS_ABSENT);
+    if sum == checksum(body) {
+        return Some(Owner::Casemate { was_absent });
+    }
+    // Where the lines of Casemate end is only known by the checksum.
+    let ends =
+        body.match_indices('\n').take(MAX_OWN_LINES).map(|(end, _)| body.split_at(end.saturating_add(1)));
+    let mut added = ends.filter(|(own, _)| sum == checksum(own)).map(|(_, added)| added.to_owned());
+    added.next().map(|added| Owner::Extended { was_absent, added })
 }
 
 fn checksum(body: &str) -> String {
@@ -255,6 +328,18 @@ fn write(path: &Path, contents: &str) -> Result<File, Error> {
         Ok(file)
     });
     written.map_err(|error| failed(path, error))
+}
+
+/// Gives `from` the name `to`, or, if that is a mount, moves its contents there. Returns whether it is the
+/// file `from` that has the name now.
+fn take_place(from: &Path, to: &Path) -> Result<bool, Error> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+            fs::copy(from, to).map_err(|error| failed(to, error))?;
+            remove(from).map(|()| false)
+        }
+        renamed => renamed.map(|()| true).map_err(|error| failed(to, error)),
+    }
 }
 
 fn remove(path: &Path) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -124,6 +124,8 @@ impl EventLoop {
         self.install_discard_policies(shared)?;
         self.system.reconcile_blocking()?;
         self.reconcile(shared, handler);
+        // At once, and not with the first tick: the peers of a host that was restarted send all the time.
+        self.update_ike_addrs(shared);
         Ok(())
     }
 
@@ -213,6 +215,8 @@ impl EventLoop {
         });
         let messages = self.system.guard_monitor().take_messages();
         messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Guard, message));
+        let messages = self.system.take_routing_messages();
+        messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Policies, message));
         if !is_reconciled {
             return;
         }
@@ -260,31 +264,6 @@ impl EventLoop {
                 report(format!("IKE message from {local} to {remote}: {error}{hint}"));
             }
         }
-    }
-
-    /// Lets the kernel drop received ESP and AH packets to the local addresses of inbound SAs early, while no
-    /// other program needs them.
-    fn update_early_drop(&mut self, shared: &Shared) {
-        let Self { early_drop: Some(early_drop), host_rules, system, .. } = self else { return };
-        let mut addrs = BTreeSet::new();
-        if host_rules.received_are_ours() {
-            let with_sas = &shared.protected_addrs().with_sas;
-            addrs.extend(system.addresses().iter().filter(|addr| with_sas.contains(addr)).copied());
-        }
-        if early_drop.set(addrs).is_err() {
-            // Closes the connection, which removes the table.
-            self.early_drop = None;
-        }
-    }
-
-    /// Passes protected packets to all local addresses to the data path, while no other program needs them: a
-    /// peer may use SAs of a former run.
-    fn update_ike_addrs(&mut self, shared: &Shared) {
-        let mut addrs = HashSet::new();
-        if self.ike.is_some() && !self.host_rules.others_receive() {
-            addrs.extend(self.system.addresses().iter().copied());
-        }
-        shared.set_ike_addrs(addrs);
     }
 
     fn run_timers(&mut self, shared: &Shared, now: Instant) {

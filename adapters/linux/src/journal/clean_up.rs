@@ -7,7 +7,11 @@ use crate::instance::Instance;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
 use crate::protected_traffic;
+use crate::route::RoutingNumbers;
+use crate::setup::mark_routes::is_of_mark;
 use crate::tun::Tun;
+use netlink_packet_route::rule::RuleAttribute;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 /// What [`clean_up`] did.
@@ -26,11 +30,15 @@ pub fn clean_up(instance: &Instance) -> Result<CleanUp, Error> {
     // An instance that keeps its files in another directory may use this interface.
     let _tun = claim_interface(instance)?;
     let mut journal = Journal::open_damaged(instance, Nft::direct())?;
-    if journal.finds_unlisted_guard()? {
+    let is_lost = journal.finds_unlisted_guard()?;
+    if is_lost {
         journal.record_guard()?;
     }
     let listed = journal.entries.clone();
     let mut problem = journal.undo().err();
+    if is_lost && problem.is_none() {
+        problem = what_may_be_left(instance)?;
+    }
     let undone = listed.iter().filter(|undo| !journal.entries.contains(undo));
     let mut removed: Vec<String> = undone.map(ToString::to_string).collect();
     // While the guard stands, its protected traffic must be known.
@@ -39,6 +47,38 @@ pub fn clean_up(instance: &Instance) -> Result<CleanUp, Error> {
         problem = problem.or(failed);
     }
     Ok(CleanUp { removed, problem })
+}
+
+/// What a run whose journal is lost may have left, as an error; `None` if there is nothing like that. Another
+/// instance or program may own it.
+fn what_may_be_left(instance: &Instance) -> Result<Option<Error>, Error> {
+    let (mut netlink, mut commands) = (Netlink::open()?, BTreeSet::new());
+    for v4 in [true, false] {
+        let version = if v4 { "-4" } else { "-6" };
+        for rule in netlink.rules(v4)? {
+            let table = rule.attributes.iter().find_map(|attribute| match attribute {
+                RuleAttribute::Table(table) => Some(*table),
+                _ => None,
+            });
+            let is_ours = |table: &u32| RoutingNumbers::of_table(*table).is_some() || is_of_mark(*table);
+            let command = |table| format!("`ip {version} rule del lookup {table}`");
+            commands.extend(table.filter(is_ours).map(command));
+        }
+    }
+    for link in netlink.links()?.into_iter().filter(|link| link.name != instance.tun()) {
+        if netlink.is_tun(link.index)? {
+            commands.insert(format!("`ip link delete {}`", link.name));
+        }
+    }
+    if commands.is_empty() {
+        return Ok(None);
+    }
+    let commands = commands.into_iter().collect::<Vec<_>>().join(", ");
+    let reason = format!(
+        "the journal of the run that left the guard is lost. These commands remove what else it may have \
+         left, unless another instance or program uses it: {commands}"
+    );
+    Ok(Some(Error::other(instance.journal().display().to_string(), reason)))
 }
 
 /// Creates the TUN interface, so that no instance starts with it meanwhile.

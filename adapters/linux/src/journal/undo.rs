@@ -78,7 +78,12 @@ impl Undo {
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
                 .or_else(ignore_missing)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
-            Self::Tunnel { name, index } if netlink.index_of(name)? != Some(*index) => Ok(()),
+            // Another program may have renamed it: the index identifies it.
+            Self::Tunnel { name, index }
+                if netlink.index_of(name)? != Some(*index) && !is_renamed_tun(*index, netlink)? =>
+            {
+                Ok(())
+            }
             Self::Tunnel { name, index } => {
                 let failed = |error| Error::new(format!("removal of interface {name}"), error);
                 netlink.remove_link(*index).or_else(ignore_missing).map_err(failed)
@@ -87,6 +92,14 @@ impl Undo {
             Self::Guard { tun } if !has_guard(tun)? => Ok(()),
             Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", leak_guard::table_name(tun))),
         }
+    }
+}
+
+/// Whether there is a TUN interface with this index.
+fn is_renamed_tun(index: u32, netlink: &mut Netlink) -> Result<bool, Error> {
+    match netlink.is_tun(index) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+        is_tun => is_tun,
     }
 }
 

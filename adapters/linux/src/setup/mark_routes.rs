@@ -10,12 +10,14 @@ use crate::journal::{Journal, Undo};
 use crate::netlink::{self, Netlink};
 use crate::route::Prefix;
 use crate::setup::ignore_existing;
+use crate::setup::routing_check::Lost;
 use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_sa::{Selector, SpdId};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 
 /// Priority of the rules: behind that for local addresses, before those of the main SPD.
 const PRIORITY: u32 = 200;
@@ -33,6 +35,11 @@ pub(crate) struct MarkedTunnel {
 /// The routing table for packets with this mark.
 const fn table_of(mark: u32) -> u32 {
     FIRST_TABLE | mark
+}
+
+/// Whether a table may be that of a mark.
+pub(crate) const fn is_of_mark(table: u32) -> bool {
+    table & 0xc000_0000 == FIRST_TABLE
 }
 
 /// The rules and routes of all marks.
@@ -83,12 +90,44 @@ impl MarkRoutes {
         self.policies.remove(&id);
     }
 
-    /// Notes which routes the kernel has removed, so that they are set again.
-    pub(super) fn note_lost_routes(&mut self, netlink: &mut Netlink) -> Result<(), Error> {
+    /// Whether a route of this table or a change of one of these interfaces matters.
+    pub(super) fn is_affected(&self, tables: &BTreeSet<u32>, links: &BTreeSet<u32>) -> bool {
+        self.tables.iter().any(|(key, index)| tables.contains(&key.table) || links.contains(index))
+    }
+
+    /// Sets the rules of an IP version again that are not among those of the kernel. If that fails,
+    /// [`reconcile`](Self::reconcile) tries again.
+    pub(super) fn restore_rules(
+        &mut self,
+        v4: bool,
+        present: &[RuleMessage],
+        netlink: &mut Netlink,
+        lost: &mut Lost,
+    ) {
+        let present: HashSet<(Option<IpAddr>, u8, u32)> = present.iter().filter_map(mark_rule_key).collect();
+        let is_lost = |rule: &MarkRule| {
+            let key = rule.message();
+            rule.dst.is_ipv4() == v4 && mark_rule_key(&key).is_some_and(|key| !present.contains(&key))
+        };
+        for rule in self.rules.extract_if(.., |rule| is_lost(rule)).collect::<Vec<_>>() {
+            lost.add(&rule);
+            if netlink.add_rule(rule.message()).or_else(ignore_existing).is_ok() {
+                self.rules.insert(rule);
+            }
+        }
+    }
+
+    /// Sets routes again that have gone. If that fails, [`reconcile`](Self::reconcile) tries again.
+    pub(super) fn restore_routes(&mut self, netlink: &mut Netlink, lost: &mut Lost) -> Result<(), Error> {
         // Routes about which the kernel does not answer are set again, which does no harm.
         for (key, index) in std::mem::take(&mut self.tables) {
             let routes = netlink.routes(key.table, key.v4)?;
-            if routes.iter().any(|route| netlink::leads_into(route, index)) {
+            let is_blocked = routes.iter().any(|route| route.header.kind == RouteType::Unreachable);
+            let is_there = is_blocked && routes.iter().any(|route| netlink::leads_into(route, index));
+            if !is_there {
+                lost.add(&key);
+            }
+            if is_there || key.set_routes(index, netlink).is_ok() {
                 self.tables.insert(key, index);
             }
         }
@@ -103,28 +142,41 @@ impl MarkRoutes {
             let rules = Prefix::cover(&selector.dst).into_iter().map(|dst| MarkRule { dst, mark });
             wanted.extend(rules.map(|rule| (rule, index)));
         }
+        let mut outcome = Ok(());
         for (rule, index) in &wanted {
-            let key = rule.table();
-            if self.tables.get(&key) != Some(index) {
-                journal.record(Undo::MarkTable { table: key.table })?;
-                self.cleared.remove(&key.table);
-                key.set_routes(*index, netlink)?;
-                self.tables.insert(key, *index);
-            }
-            if self.rules.insert(*rule) {
-                let failed = |error| Error::new(format!("`{rule}`"), error);
-                let added = netlink.add_rule(rule.message()).or_else(ignore_existing).map_err(failed);
-                if added.is_err() {
-                    self.rules.remove(rule);
-                }
-                added?;
-            }
+            outcome = outcome.and(self.set(*rule, *index, journal, netlink));
         }
+        outcome?;
         for rule in self.rules.extract_if(.., |rule| !wanted.contains_key(rule)).collect::<Vec<_>>() {
             let failed = |error| Error::new(format!("removal of `{rule}`"), error);
             netlink.remove_rule(rule.message()).or_else(crate::journal::ignore_missing).map_err(failed)?;
         }
         self.clear_others(journal, netlink)
+    }
+
+    /// Sets a rule and the routes of its table. Without the route into the interface, packets are dropped.
+    fn set(
+        &mut self,
+        rule: MarkRule,
+        index: u32,
+        journal: &mut Journal,
+        netlink: &mut Netlink,
+    ) -> Result<(), Error> {
+        let (key, mut routed) = (rule.table(), Ok(()));
+        if self.tables.get(&key) != Some(&index) {
+            journal.record(Undo::MarkTable { table: key.table })?;
+            self.cleared.remove(&key.table);
+            routed = key.set_routes(index, netlink);
+            if routed.is_ok() {
+                self.tables.insert(key, index);
+            }
+        }
+        if !self.rules.contains(&rule) {
+            let failed = |error| Error::new(format!("`{rule}`"), error);
+            netlink.add_rule(rule.message()).or_else(ignore_existing).map_err(failed)?;
+            self.rules.insert(rule);
+        }
+        routed
     }
 
     /// Clears the tables of marks that no tunnel has any more, also those of a former run. The journal keeps
@@ -185,6 +237,32 @@ impl MarkRule {
         let dst = (self.dst.len > 0).then_some(RuleAttribute::Destination(self.dst.addr));
         message.attributes.extend(dst);
         message
+    }
+}
+
+/// What identifies a rule for a mark: its destination and mark. `None` for a rule that is none of ours.
+fn mark_rule_key(rule: &RuleMessage) -> Option<(Option<IpAddr>, u8, u32)> {
+    let has = |attribute| rule.attributes.contains(&attribute);
+    let mark = rule.attributes.iter().find_map(|attribute| match attribute {
+        RuleAttribute::FwMark(mark) => Some(*mark),
+        _ => None,
+    })?;
+    let dst = rule.attributes.iter().find_map(|attribute| match attribute {
+        RuleAttribute::Destination(dst) => Some(*dst),
+        _ => None,
+    });
+    let is_ours = rule.header.action == RuleAction::ToTable
+        && has(RuleAttribute::Priority(PRIORITY))
+        && has(RuleAttribute::FwMask(u32::MAX))
+        && has(RuleAttribute::Table(table_of(mark)));
+    is_ours.then_some((dst, rule.header.dst_len, mark))
+}
+
+impl fmt::Display for TableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { v4, table } = self;
+        let version = if *v4 { "-4" } else { "-6" };
+        write!(f, "ip {version} route add default table {table}")
     }
 }
 

@@ -14,12 +14,13 @@ use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
 use super::guard_monitor::GuardMonitor;
 use super::mark_routes::{MarkRoutes, MarkedTunnel};
+use super::routing_check::{CheckReason, RoutingCheck};
 use super::rp_filter::Peers;
 use super::{Plan, SystemChange};
 use crate::Error;
 use crate::dns::{DnsHandle, DnsMode, DnsState, NameServers};
 use crate::journal::{Journal, Undo};
-use crate::netlink::{Netlink, NetworkChange, NetworkMonitor};
+use crate::netlink::{Netlink, NetworkChange, NetworkMonitor, RoutingChange};
 use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
 use crate::sys::EventFd;
 use crate::tun::Tun;
@@ -28,6 +29,7 @@ use casemate_datapath::Direction;
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, Event};
 use casemate_sa::{Selector, SpdId};
+use lost_routes::host_len;
 use reconcile::GuardJob;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -62,8 +64,10 @@ pub struct SystemState {
     is_stale: bool,
     /// A local address has changed.
     addresses_changed: bool,
-    /// An address was removed, and perhaps routes with it.
-    has_lost_address: bool,
+    /// Whether routes and rules may have gone.
+    routing_check: RoutingCheck,
+    /// Addresses that peers have assigned to this host.
+    virtual_addrs: BTreeSet<IpAddr>,
     /// A script at which `nft` works.
     guard_job: Option<GuardJob>,
     /// Signalled when `nft` is done.
@@ -117,7 +121,8 @@ impl SystemState {
             is_stale: !has_guard,
             // An address may have changed since the plan was made.
             addresses_changed: true,
-            has_lost_address: false,
+            routing_check: RoutingCheck::new(),
+            virtual_addrs: BTreeSet::new(),
             guard_job: None,
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
@@ -215,8 +220,32 @@ impl SystemState {
         let NetworkChange { any: changed, removed_address } = self.address_monitor.read();
         (self.is_stale, self.addresses_changed) =
             (self.is_stale || changed, self.addresses_changed || changed);
-        self.has_lost_address |= removed_address;
-        self.route_monitor.read().any || changed
+        if removed_address {
+            self.routing_check.request(CheckReason::Address);
+        }
+        let routing = self.route_monitor.read_routing(self.netlink.port());
+        if self.is_affected(&routing) {
+            self.is_stale = true;
+            self.routing_check.request(CheckReason::Routing);
+        }
+        routing.any || changed
+    }
+
+    /// Whether routes or rules of this instance may have gone.
+    fn is_affected(
+        &self,
+        RoutingChange { is_unknown, removed_rule, tables, links, .. }: &RoutingChange,
+    ) -> bool {
+        *is_unknown
+            || *removed_rule
+            || tables.contains(&self.numbers.table)
+            || links.contains(&self.tun)
+            || self.mark_routes.is_affected(tables, links)
+    }
+
+    /// Takes the messages for the log about routes and rules.
+    pub(crate) fn take_routing_messages(&mut self) -> Vec<String> {
+        self.routing_check.take_messages()
     }
 
     /// The monitor of the guard.
@@ -224,9 +253,10 @@ impl SystemState {
         &mut self.guard_monitor
     }
 
-    /// Time until the filter may be tried again, if it waits for that.
+    /// Time until the filter, or routes and rules, may be tried again, if they wait for that.
     pub(crate) fn time_to_retry(&self) -> Option<Duration> {
-        self.retry_at.map(|retry_at| retry_at.saturating_duration_since(Instant::now()))
+        let next = self.retry_at.into_iter().chain(self.routing_check.retry_at()).min();
+        next.map(|retry_at| retry_at.saturating_duration_since(Instant::now()))
     }
 
     /// Notes that a policy was added or removed.
@@ -295,7 +325,8 @@ impl SystemState {
                 children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
             }
             Event::ConfigAssigned { new_addrs, .. } => {
-                return self.change_addresses(new_addrs, Netlink::add_address);
+                self.virtual_addrs.extend(new_addrs);
+                return self.add_addresses(new_addrs);
             }
             Event::AddrsReleased { addrs, .. } => {
                 return self.remove_addresses(addrs);
@@ -312,9 +343,19 @@ impl SystemState {
         }
     }
 
+    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
+    /// a command of the administrator.
+    fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            added => added,
+        })
+    }
+
     /// Removes virtual addresses from the TUN interface.
     fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.has_lost_address = true;
+        self.virtual_addrs.retain(|addr| !addrs.contains(addr));
+        self.routing_check.request(CheckReason::OwnAddress);
         self.change_addresses(addrs, Netlink::remove_address)
     }
 
@@ -326,10 +367,9 @@ impl SystemState {
     ) -> Result<(), Error> {
         // Routes may prefer other source addresses now.
         (self.is_stale, self.addresses_changed) = (true, true);
-        let len = |addr: &IpAddr| if addr.is_ipv4() { 32 } else { 128 };
         addrs
             .iter()
-            .map(|addr| change(&mut self.netlink, self.tun, *addr, len(addr)))
+            .map(|addr| change(&mut self.netlink, self.tun, *addr, host_len(*addr)))
             .fold(Ok(()), Result::and)
     }
 }

@@ -213,7 +213,12 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
             format!("the certificate of the other side of TLS is missing or refused, for {who}")
         }
         EapFault::NoBinding => format!("the peer does not confirm the keys of MSCHAPv2 in PEAP, for {who}"),
-        EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
+        EapFault::OtherIdentity => {
+            format!("another identity is proved, in the tunnel or to the RADIUS server, than that of {who}")
+        }
+        EapFault::UnprovenIdentity => format!(
+            "the RADIUS server has not said whether it has authenticated {who}, which the connection requires"
+        ),
         EapFault::NoCertificate => {
             format!("this host has no certificate with a private key for TLS, for {who}")
         }

@@ -254,6 +254,7 @@ impl EngineHandler for RunController {
             self.control.wake_loop();
         }
         lines.iter().for_each(|(level, line)| self.log.program(*level, line));
+        self.updown.check_runner()?;
         let messages = self.updown.serve(handle, &self.keyring);
         messages.into_iter().for_each(|message| self.log.record(message));
         for problem in self.revocation.serve(handle).into_iter().chain(self.tokens.serve(handle)) {

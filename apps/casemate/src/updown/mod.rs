@@ -23,7 +23,7 @@ use casemate_linux::updown::{
 };
 use casemate_linux::{EndpointContext, EndpointHandle, Error};
 use casemate_sa::SpdPair;
-use environment::{Facts, MAX_PAIRS, NewChild, Variables};
+use environment::{Facts, MAX_PAIRS, NewChild, Variables, peer_of, reqid_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -155,6 +155,11 @@ impl Updown {
         true
     }
 
+    /// An error if the process that runs the scripts has ended: a Child SA must not come up without its script.
+    pub(crate) fn check_runner(&self) -> Result<(), Error> {
+        self.0.as_ref().map_or(Ok(()), |active| active.runner.check())
+    }
+
     /// Starts the scripts for what has happened. Returns messages about those that have ended.
     pub(crate) fn serve(&mut self, handle: &EndpointHandle<'_>, keyring: &Keyring) -> Vec<Message> {
         let Some(active) = &mut self.0 else { return Vec::new() };
@@ -223,20 +228,6 @@ fn status_of(new: &NewChild, context: &EndpointContext) -> Option<IkeStatus> {
     let has_child = |status: &IkeStatus| status.children.iter().any(|child| child.id == new.id);
     let ike = context.endpoint().ike();
     ike.status_of(new.ike).filter(has_child).or_else(|| ike.status().find(has_child))
-}
-
-/// Identifies a peer by its connection and the identity that it has proved.
-fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
-    let eap = status.eap_identity.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
-    let identity = eap.or_else(|| status.peer.as_ref().map(ToString::to_string)).unwrap_or_default();
-    format!("{} {identity}", new.connection.name).into()
-}
-
-/// The request identifier of a Child SA in the data path.
-fn reqid_of(child: ChildId, context: &EndpointContext) -> u32 {
-    let endpoint = context.endpoint();
-    let inbound = endpoint.sas_of(child).and_then(|sas| endpoint.datapath().sa(sas.inbound));
-    inbound.map_or(0, |sa| sa.reqid)
 }
 
 /// Where a Child SA is installed.

@@ -15,7 +15,7 @@ use core::fmt;
 
 pub(crate) use tls::MAX_MESSAGE;
 
-pub use aka::{NetworkSequence, Subscriber, UsimSequence};
+pub use aka::{NetworkSequence, Subscriber, UsimSequence, aka_identity};
 pub use mschapv2::NtHash;
 
 /// EAP type Identity (RFC 3748 section 5.1).

@@ -143,7 +143,8 @@ impl Endpoint {
             return self.report_unknown_spi(audit, src, dst, context);
         }
         let Self { named_peers, ike, .. } = self;
-        let has_ike_sa = || ike.has_ike_sa_with(src);
+        let now = context.now;
+        let has_ike_sa = || ike.has_ike_sa_with(src, now);
         let Some(connection) = named_peers.take_due(src, dst, context, has_ike_sa) else { return };
         self.notices.push_back(Notice::PeerUsesUnknownSpi { connection: connection.clone() });
         // The packet does not show which of the Child SAs the peer uses.

@@ -38,6 +38,8 @@ pub(crate) enum Effect {
     Redirect(IkeSaId, Box<crate::redirect::Redirect>),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
+    /// The peer has refused the IKE SA that reauthenticates the one with this origin.
+    ReauthenticationRefused(IkeSaId),
 }
 
 impl Effect {
@@ -109,6 +111,7 @@ impl Ike {
             #[cfg(feature = "redirect")]
             Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
+            Effect::ReauthenticationRefused(origin) => self.note_refused_reauthentication(origin),
         }
     }
 

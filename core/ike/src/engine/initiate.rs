@@ -143,6 +143,9 @@ impl Ike {
         })?;
         let id = sa.common.id;
         self.sas.insert(sa);
+        // An attempt that a packet or a command begins before a retry is due restores the connection as well.
+        let restores = self.shared.retries.restores(connection);
+        self.update_common(id, |common| common.restores |= restores);
         self.close_excess_replaced(host, context);
         self.run_effects(host, context);
         Ok(id)

@@ -103,10 +103,9 @@ impl Ike {
             self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(reason, step));
             return;
         }
-        let is_other = |other: &IkeSa| other.common.id != old && other.common.path.remote.ip() == peer;
         let path = connection.path(Lookup::Cached, context.routes).ok();
         let Some(path) = path.filter(|path| path.remote.ip() == peer) else { return };
-        if self.sas.values().any(|other| is_other(other) && other.is_alive()) {
+        if self.any_with(peer, context.now, |other| other.common.id != old && other.is_alive()) {
             return;
         }
         let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());
@@ -175,6 +174,14 @@ impl Ike {
             }
         }
         None
+    }
+
+    /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
+    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps.
+    pub(super) fn note_refused_reauthentication(&mut self, origin: IkeSaId) {
+        for sa in self.sas.values_mut().filter(|sa| sa.origin() == origin && sa.is_current()) {
+            sa.note_refused_reauthentication();
+        }
     }
 
     /// Closes the IKE SA with this origin, because another IKE SA has been authenticated in its place. The

@@ -91,6 +91,21 @@ impl RetryQueue {
         is_less
     }
 
+    /// Ends the retry of a connection that has an IKE SA again, for the Child SAs that are there.
+    pub(crate) fn end_for(&mut self, connection: &Arc<Connection>, has: impl Fn(&ChildConfig) -> bool) {
+        let Some(entry) = self.take(connection_key(connection)) else { return };
+        let mut retry = entry.retry;
+        retry.children.retain(|child| !has(child));
+        if !retry.children.is_empty() {
+            self.add(retry);
+        }
+    }
+
+    /// Whether a retry will restore the connection, which was up before.
+    pub(crate) fn restores(&self, connection: &Arc<Connection>) -> bool {
+        self.waiting.get(connection_key(connection)).is_some_and(|entry| entry.retry.restores)
+    }
+
     /// Time of the first retry.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|[at, ..]| Instant::from_micros(at))

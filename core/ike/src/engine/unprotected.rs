@@ -90,7 +90,9 @@ impl Ike {
             return;
         }
         let is_accepted = by_address(&self.shared.connections, path, context.routes).next().is_some();
-        if !is_accepted || !self.shared.unprotected.allow_report(remote, now) || self.has_ike_sa_with(remote)
+        if !is_accepted
+            || !self.shared.unprotected.allow_report(remote, now)
+            || self.has_ike_sa_with(remote, now)
         {
             return;
         }

@@ -337,10 +337,10 @@ impl AuthSent {
             #[cfg(feature = "resumption")]
             Err(Rejection::Refused(_)) if self.resumes.is_some() => self.authenticate_anew(common, step),
             Err(rejection) => {
-                // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
-                // helps.
-                let old = common.predecessor.take().filter(|old| old.closes_if_refused);
-                old.into_iter().for_each(|old| step.effect(Effect::Reauthenticated(old.origin)));
+                // The reauthentication has failed. The response may come from any host, so the old IKE SA stays
+                // until it has to end.
+                let old = common.predecessor.take().filter(|old| old.ends_if_refused);
+                old.into_iter().for_each(|old| step.effect(Effect::ReauthenticationRefused(old.origin)));
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
                     Rejection::Fault(fault) => self.reject(common, fault, step),

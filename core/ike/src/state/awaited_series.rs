@@ -11,7 +11,7 @@ use crate::child_sa::ChildResponse;
 use crate::context::{KexResponse, Step};
 use crate::keymat::Nonces;
 use crate::negotiate::IkeSuite;
-use crate::state::{Established, SaCommon};
+use crate::state::{Established, SaCommon, Task};
 use crate::transport::{Build, Content, required};
 use crate::{ChildId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
@@ -22,6 +22,10 @@ use core::time::Duration;
 
 /// Time for which the next request of a series is awaited (RFC 9370 section 2.2.4 suggests 5 to 20 s).
 const SERIES_LIFETIME: Duration = Duration::from_secs(20);
+
+/// Time for which messages about addresses wait for the next request of a series.
+#[cfg(feature = "mobike")]
+const ADDRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// A series of the peer, whose next request is awaited.
 pub(crate) struct AwaitedSeries {
@@ -34,6 +38,8 @@ pub(crate) struct AwaitedSeries {
     /// The series ends at this time. A series that takes the place of an incomplete one ends when that one
     /// would have ended, because the requests of this host wait for the end of both.
     ends_at: Instant,
+    /// When this host sent its last response.
+    answered_at: Instant,
     /// Whether this host gave up its own exchange for this one, and has to try again if this one fails.
     pub(super) has_precedence: bool,
 }
@@ -127,12 +133,22 @@ impl Established {
         let longest = step.context.now.after(SERIES_LIFETIME.saturating_mul(rounds));
         let ends_at = former.map_or(longest, |former| longest.min(former.ends_at));
         let OwnedNonces { initiator: nonce_i, responder: nonce_r } = nonces;
-        let series =
-            AwaitedSeries { progress, nonce_i, nonce_r, link, makes, ends_at, has_precedence: false };
-        self.await_next_round(Box::new(series), step.context.now);
+        let now = step.context.now;
+        let series = AwaitedSeries {
+            progress,
+            nonce_i,
+            nonce_r,
+            link,
+            makes,
+            ends_at,
+            answered_at: now,
+            has_precedence: false,
+        };
+        self.await_next_round(Box::new(series), now);
     }
 
-    fn await_next_round(&mut self, series: Box<AwaitedSeries>, now: Instant) {
+    fn await_next_round(&mut self, mut series: Box<AwaitedSeries>, now: Instant) {
+        series.answered_at = now;
         self.timers.set(Timer::Series, Some(now.after(SERIES_LIFETIME).min(series.ends_at)));
         self.series = Some(series);
     }
@@ -255,6 +271,18 @@ impl Established {
 }
 
 impl AwaitedSeries {
+    /// Earliest time to start a task meanwhile; `None` if it waits for the end of the series: strongSwan 6.1
+    /// closes the IKE SA if another request arrives where it expects a key exchange. But a peer that does not
+    /// know the address of this host cannot go on.
+    #[cfg_attr(not(feature = "mobike"), expect(unused_variables, reason = "all tasks wait"))]
+    pub(super) fn allows_at(&self, task: &Task) -> Option<Instant> {
+        #[cfg(feature = "mobike")]
+        if matches!(task, Task::UpdateAddresses | Task::AnnounceAddresses | Task::CheckRoute) {
+            return Some(self.answered_at.after(ADDRESS_DELAY));
+        }
+        None
+    }
+
     /// Completes the next key exchange.
     fn respond(&mut self, content: &Content<'_>, step: &mut Step<'_, '_>) -> Result<KexResponse, PeerFault> {
         let method = self.progress.next_method().ok_or(StateFault::NoKexSeries)?;

@@ -54,8 +54,9 @@ pub(crate) struct Predecessor {
     pub(crate) origin: IkeSaId,
     /// Virtual addresses that the peer assigned to it.
     pub(crate) addrs: Vec<IpAddr>,
-    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
-    pub(crate) closes_if_refused: bool,
+    /// Whether it is closed at its deadline, and set up anew, if the peer refuses the new IKE SA: perhaps the
+    /// peer accepts only one.
+    pub(crate) ends_if_refused: bool,
 }
 
 impl SaCommon {

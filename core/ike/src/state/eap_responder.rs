@@ -276,6 +276,7 @@ impl HalfOpen {
         let auth = required(request.content.auth)?;
         check_another_round(&common.connection, rounds.peer, &request.content)?;
         self.select_by_groups(common, &rounds, &done, step)?;
+        check_required_identity(common, &rounds, &done, step)?;
         let theirs = init.initiator_octets(&eap.peer_body, suite);
         let own_body = id_body(&rounds.own_id);
         let ours = init.responder_octets(&own_body, suite);
@@ -286,7 +287,7 @@ impl HalfOpen {
         #[cfg(feature = "ppk")]
         let auth = ppk.proof(auth);
         let remote = common.path.remote.ip();
-        let parties = Parties { own: &rounds.own_id, peer: &rounds.peer_id, remote };
+        let parties = Parties { ike: common.id, own: &rounds.own_id, peer: &rounds.peer_id, remote };
         let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
         let proof = eap::prove(&done, &ours, providers)?;
         #[cfg(feature = "ppk")]
@@ -320,6 +321,29 @@ fn check_own_method(
     } else {
         Err(StateFault::AuthMethod)
     }
+}
+
+/// Checks that the peer has proved the identity that the connection requires, if it requires a certain one.
+/// An AAA server may have authenticated another user than the one that it was asked for.
+fn check_required_identity(
+    common: &SaCommon,
+    rounds: &ResponderRounds,
+    done: &Authenticated,
+    step: &mut Step<'_, '_>,
+) -> Result<(), PeerFault> {
+    let connection = rounds.connection(&common.connection)?;
+    let required = match &connection.remote.method {
+        RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Fixed(identity), .. }) => Some(identity.clone()),
+        RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, .. }) => {
+            connection.remote.id.exact().map(|_| rounds.peer_id.to_eap())
+        }
+        _ => None,
+    };
+    let Some(required) = required.filter(|required| !done.has_proved(required)) else { return Ok(()) };
+    let has_other = done.proven_name().is_some();
+    let fault = if has_other { EapFault::OtherIdentity } else { EapFault::UnprovenIdentity };
+    explain(fault, Some(&required), &rounds.peer_id, step);
+    Err(StateFault::EapFailed.into())
 }
 
 /// The methods that authenticate both sides; none if a server chooses the method.

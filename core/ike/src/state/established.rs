@@ -76,6 +76,8 @@ pub(crate) struct Established {
     pub(super) origin_spis: IkeSpis,
     /// Number of attempts to reauthenticate.
     pub(super) reauth_attempts: u8,
+    /// Whether an attempt was refused.
+    pub(super) is_reauth_refused: bool,
     /// Latest end after a redirect. A successor by rekeying inherits it.
     #[cfg(feature = "redirect")]
     pub(super) ends_by: Option<Instant>,
@@ -107,7 +109,7 @@ impl Established {
             connection,
             peer,
             #[cfg(feature = "eap")]
-            eap_identity: contents.peer.eap_identity().map(Vec::from),
+            eap_identity: contents.peer.eap_identity().cloned(),
             #[cfg(feature = "eap")]
             earlier_rounds: contents.peer.earlier_rounds().to_vec(),
             #[cfg(feature = "resumption")]
@@ -117,6 +119,7 @@ impl Established {
             path,
         });
         let reauth_at = reauth_at(common, step);
+        step.shared.retries.end_for(&common.connection, |_| false);
         Self::build(common, channel, contents, step.context.now, reauth_at, step)
     }
 
@@ -141,6 +144,7 @@ impl Established {
         if self.reauth_attempts > 0 {
             // Rekeying does not extend the deadline of the reauthentication.
             successor.reauth_attempts = self.reauth_attempts;
+            successor.is_reauth_refused = self.is_reauth_refused;
             successor.timers.set(Timer::Expire, self.timers.get(Timer::Expire));
             successor.timers.set(Timer::Rekey, None);
         }
@@ -184,6 +188,7 @@ impl Established {
             origin: common.id,
             origin_spis: common.spis(),
             reauth_attempts: 0,
+            is_reauth_refused: false,
             #[cfg(feature = "redirect")]
             ends_by: None,
             #[cfg(feature = "resumption")]

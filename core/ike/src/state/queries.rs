@@ -136,9 +136,24 @@ impl IkeSa {
         self.is_half_open() || self.accepts_child_requests()
     }
 
+    /// Since when the IKE SA is half-open, if the peer has not sent a protected request on it yet.
+    pub(crate) fn unconfirmed_since(&self) -> Option<Instant> {
+        match &self.state {
+            State::HalfOpen(state) if state.channel.window.expected_id() <= 1 => Some(state.started_at),
+            _ => None,
+        }
+    }
+
     /// Whether the IKE SA is being set up.
     pub(crate) const fn is_connecting(&self) -> bool {
         !matches!(self.state, State::Established(_) | State::Closed(_))
+    }
+
+    /// Notes that the IKE SA that reauthenticates this one was refused.
+    pub(crate) fn note_refused_reauthentication(&mut self) {
+        if let State::Established(state) = &mut self.state {
+            state.is_reauth_refused = true;
+        }
     }
 
     /// Whether this host is setting the IKE SA up.
@@ -192,7 +207,7 @@ impl IkeSa {
             State::Established(state) => state.assigned_addrs().into(),
             _ => Vec::new(),
         };
-        Predecessor { origin: self.origin(), addrs, closes_if_refused: self.forgotten_by().is_none() }
+        Predecessor { origin: self.origin(), addrs, ends_if_refused: self.forgotten_by().is_none() }
     }
 
     /// The IKE SA that has to hand its Child SAs over to this one before the request is processed.
@@ -367,7 +382,7 @@ impl Established {
         #[cfg(feature = "eap")]
         {
             status.own_id = Some(peer.own_id().clone());
-            status.eap_identity = peer.eap_identity().map(Vec::from);
+            status.eap_identity = peer.eap_identity().cloned();
             status.earlier_rounds = peer.earlier_rounds().to_vec();
         }
         #[cfg(feature = "ppk")]

@@ -68,10 +68,11 @@ impl Task {
 impl Established {
     /// Earliest time to start a task; `None` while it waits for other tasks.
     pub(super) fn ready_at(&self, task: &Task) -> Option<Instant> {
+        #[cfg(feature = "multiple-kex")]
+        if let Some(series) = self.series.as_ref().filter(|_| !matches!(task, Task::DeleteIke(_))) {
+            return series.allows_at(task);
+        }
         match task {
-            // strongSwan 6.1 closes the IKE SA if another request arrives where it expects a key exchange.
-            #[cfg(feature = "multiple-kex")]
-            task if self.series.is_some() && !matches!(task, Task::DeleteIke(_)) => None,
             Task::Child(child_request) => Some(child_request.postponed.until),
             // The peer may have postponed some of the Child SAs (RFC 7296 section 2.25). Until they are
             // requested again, the old IKE SA carries their traffic.

@@ -158,7 +158,12 @@ impl Established {
                         Phase::Open if self.is_forgotten() => {
                             return self.close_or_hand_over(common, crate::state::traffic::PROVED, step);
                         }
-                        Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
+                        Phase::Open => {
+                            let is_set_up_anew = self.is_reauth_refused;
+                            let reason =
+                                if is_set_up_anew { DownReason::Reauth } else { DownReason::Expired };
+                            self.tasks.push_front(Task::DeleteIke(reason));
+                        }
                         Phase::Replaced | Phase::Closing => {
                             return self.close(common, DownReason::Replaced, step);
                         }
@@ -202,7 +207,9 @@ impl Established {
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
             #[cfg(feature = "resumption")]
             Timer::Ticket => self.may_begin_request(),
-            Timer::Liveness | Timer::Task | Timer::ProbePath => self.may_begin_request(),
+            // Tasks that wait for a key exchange of the peer have no time.
+            Timer::Task => self.is_in_use() && !self.channel.window.has_outstanding(),
+            Timer::Liveness | Timer::ProbePath => self.may_begin_request(),
         }
     }
 

@@ -90,14 +90,14 @@ fn the_next_run_restores_what_a_killed_one_has_left() {
 
 #[test]
 fn a_file_that_another_program_has_changed_stays() {
-    for change in ["nameserver 198.51.100.1\n", ""] {
+    for change in ["nameserver 198.51.100.1\n", "# 8\n"] {
         let etc = TempDir::new("resolv").unwrap();
         let path = etc.file("resolv.conf");
         fs::write(&path, "nameserver 192.0.2.53\n").unwrap();
         let mut file = ResolvConf::in_directory(etc.path());
         file.set(&settings(&["10.1.0.53"], &[])).unwrap();
-        let edited = if change.is_empty() {
-            fs::read_to_string(&path).unwrap() + "nameserver 198.51.100.1\n"
+        let edited = if change.starts_with('#') {
+            fs::read_to_string(&path).unwrap().replace("10.1.0.53", "198.51.100.1")
         } else {
             change.to_owned()
         };
@@ -112,5 +112,99 @@ fn a_file_that_another_program_has_changed_stays() {
         file.set(&settings(&["10.3.0.53"], &[])).unwrap();
         file.restore().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), edited);
+    }
+}
+
+#[test]
+fn lines_that_another_program_has_added_are_kept_in_the_former_file() {
+    for original in [Some("nameserver 192.0.2.53\n"), None] {
+        let etc = TempDir::new("resolv").unwrap();
+        let path = etc.file("resolv.conf");
+        original.iter().for_each(|text| fs::write(&path, text).unwrap());
+        let mut file = ResolvConf::in_directory(etc.path());
+        file.set(&settings(&["10.1.0.53"], &["corp.example"])).unwrap();
+        let added = fs::read_to_string(&path).unwrap() + "options edns0\n";
+        fs::write(&path, &added).unwrap();
+        let error = file.set(&settings(&["10.2.0.53"], &[])).unwrap_err().to_string();
+        assert!(error.contains("another program"), "{error}");
+        assert_eq!(file.restore().unwrap(), None);
+        let expected = original.unwrap_or_default().to_owned() + "options edns0\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(names(&etc), ["resolv.conf"]);
+    }
+    // A symbolic link leads to the file of another program.
+    let etc = TempDir::new("resolv").unwrap();
+    let path = etc.file("resolv.conf");
+    symlink("elsewhere", &path).unwrap();
+    let mut file = ResolvConf::in_directory(etc.path());
+    file.set(&settings(&["10.1.0.53"], &[])).unwrap();
+    let added = fs::read_to_string(&path).unwrap() + "options edns0\n";
+    fs::write(&path, &added).unwrap();
+    assert!(file.restore().unwrap().unwrap().contains("so it stays"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), added);
+}
+
+#[test]
+fn servers_of_a_tunnel_go_even_if_the_former_file_is_lost() {
+    let etc = TempDir::new("resolv").unwrap();
+    let path = etc.file("resolv.conf");
+    fs::write(&path, "nameserver 192.0.2.53\n").unwrap();
+    let mut file = ResolvConf::in_directory(etc.path());
+    file.set(&settings(&["10.1.0.53"], &[])).unwrap();
+    fs::remove_file(&file.former).unwrap();
+    let warning = file.restore().unwrap().unwrap();
+    assert!(warning.contains("resolv.conf.casemate: another program has removed"), "{warning}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    assert_eq!(names(&etc), ["resolv.conf"]);
+    file.set(&settings(&["10.3.0.53"], &[])).unwrap();
+    file.restore().unwrap();
+    assert_eq!(names(&etc), ["resolv.conf"]);
+}
+
+/// As in a container. The mount is in a namespace of its own.
+#[test]
+fn a_file_that_is_a_mount_changes_in_place() {
+    let test = || {
+        crate::netns::isolate()?;
+        let etc = TempDir::new("resolv").unwrap();
+        let path = etc.file("resolv.conf");
+        fs::write(&path, "nameserver 192.0.2.53\n").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        let mount = |arguments: &[&str]| std::process::Command::new("mount").args(arguments).status();
+        assert!(
+            mount(&["--bind", &path.display().to_string(), &path.display().to_string()]).unwrap().success()
+        );
+        let before = fs::metadata(&path).unwrap();
+        let next = ResolvConf::in_directory(etc.path());
+        for is_killed in [false, true] {
+            let mut file = ResolvConf::in_directory(etc.path());
+            file.set(&settings(&["10.1.0.53"], &[])).unwrap();
+            file.set(&settings(&["10.2.0.53"], &[])).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.ends_with("nameserver 10.2.0.53\n") && !text.contains("10.1.0.53"), "{text}");
+            next.restore_former().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "the process is alive");
+            if is_killed {
+                drop(file);
+                assert_eq!(next.restore_former().unwrap(), None);
+            } else {
+                assert_eq!(file.restore().unwrap(), None);
+            }
+            let after = fs::metadata(&path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "nameserver 192.0.2.53\n");
+            assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
+            assert_eq!(names(&etc), ["resolv.conf"]);
+        }
+        let mut file = ResolvConf::in_directory(etc.path());
+        file.set(&settings(&["10.1.0.53"], &[])).unwrap();
+        let changed = "nameserver 198.51.100.1\n";
+        fs::write(&path, changed).unwrap();
+        assert!(file.restore().unwrap().unwrap().contains("so it stays"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), changed);
+        std::process::Command::new("umount").arg(&path).status().unwrap();
+        Ok::<(), Error>(())
+    };
+    if let Err(error) = std::thread::spawn(test).join().unwrap() {
+        casemate_test_support::skip(error);
     }
 }

@@ -66,15 +66,14 @@ impl SystemState {
     }
 
     /// Changes the system to the desired state. Returns whether that is done, apart from failed routes and
-    /// the like: these are reported to `report` and tried again with the next change. Returns `false` if the
+    /// the like: these are reported to `report` once, and tried again every second. Returns `false` if the
     /// filter is not installed yet; then the caller calls again when [`nft_done`](Self::nft_done) is
     /// signalled, or after a second.
     pub(crate) fn reconcile(&mut self, report: &mut dyn FnMut(Error)) -> bool {
-        self.is_stale |= self.guard_monitor.has_events();
+        self.is_stale |= self.guard_monitor.has_events() | self.routing_check.take_retry();
         while self.guard_job.is_some() || self.is_stale {
-            if let Err(error) = self.reconcile_addresses() {
-                report(error);
-            }
+            let addressed = self.reconcile_addresses();
+            let found = self.restore_lost_routes();
             match self.reconcile_guard() {
                 Ok(true) => self.is_stale = false,
                 Ok(false) => {
@@ -91,22 +90,18 @@ impl SystemState {
                     return false;
                 }
             }
-            if let Err(error) = self.note_lost_routes() {
-                report(error);
-            }
             let changed = self.changed_routes();
             let loosened = self.loosen_rp_filters(&changed);
             let routed = self.reconcile_routes(changed);
             let ruled = self.reconcile_rules();
             let marked = self.mark_routes.reconcile(&mut self.journal, &mut self.netlink);
-            if let Err(error) = loosened.and(routed).and(ruled).and(marked) {
-                report(error);
-            }
+            let outcome = addressed.and(found).and(loosened).and(routed).and(ruled).and(marked);
+            self.routing_check.note_outcome(outcome, report);
         }
         true
     }
 
-    fn reconcile_addresses(&mut self) -> Result<(), Error> {
+    pub(super) fn reconcile_addresses(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.addresses_changed) {
             let addresses = self.netlink.addresses().inspect_err(|_| self.addresses_changed = true)?;
             self.desired.routes.set_addresses(addresses);

@@ -1,4 +1,5 @@
 mod lost_routes;
+mod removed_routing;
 
 use super::*;
 use crate::instance::Instance;
@@ -94,6 +95,12 @@ impl Host {
 
     fn empty() -> Self {
         Self::start(PolicyTable::new(10_000, 1), PolicyTable::new(10_000, 2))
+    }
+
+    /// Adds virtual addresses, as after an event of IKE.
+    fn assign(&mut self, addrs: &[IpAddr]) {
+        self.state.virtual_addrs.extend(addrs);
+        self.state.change_addresses(addrs, Netlink::add_address).unwrap();
     }
 
     fn table(&mut self, direction: Direction) -> &mut PolicyTable {
