@@ -103,7 +103,7 @@ impl EventLoop {
             messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
         }
         // Without the process that runs nft, the guard cannot follow policies any more. It stays when the run
-        // ends.
+        // ends. Without that for name servers, those of a tunnel that has ended would stay.
         self.system.check()?;
         match &self.counters {
             Some(counters) if counters.writer_has_ended() => {

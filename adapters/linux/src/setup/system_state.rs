@@ -171,9 +171,9 @@ impl SystemState {
         self.journal.abandoned = true;
     }
 
-    /// An error if the filter cannot be changed any more.
+    /// An error if the filter or the name servers cannot be changed any more.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.journal.nft().check()
+        self.journal.nft().check().and_then(|()| self.name_servers.check())
     }
 
     /// Signalled when [`reconcile`](Self::reconcile) should be called again.
