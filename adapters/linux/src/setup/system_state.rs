@@ -326,7 +326,10 @@ impl SystemState {
             }
             Event::ConfigAssigned { new_addrs, .. } => {
                 self.virtual_addrs.extend(new_addrs);
-                return self.change_addresses(new_addrs, Netlink::add_address);
+                // An address that cannot be added now is tried again.
+                return self.change_addresses(new_addrs, Netlink::add_address).inspect_err(|_| {
+                    self.routing_check.request(CheckReason::Address);
+                });
             }
             Event::AddrsReleased { addrs, .. } => {
                 return self.remove_addresses(addrs);
