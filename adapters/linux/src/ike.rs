@@ -3,12 +3,9 @@
 
 use crate::Error;
 use crate::buffers::Buffers;
-use crate::netlink::{Netlink, NetworkMonitor};
 use crate::raw_socket::{AddressedPacket, RawSender, is_full};
-use crate::resolver::Resolver;
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::FragmentPlan;
-use casemate::{HostAddrs, Lookup};
 use casemate_datapath::pmtu;
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
@@ -16,10 +13,8 @@ use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, KEEPALIVE, NON_ESP_MARKER, Udp};
-use socket2::SockRef;
-use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// UDP port of IKE without ESP.
@@ -174,185 +169,13 @@ fn payload_offset(packet: &[u8]) -> Option<usize> {
     header.checked_add(udp::HEADER_LEN)
 }
 
-/// Routes for packets with our mark, which bypass the routes into the TUN interface.
-pub(crate) struct MarkedRoutes {
-    mark: u32,
-    netlink: RefCell<Netlink>,
-    monitor: NetworkMonitor,
-    resolver: Resolver,
-    /// Addresses of interfaces that are switched off; `None` if that may have changed.
-    switched_off: RefCell<Option<Vec<IpAddr>>>,
-    /// The last error of a look-up. A look-up that fails counts as "no route".
-    error: RefCell<Option<Error>>,
-}
-
-impl MarkedRoutes {
-    /// Routes for packets that carry `mark`.
-    pub(crate) fn open(mark: u32) -> Result<Self, Error> {
-        Ok(Self {
-            mark,
-            netlink: RefCell::new(Netlink::open()?),
-            monitor: NetworkMonitor::routes()?,
-            resolver: Resolver::new()?,
-            switched_off: RefCell::default(),
-            error: RefCell::default(),
-        })
-    }
-
-    /// Looks up host names.
-    pub(crate) const fn resolver(&self) -> &Resolver {
-        &self.resolver
-    }
-
-    /// The last error of a look-up since the last call.
-    pub(crate) fn take_error(&self) -> Option<Error> {
-        self.error.take()
-    }
-
-    /// Keeps an error for [`take_error`](Self::take_error).
-    fn found<T>(&self, result: Result<Option<T>, Error>) -> Option<T> {
-        result.unwrap_or_else(|error| {
-            self.error.replace(Some(error));
-            None
-        })
-    }
-
-    /// Whether only interfaces that are switched off have this address.
-    fn is_switched_off(&self, addr: IpAddr) -> bool {
-        let mut known = self.switched_off.borrow_mut();
-        if known.is_none() {
-            let found = self.netlink.borrow_mut().addresses_switched_off();
-            *known = self.found(found.map(Some));
-        }
-        known.as_ref().is_some_and(|addrs| addrs.contains(&addr))
-    }
-
-    /// Our address for packets to `remote`; `None` without a route.
-    fn find_source(&self, remote: IpAddr) -> io::Result<Option<IpAddr>> {
-        let any: SocketAddr = if remote.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-        let socket = match UdpSocket::bind(any) {
-            // The kernel has no IPv6.
-            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => return Ok(None),
-            socket => socket?,
-        };
-        SockRef::from(&socket).set_mark(self.mark)?;
-        // Sends nothing: the kernel only looks up the route. An error means that there is none.
-        if socket.connect((remote, IKE_PORT)).is_err() {
-            return Ok(None);
-        }
-        Ok(Some(socket.local_addr()?.ip()))
-    }
-}
-
-impl casemate::Routes for MarkedRoutes {
-    fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
-        let source = self.find_source(remote);
-        self.found(source.map_err(|error| Error::new(format!("source address for {remote}"), error)))
-    }
-
-    fn has_addr(&self, addr: IpAddr) -> bool {
-        // Only an error that says so means that the address is gone.
-        let bound = UdpSocket::bind((addr, 0));
-        bound.err().and_then(|error| error.raw_os_error()) != Some(libc::EADDRNOTAVAIL)
-            && !self.is_switched_off(addr)
-    }
-
-    fn can_be_virtual(&self, addr: IpAddr, peer: IpAddr) -> bool {
-        let netlink = &mut *self.netlink.borrow_mut();
-        let is_own = netlink.route_to(addr, self.mark).map(|route| route.is_some_and(|to| to.is_local));
-        let is_router =
-            netlink.route_to(peer, self.mark).map(|route| route.is_some_and(|to| to.gateway == Some(addr)));
-        // Without a reply of the kernel it is unknown.
-        is_own.is_ok_and(|is_own| !is_own) && is_router.is_ok_and(|is_router| !is_router)
-    }
-
-    fn may_have_changed(&self) -> bool {
-        let changed = self.monitor.read().any;
-        if changed {
-            self.switched_off.replace(None);
-        }
-        changed
-    }
-
-    fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
-        let mtu = self.netlink.borrow_mut().link_mtu_to(remote, self.mark);
-        self.found(mtu)
-    }
-
-    fn host_addrs(&self, name: &str, lookup: Lookup) -> HostAddrs {
-        self.resolver.addrs(name, lookup)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{family, route_address};
+    use crate::netlink::Netlink;
     use crate::netns::Netns;
-    use casemate::Routes as _;
-    use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
+    use std::net::UdpSocket;
     use std::time::Duration;
-
-    /// Every change that may affect the source address is reported, once.
-    #[test]
-    fn changes_of_links_addresses_and_routes_are_reported() {
-        let netns = match Netns::new() {
-            Ok(netns) => netns,
-            Err(error) => return casemate_test_support::skip(error),
-        };
-        let test = || {
-            let mut netlink = Netlink::open().unwrap();
-            let routes = MarkedRoutes::open(1).unwrap();
-            let (lo, peer) = (netlink.link("lo").unwrap().index, IpAddr::from([198, 51, 100, 1]));
-            assert!(!routes.may_have_changed());
-            netlink.set_up(lo, 1_500).unwrap();
-            assert!(routes.may_have_changed() && !routes.may_have_changed());
-            netlink.add_address(lo, [192, 0, 2, 1].into(), 32).unwrap();
-            assert!(routes.may_have_changed() && !routes.may_have_changed());
-            assert!(routes.has_addr([192, 0, 2, 1].into()) && !routes.has_addr(peer));
-            assert_eq!(routes.source_for(peer), None);
-            let mut route = RouteMessage::default();
-            route.header.address_family = family(true);
-            route.header.table = RouteHeader::RT_TABLE_MAIN;
-            route.header.scope = RouteScope::Link;
-            route.header.kind = RouteType::Unicast;
-            route.header.destination_prefix_length = 32;
-            route.attributes = vec![
-                RouteAttribute::Destination(route_address(peer)),
-                RouteAttribute::Oif(lo),
-                RouteAttribute::PrefSource(route_address([192, 0, 2, 1].into())),
-            ];
-            netlink.add_route(route.clone()).unwrap();
-            assert!(routes.may_have_changed() && !routes.may_have_changed());
-            assert_eq!(routes.source_for(peer), Some([192, 0, 2, 1].into()));
-            netlink.remove_route(route).unwrap();
-            assert!(routes.may_have_changed() && !routes.may_have_changed());
-            let down = std::process::Command::new("ip").args(["link", "set", "lo", "down"]).status();
-            assert!(down.unwrap().success());
-            assert!(routes.may_have_changed() && !routes.has_addr([192, 0, 2, 1].into()));
-        };
-        netns.run(test).unwrap();
-    }
-
-    #[test]
-    fn a_look_up_that_fails_is_reported_unlike_a_missing_route() {
-        let netns = match Netns::new() {
-            Ok(netns) => netns,
-            Err(error) => return casemate_test_support::skip(error),
-        };
-        let test = || {
-            let routes = MarkedRoutes::open(1).unwrap();
-            let peer = IpAddr::from([198, 51, 100, 1]);
-            assert_eq!((routes.source_for(peer), routes.link_mtu(peer)), (None, None));
-            assert!(routes.take_error().is_none());
-            crate::sandbox::drop_capabilities().unwrap();
-            assert_eq!(routes.source_for(peer), None);
-            let error = routes.take_error().unwrap().to_string();
-            assert!(error.starts_with("source address for 198.51.100.1: "), "{error}");
-            assert!(routes.take_error().is_none());
-        };
-        netns.run(test).unwrap();
-    }
 
     #[test]
     fn a_message_longer_than_the_mtu_is_sent_raw_in_fragments() {

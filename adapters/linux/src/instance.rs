@@ -46,12 +46,23 @@ impl Instance {
 
     /// The instances of the current network namespace that have a control socket, running or not.
     pub fn all() -> Result<Vec<Self>, Error> {
+        Self::with_file(SOCKET)
+    }
+
+    /// The instances of the current network namespace that have a journal: they run, or have ended without
+    /// undoing their changes.
+    pub fn with_journal() -> Result<Vec<Self>, Error> {
+        Self::with_file(JOURNAL)
+    }
+
+    /// The instances of the current network namespace that have a file with this suffix.
+    fn with_file(suffix: &str) -> Result<Vec<Self>, Error> {
         let prefix = namespace_prefix()?;
         let mut instances: Vec<Self> = Vec::new();
         // Another user owns the other directories, and could offer a control socket of their own there.
         for directory in directories().into_iter().filter(|directory| check(directory).is_ok()) {
             for name in file_names(&directory)? {
-                let tun = name.strip_suffix(SOCKET).and_then(|stem| stem.strip_prefix(&prefix));
+                let tun = name.strip_suffix(suffix).and_then(|stem| stem.strip_prefix(&prefix));
                 let (directory, prefix) = (&directory, &prefix);
                 instances.extend(tun.map(|tun| Self {
                     directory: directory.clone(),

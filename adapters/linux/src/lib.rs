@@ -17,6 +17,7 @@ pub mod instance;
 pub mod journal;
 mod leak_guard;
 mod link_sender;
+mod marked_routes;
 mod netfilter;
 pub mod netlink;
 pub mod netns;

@@ -39,6 +39,8 @@ pub struct Link {
     pub name: String,
     /// MTU in bytes.
     pub mtu: usize,
+    /// Whether the link can carry packets: a cable is plugged in, for example.
+    pub has_carrier: bool,
 }
 
 impl Netlink {
@@ -175,11 +177,34 @@ impl Netlink {
 
     /// All addresses of this host.
     pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        Ok(self.addresses_of_links()?.into_iter().map(|(_, addr)| addr).collect())
+    }
+
+    /// All addresses of this host, each with the index of an interface that has it.
+    pub(crate) fn addresses_of_links(&mut self) -> Result<Vec<(u32, IpAddr)>, Error> {
+        self.list_addresses(AddressMessage::default())
+    }
+
+    /// The addresses of the interface with this index.
+    pub fn addresses_of(&mut self, index: u32) -> Result<Vec<IpAddr>, Error> {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        let failed = |error| Error::new(format!("addresses of interface {index}"), error);
+        // With strict checks the kernel lists only the addresses of this interface.
+        self.socket.set_netlink_get_strict_chk(true).map_err(failed)?;
+        let listed = self.list_addresses(message);
+        self.socket.set_netlink_get_strict_chk(false).map_err(failed)?;
+        Ok(listed?.into_iter().filter(|(link, _)| *link == index).map(|(_, addr)| addr).collect())
+    }
+
+    fn list_addresses(&mut self, request: AddressMessage) -> Result<Vec<(u32, IpAddr)>, Error> {
         let replies = self
-            .request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
+            .request(RouteNetlinkMessage::GetAddress(request), NLM_F_DUMP)
             .map_err(|error| Error::new("list of addresses", error))?;
         let address = |reply| match reply {
-            RouteNetlinkMessage::NewAddress(message) => own_address(&message),
+            RouteNetlinkMessage::NewAddress(message) => {
+                own_address(&message).map(|addr| (message.header.index, addr))
+            }
             _ => None,
         };
         Ok(replies.into_iter().filter_map(address).collect())
@@ -200,13 +225,10 @@ impl Netlink {
         if off.is_empty() {
             return Ok(Vec::new());
         }
-        let addresses = self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP);
-        let addresses = addresses.map_err(|error| Error::new("list of addresses", error))?;
         let (mut lost, mut kept) = (Vec::new(), Vec::new());
-        for reply in addresses {
-            let RouteNetlinkMessage::NewAddress(message) = reply else { continue };
-            let set = if off.contains(&message.header.index) { &mut lost } else { &mut kept };
-            set.extend(own_address(&message));
+        for (index, addr) in self.addresses_of_links()? {
+            let set = if off.contains(&index) { &mut lost } else { &mut kept };
+            set.push(addr);
         }
         lost.retain(|addr| !kept.contains(addr));
         Ok(lost)
@@ -359,7 +381,8 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         LinkAttribute::Mtu(mtu) => Some(*mtu as usize),
         _ => None,
     });
-    Some(Link { index: message.header.index, name: name?, mtu: mtu? })
+    let has_carrier = message.header.flags.contains(LinkFlags::LowerUp);
+    Some(Link { index: message.header.index, name: name?, mtu: mtu?, has_carrier })
 }
 
 /// The local address of a message. On a point-to-point link `Address` is the remote one, and `Local` is the

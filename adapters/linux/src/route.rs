@@ -329,7 +329,9 @@ impl Route {
         match &self.target {
             RouteTarget::Tun(_, src) => {
                 message.header.kind = RouteType::Unicast;
-                message.header.scope = RouteScope::Link;
+                // With the scope of a link, the kernel would look for routers behind the TUN interface: a
+                // route `via ROUTER` without `dev` would lead into the tunnel. IPv6 routes have no scope.
+                message.header.scope = RouteScope::Universe;
                 message.attributes.push(RouteAttribute::Oif(tun));
                 let src = src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src)));
                 message.attributes.extend(src);
@@ -383,13 +385,14 @@ pub(crate) fn destination(route: &RouteMessage, v4: bool) -> Prefix {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dst, table, target } = self;
-        let version = if dst.is_ipv4() { "-4" } else { "-6" };
+        // The program `ip` gives IPv4 routes without a router the scope of a link.
+        let (version, scope) = if dst.is_ipv4() { ("-4", " scope global") } else { ("-6", "") };
         match target {
             RouteTarget::Tun(interface, None) => {
-                write!(f, "ip {version} route add {dst} dev {interface} table {table}")
+                write!(f, "ip {version} route add {dst} dev {interface} table {table}{scope}")
             }
             RouteTarget::Tun(interface, Some(src)) => {
-                write!(f, "ip {version} route add {dst} dev {interface} table {table} src {src}")
+                write!(f, "ip {version} route add {dst} dev {interface} table {table}{scope} src {src}")
             }
             RouteTarget::Throw => write!(f, "ip {version} route add throw {dst} table {table}"),
         }
@@ -442,9 +445,41 @@ mod tests {
         let dst = Prefix { addr: [10, 2, 0, 0].into(), len: 16 };
         let target = RouteTarget::Tun("casemate0".into(), Some([10, 1, 0, 1].into()));
         let route = Route { dst, table: 50511, target };
-        assert_eq!(route.to_string(), "ip -4 route add 10.2.0.0/16 dev casemate0 table 50511 src 10.1.0.1");
+        let shown = "ip -4 route add 10.2.0.0/16 dev casemate0 table 50511 scope global src 10.1.0.1";
+        assert_eq!(route.to_string(), shown);
         let past = Route { target: RouteTarget::Throw, ..route };
         assert_eq!(past.to_string(), "ip -4 route add throw 10.2.0.0/16 table 50511");
+    }
+
+    /// Routers are on links, also while all traffic goes through the tunnel.
+    #[test]
+    fn the_kernel_looks_for_routers_past_our_table() {
+        let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else {
+            return;
+        };
+        let test = || {
+            let mut netlink = Netlink::open().unwrap();
+            let tun = crate::tun::Tun::create("tun5", &mut netlink).unwrap();
+            tun.set_up(1_400, &mut netlink).unwrap();
+            let numbers = RoutingNumbers::nth(0);
+            Rule { v4: true, numbers }.add(&mut netlink).unwrap();
+            let all = Prefix { addr: [0; 4].into(), len: 0 };
+            let target = RouteTarget::Tun("tun5".into(), None);
+            Route { dst: all, table: numbers.table, target }.set(tun.index(), &mut netlink).unwrap();
+            let ip = |arguments: &str| {
+                let done = std::process::Command::new("ip").args(arguments.split(' ')).output();
+                done.unwrap().status.success()
+            };
+            assert!(ip("link add wire type veth peer name other"));
+            assert!(ip("link set other up") && ip("link set wire up"));
+            assert!(!ip("route replace default via 192.0.2.1"), "no link leads to the router");
+            assert!(ip("address add 192.0.2.2/24 dev wire"));
+            assert!(ip("route replace default via 192.0.2.1"));
+            let (wire, far) = (netlink.link("wire").unwrap().index, IpAddr::from([198, 51, 100, 1]));
+            assert_eq!(netlink.interface_to(far, numbers.mark).unwrap(), Some(wire));
+            assert_eq!(netlink.interface_to(far, 0).unwrap(), Some(tun.index()));
+        };
+        netns.run(test).unwrap();
     }
 
     /// A journal that no longer lists routes that are still there would leave them for ever.

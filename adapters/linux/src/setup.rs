@@ -291,26 +291,29 @@ mod tests {
         assert_eq!(
             planned(&policies, &addresses),
             [
-                "ip -4 route add 10.2.0.0/16 dev tun5 table 8 src 10.1.0.1",
-                "ip -4 route add 10.3.0.0/16 dev tun5 table 8 src 192.0.2.1",
+                "ip -4 route add 10.2.0.0/16 dev tun5 table 8 scope global src 10.1.0.1",
+                "ip -4 route add 10.3.0.0/16 dev tun5 table 8 scope global src 192.0.2.1",
                 "ip -6 route add fd02::/64 dev tun5 table 8 src fd01::1",
             ]
         );
-        assert_eq!(planned(&policies[..1], &[]), ["ip -4 route add 10.2.0.0/16 dev tun5 table 8"]);
+        assert_eq!(
+            planned(&policies[..1], &[]),
+            ["ip -4 route add 10.2.0.0/16 dev tun5 table 8 scope global"]
+        );
     }
 
     #[test]
     fn the_tunnel_address_is_the_preferred_source() {
         let policies = [policy("0.0.0.0/0", "0.0.0.0/0", protect(Some("192.0.2.9")))];
         let routes = planned(&policies, &["10.0.0.1", "192.0.2.9"]);
-        assert_eq!(routes, ["ip -4 route add 0.0.0.0/0 dev tun5 table 8 src 192.0.2.9"]);
+        assert_eq!(routes, ["ip -4 route add 0.0.0.0/0 dev tun5 table 8 scope global src 192.0.2.9"]);
     }
 
     #[test]
     fn an_unconditional_bypass_has_a_throw_route() {
         let bypass = policy("0.0.0.0/0", "10.9.0.0/16", Action::Bypass);
         let all = policy("0.0.0.0/0", "0.0.0.0/0", protect(None));
-        let in_before = "ip -4 route add 0.0.0.0/0 dev tun5 table 8";
+        let in_before = "ip -4 route add 0.0.0.0/0 dev tun5 table 8 scope global";
         let past = "ip -4 route add throw 10.9.0.0/16 table 8";
         assert_eq!(planned(&[bypass.clone(), all.clone()], &[]), [in_before, past]);
         // The order means that everything is protected, so the bypass decides nothing.
@@ -329,7 +332,7 @@ mod tests {
         let addresses = ["192.0.2.1", "10.1.0.1"];
         let narrow = policy("10.1.0.0/16", "10.2.0.0/16", protect(None));
         let wide = policy("0.0.0.0/0", "10.2.0.0/16", protect(None));
-        let route = |src| format!("ip -4 route add 10.2.0.0/16 dev tun5 table 8 src {src}");
+        let route = |src| format!("ip -4 route add 10.2.0.0/16 dev tun5 table 8 scope global src {src}");
         assert_eq!(planned(&[narrow.clone(), wide.clone()], &addresses), [route("10.1.0.1")]);
         assert_eq!(planned(&[wide.clone(), narrow], &addresses), [route("192.0.2.1")]);
         let bypass = policy("0.0.0.0/0", "10.2.0.0/16", Action::Bypass);

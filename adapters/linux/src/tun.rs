@@ -261,6 +261,9 @@ impl TunQueue {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(None)
             }
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                Err(io::Error::other("another program has removed the interface"))
+            }
             Err(error) => Err(error),
         }
     }

@@ -19,6 +19,10 @@ use zeroize::Zeroizing;
 /// Maximum number of bytes of application data that wait to be read.
 const MAX_PLAINTEXT: u64 = 1 << 16;
 
+/// Bytes that a session holds besides the messages of the other side: measured, with room for buffers that
+/// rustls allocates in steps.
+const SESSION: usize = 28 << 10;
+
 /// Versions in order of preference.
 const VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
@@ -76,12 +80,14 @@ struct Session {
     /// Verifier of the certificates of the other side, if it shows any.
     verifier: Option<Arc<dyn CertificateVerifier>>,
     plaintext: Zeroizing<Vec<u8>>,
+    /// Bytes received in the handshake. rustls says nothing of its buffers; they hold parts of these bytes.
+    handshake: usize,
     has_failed: bool,
 }
 
 impl Session {
     fn new(connection: Connection, verifier: Option<Arc<dyn CertificateVerifier>>) -> Self {
-        Self { connection, verifier, plaintext: Zeroizing::default(), has_failed: false }
+        Self { connection, verifier, plaintext: Zeroizing::default(), handshake: 0, has_failed: false }
     }
 
     fn process(&mut self, mut records: &[u8]) -> Result<(), EapFault> {
@@ -118,9 +124,16 @@ impl TlsSession for Session {
         if self.has_failed {
             return Err(EapFault::OutOfState);
         }
+        if self.connection.is_handshaking() {
+            self.handshake = self.handshake.saturating_add(records.len());
+        }
         let result = self.process(records);
         self.has_failed = result.is_err();
         result
+    }
+
+    fn held_bytes(&self) -> usize {
+        SESSION.saturating_add(self.handshake).saturating_add(self.plaintext.len())
     }
 
     fn take_output(&mut self) -> Vec<u8> {

@@ -11,6 +11,7 @@ use casemate_legacy::LEGACY;
 use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::CountingRng;
+use casemate_test_support::allocator::{TestAllocator, bytes_in_use};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use std::sync::{Arc, Mutex};
@@ -277,4 +278,46 @@ fn a_server_without_a_certificate_fails() {
     let mut sides = sides(VERSIONS[1], ED25519, P384);
     sides[1].own = None;
     assert_eq!(converse(Method::Tls, &sides).server, Err(EapFault::NoCertificate));
+}
+
+#[global_allocator]
+static ALLOCATOR: TestAllocator = TestAllocator::new();
+
+/// A handshake record of this length with the begin of a longer message.
+fn incomplete_message(len: u16) -> Vec<u8> {
+    let mut record = [&[22, 3, 1][..], &len.to_be_bytes(), &[1, 0, 0xF0, 0]].concat();
+    record.resize(5 + usize::from(len), 0);
+    record
+}
+
+/// The engine counts what the session says, so that must not be less than what is on the heap.
+#[test]
+fn a_server_says_how_much_memory_it_holds() {
+    for versions in VERSIONS {
+        for first in [None, Some(incomplete_message(15_000)), Some(incomplete_message(200))] {
+            let [client, server] = sides(versions, RSA, P384);
+            let mut client = client.tls(TlsRole::Client { has_certificate: true }).unwrap();
+            let mut next = first.clone();
+            let base = bytes_in_use();
+            let mut server = server.tls(TlsRole::Server { client: Some(b"carol") }).unwrap();
+            // Heap that is not the server's.
+            let mut others = 0;
+            for _ in 0..3 {
+                let used = usize::try_from(bytes_in_use() - base - others).unwrap();
+                let held = server.held_bytes();
+                assert!(used <= held && held < used + 30_000, "{used} bytes, {held} are counted");
+                let before = bytes_in_use();
+                let message = next.take().unwrap_or_else(|| client.take_output());
+                others += bytes_in_use() - before;
+                let _ = server.receive(&message);
+                let output = server.take_output();
+                others += i64::try_from(output.capacity()).unwrap();
+                let before = bytes_in_use();
+                let _ = client.receive(&output);
+                drop((message, output));
+                others += bytes_in_use() - before;
+            }
+            assert_eq!(server.established().is_some(), first.is_none());
+        }
+    }
 }

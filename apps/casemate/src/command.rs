@@ -6,7 +6,7 @@
 use crate::log::wording;
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection, Gateway};
-use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus};
+use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId, IkeState, IkeStatus, UserIdentity};
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -40,8 +40,10 @@ impl PendingCommand {
         context: &mut Context<'_>,
     ) -> Result<Self, String> {
         let found = endpoint.config_by_name(name);
-        let (connection, child) =
-            found.ok_or_else(|| format!("{name}: no connection and no child has this name"))?;
+        let (connection, child) = found.ok_or_else(|| {
+            child_without_sa(name, endpoint)
+                .unwrap_or_else(|| format!("{name}: no connection and no child has this name"))
+        })?;
         let children = match child {
             Some(child) => vec![child],
             None if ike => Vec::new(),
@@ -207,6 +209,20 @@ pub fn redirect(
     }
 }
 
+/// What a child with this name does that only lets traffic pass or drops it, if there is one.
+pub(crate) fn child_without_sa(name: &str, endpoint: &Endpoint) -> Option<String> {
+    endpoint.ike().connections().iter().find_map(|connection| {
+        let whole = name.strip_prefix(&*connection.name).and_then(|rest| rest.strip_prefix('/'));
+        let shunt =
+            connection.shunts.iter().find(|shunt| shunt.name == name || whole == Some(&shunt.name))?;
+        let (mode, effect) = if shunt.passes { ("pass", "passes in clear") } else { ("drop", "is dropped") };
+        Some(format!(
+            "{name}: a child of {} with mode = {mode}: its traffic {effect}, and there is nothing to set up",
+            connection.name
+        ))
+    })
+}
+
 fn connected(endpoint: &Endpoint, connection: &Connection) -> bool {
     endpoint.ike().status().any(|sa| sa.connection.name == connection.name && sa.established.is_some())
 }
@@ -216,6 +232,12 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
     of_connection
         .flat_map(|sa| sa.children)
         .any(|known| known.child.name == child.name && known.state == ChildState::Installed)
+}
+
+/// Whether the peer has proved an EAP identity of this name.
+fn is_proven_user(sa: &IkeStatus, name: &str) -> bool {
+    let proven = sa.eap_identity.as_ref().and_then(UserIdentity::proven);
+    proven.is_some_and(|identity| wording::eap_identity_text(identity) == name)
 }
 
 /// The IKE SAs that the log calls `name`, such as `gw[3]`, or whose peer has proved this EAP identity. Empty
@@ -229,8 +251,7 @@ pub(crate) fn ike_sas_of_peer(name: &str, endpoint: &Endpoint) -> Vec<IkeSaId> {
     }
     let is_meant = |sa: &IkeStatus| {
         sa.state == IkeState::Established
-            && (format!("{}[{}]", sa.connection.name, sa.id) == name
-                || sa.eap_identity.as_deref().is_some_and(|id| wording::eap_identity_text(id) == name))
+            && (format!("{}[{}]", sa.connection.name, sa.id) == name || is_proven_user(sa, name))
     };
     endpoint.ike().status().filter(is_meant).map(|sa| sa.id).collect()
 }

@@ -98,6 +98,27 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     assert_eq!(left_behind(host), before);
 }
 
+/// As `systemctl restart` after a slip in the file: the run before has left its guard, and has no socket.
+#[test]
+fn a_start_with_a_wrong_file_says_that_an_older_guard_blocks() {
+    let Some(net) = TestNet::build("a_start_with_a_wrong_file") else { return };
+    let host = &net.left;
+    std::fs::write(host.file("conf"), "connections { t { remote_adrs = 1 } }\n").unwrap();
+    let stderr = fails_with(2, host, &[]);
+    assert!(!stderr.contains(BLOCKED), "{stderr}");
+    assert!(host.run_config(&conf("trap"), None).end_for_restart().success());
+    std::fs::write(host.file("conf"), "connections { t { remote_adrs = 1 } }\n").unwrap();
+    let stderr = fails_with(2, host, &[]);
+    assert!(stderr.contains("did you mean `remote_addrs`") && stderr.contains(BLOCKED), "{stderr}");
+    for command in [&["status"][..], &["why", "t"]] {
+        let stderr = String::from_utf8(host.casemate(command).stderr).unwrap();
+        assert!(stderr.contains("`casemate cleanup --tun casemate0` removes them"), "{stderr}");
+    }
+    host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    let stderr = String::from_utf8(host.casemate(&["status"]).stderr).unwrap();
+    assert!(!stderr.contains("cleanup"), "{stderr}");
+}
+
 /// A second instance with another interface names the first one.
 #[test]
 fn second_instance_is_told_who_has_the_port() {

@@ -366,6 +366,8 @@ fn no_cleartext_after_an_error_until_cleanup() {
         let status = left.wait();
         assert_eq!(status.code(), Some(1));
         assert!(left.log().contains("casemate cleanup"), "{}", left.log());
+        let cause = format!("TUN interface {TUN}: another program has removed the interface");
+        assert!(left.log().contains(&cause), "{}", left.log());
         traffic.wait_for(500);
         assert_eq!(traffic.clear(), 0);
         let cleaned = net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);

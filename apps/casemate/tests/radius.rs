@@ -12,7 +12,7 @@ mod testnet;
 
 use casemate_test_support::Program;
 use charon::Charon;
-use freeradius::{CLIENTS, FreeRadius, SECRET, Settings};
+use freeradius::{FreeRadius, SECRET, Settings};
 use std::fs;
 use testnet::{Running, Side, TestNet, eventually};
 
@@ -82,7 +82,7 @@ struct Setup<'n> {
 impl<'n> Setup<'n> {
     /// `radius` are keys of the section `eap-radius`.
     fn start(net: &'n TestNet, users: &str, radius: &str, methods: &[(&str, &str)]) -> Option<Self> {
-        let server = FreeRadius::start(&net.right, &Settings { port: PORT, users, clients: CLIENTS })?;
+        let server = FreeRadius::start(&net.right, &Settings::of_users(users))?;
         let gateway = net.right.run_config(&gateway("eap_id = %any", radius), None);
         let charon = Charon::start(&net.left, &peer(methods))?;
         Some(Self { net, gateway, server, charon })
@@ -115,7 +115,7 @@ fn each_method_of_the_server_authenticates_a_peer() {
     let ttls = ("eap-ttls", "aaa_id = \"CN=aaa.test\"");
     let tls = ("eap-tls", "aaa_id = \"CN=aaa.test\"\ncerts = carol.pem");
     let methods = [("eap-mschapv2", ""), ("eap-md5", ""), ttls, tls];
-    let settings = Settings { port: PORT, users: USERS, clients: CLIENTS };
+    let settings = Settings::of_users(USERS);
     let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
     let running = net.right.run_config(&gateway("eap_id = %any", &one_server(SECRET)), None);
     let Some(charon) = Charon::start(&net.left, &peer(&[])) else { return };
@@ -181,7 +181,7 @@ fn the_configuration_of_freeradius_in_the_manual_works() {
         page.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     let [clients, users] = blocks[..] else { panic!("two blocks were expected: {blocks:?}") };
     let (clients, users) = (clients.replace("10.1.0.1", "127.0.0.1"), users.replace("10.3.0.7", "10.77.0.9"));
-    let settings = Settings { port: PORT, users: &users, clients: &clients };
+    let settings = Settings { clients: &clients, ..Settings::of_users(&users) };
     let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
     let radius = one_server("a long secret of gateway and server");
     assert!(page.contains("secret = \"a long secret of gateway and server\""), "the same as of the gateway");
@@ -288,8 +288,9 @@ fn groups_of_the_server_select_the_connection() {
         user("carol", "Class := 0x7265736561726368,\n Framed-IP-Address := 10.77.0.9"),
         user("dave", "Filter-Id := \"Sales\",\n Tunnel-Type := ESP,\n Framed-IP-Address := 10.77.0.10"),
         user("mallory", "Class := 0x726573656172636873,\n Filter-Id := \"Sales\""),
-    ];
-    let settings = Settings { port: PORT, users: &users.concat(), clients: CLIENTS };
+    ]
+    .concat();
+    let settings = Settings::of_users(&users);
     let Some(server) = FreeRadius::start(&net.right, &settings) else { return };
     let radius = format!("class_group = yes\n filter_id = yes\n{}", one_server(SECRET));
     let research = gateway("eap_id = %any\n groups = Research", &radius);

@@ -444,7 +444,7 @@ fn dry_run_shows_every_change_and_makes_none() {
     for line in [
         "ip tuntap add dev casemate0 mode tun",
         "ip link set dev casemate0 mtu 1446 up",
-        "ip -4 route add 10.2.0.1/32 dev casemate0 table 50510 src 10.1.0.1",
+        "ip -4 route add 10.2.0.1/32 dev casemate0 table 50510 scope global src 10.1.0.1",
         "ip -4 rule add pref 220 not fwmark 50510 lookup 50510",
     ] {
         assert!(stdout.lines().any(|shown| shown == line), "no `{line}` in:\n{stdout}");

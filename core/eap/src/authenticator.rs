@@ -1,6 +1,6 @@
 //! The side that asks for a proof.
 
-use crate::method::{IDENTITY, MethodRequest, NAK, ServerMethod, ServerStep};
+use crate::method::{IDENTITY, MAX_MESSAGE, MethodRequest, NAK, ServerMethod, ServerStep};
 use crate::packet::TypeData;
 use crate::{Authenticated, CertificateStatus, EapContext, EapFault, EapPacket, MAX_PACKETS, Method};
 use alloc::boxed::Box;
@@ -40,6 +40,12 @@ pub trait Authenticator: Send {
     /// EAP identity of the peer, once it is known.
     fn identity(&self) -> Option<&[u8]>;
 
+    /// Bytes that the conversation holds of messages of both sides, as far as known, besides a few hundred
+    /// bytes. The default is for authenticators that hold no more.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// The fault that the conversation will end with, if it is known while the peer still has to acknowledge
     /// its failure. Not every peer does.
     fn fault(&self) -> Option<EapFault> {
@@ -67,6 +73,8 @@ pub struct LocalAuthenticator {
     /// Identifier of the outstanding request.
     identifier: u8,
     packets: u32,
+    /// Maximum length in bytes of a message of the peer in several packets.
+    max_message: usize,
 }
 
 enum Stage {
@@ -100,7 +108,16 @@ impl LocalAuthenticator {
             held: None,
             identifier: 0,
             packets: 0,
+            max_message: MAX_MESSAGE,
         }
+    }
+
+    /// Limits the length in bytes of what the peer may send in several packets, such as its certificates: it
+    /// is held before the peer is authenticated. The default is 65,536.
+    #[must_use]
+    pub const fn with_max_message(mut self, max_message: usize) -> Self {
+        self.max_message = max_message;
+        self
     }
 
     /// Identifier of the outstanding request.
@@ -151,7 +168,7 @@ impl LocalAuthenticator {
         context: &mut EapContext<'_>,
     ) -> Result<Next, EapFault> {
         let identity = self.identity.as_deref().ok_or(EapFault::OutOfState)?;
-        let mut server = method.server(identity, &self.methods);
+        let mut server = method.server(identity, &self.methods, self.max_message);
         let data = server.begin(identifier, context)?;
         self.stage = Stage::Method { method: server, is_first: true };
         Ok(Next::Request { kind: method.id(), data })
@@ -279,6 +296,13 @@ impl Authenticator for LocalAuthenticator {
 
     fn identity(&self) -> Option<&[u8]> {
         self.identity.as_deref()
+    }
+
+    fn held_bytes(&self) -> usize {
+        match &self.stage {
+            Stage::Method { method, .. } => method.held_bytes(),
+            Stage::Begin | Stage::AskedIdentity | Stage::Ended => 0,
+        }
     }
 
     fn fault(&self) -> Option<EapFault> {

@@ -94,8 +94,13 @@ impl EapCredentials for NoCredentials {
 pub struct Authenticated {
     /// Method that authenticated the peer; `None` if an AAA server has chosen one that it does not name.
     pub method: Option<Method>,
-    /// EAP identity of the peer.
+    /// EAP identity of the peer: what it has sent, or what the caller requires.
     pub identity: Vec<u8>,
+    /// Whether the peer has proved this identity. It has not if an AAA server has run a method that may have
+    /// authenticated another one.
+    pub is_identity_proven: bool,
+    /// Name of the user whom an AAA server has authenticated, if the server has told it.
+    pub user: Option<Vec<u8>>,
     /// Master session key, at least 64 bytes (RFC 3748 section 7.10); `None` if the method derives no keys.
     pub msk: Option<SecretBytes>,
     /// Virtual addresses that an AAA server has assigned to the peer.
@@ -112,12 +117,30 @@ const MD5: u8 = 4;
 const OTP: u8 = 5;
 const GTC: u8 = 6;
 
+/// Whether a method with this EAP type authenticates the EAP identity that the peer has sent, and no other
+/// name: a server looks up the password or the keys of that identity. A tunnel (TTLS, PEAP, FAST, TEAP)
+/// contains a name of its own, TLS proves that of the certificate, and unknown methods may have one.
+const fn proves_identity(kind: u8) -> bool {
+    matches!(kind, MD5 | OTP | GTC)
+        || kind == Method::MsChapV2.id()
+        || kind == Method::Aka.id()
+        || kind == Method::AkaPrime.id()
+}
+
 impl Authenticated {
     /// Returns the result of a method. Fails closed if a method that derives keys has none.
     pub(crate) fn new(method: Method, identity: Vec<u8>, msk: Option<SecretBytes>) -> Result<Self, EapFault> {
         let has_key = msk.as_ref().is_some_and(|msk| msk.len() >= MIN_MSK);
         if has_key == method.derives_keys() && has_key == msk.is_some() {
-            Ok(Self { method: Some(method), identity, msk, addrs: Vec::new(), groups: Vec::new() })
+            Ok(Self {
+                method: Some(method),
+                identity,
+                is_identity_proven: true,
+                user: None,
+                msk,
+                addrs: Vec::new(),
+                groups: Vec::new(),
+            })
         } else {
             Err(EapFault::MissingKey)
         }
@@ -125,7 +148,8 @@ impl Authenticated {
 
     /// Returns the result of a method that an AAA server has run. `kind` is the EAP type of its requests; 0
     /// if there was none. Only types that derive no key need none: MD5, OTP and GTC (RFC 3748 sections 5.4
-    /// to 5.6). A key that is shorter than RFC 3748 demands is none.
+    /// to 5.6). A key that is shorter than RFC 3748 demands is none. The identity counts as proven only after
+    /// methods that authenticate it.
     pub fn by_server(
         kind: u8,
         identity: Vec<u8>,
@@ -137,7 +161,19 @@ impl Authenticated {
             MD5 | OTP | GTC => None,
             _ => Some(msk.filter(|msk| msk.len() >= MIN_MSK).ok_or(EapFault::MissingKey)?),
         };
-        Ok(Self { method, identity, msk, addrs, groups: Vec::new() })
+        let is_identity_proven = proves_identity(kind);
+        Ok(Self { method, identity, is_identity_proven, user: None, msk, addrs, groups: Vec::new() })
+    }
+
+    /// The name that the peer has proved: that of the AAA server, or else the EAP identity if it is proven.
+    pub fn proven_name(&self) -> Option<&[u8]> {
+        let identity = self.is_identity_proven.then_some(&*self.identity);
+        self.user.as_deref().or(identity)
+    }
+
+    /// Whether the peer has proved this name.
+    pub fn has_proved(&self, name: &[u8]) -> bool {
+        self.user.as_deref() == Some(name) || (self.is_identity_proven && self.identity == name)
     }
 }
 
@@ -178,5 +214,28 @@ mod tests {
             assert_eq!(result(kind, None), Ok(None), "{kind}");
             assert_eq!(result(kind, Some(64)), Ok(None), "the peer has no such key: {kind}");
         }
+    }
+
+    #[test]
+    fn the_identity_is_proven_only_by_methods_that_authenticate_it() {
+        let result = |kind| {
+            let msk = Some(SecretBytes::new(&[7; 64]));
+            Authenticated::by_server(kind, b"carol".into(), msk, Vec::new()).unwrap()
+        };
+        for kind in [MD5, OTP, GTC, 23, 26, 50] {
+            assert_eq!(result(kind).proven_name(), Some(&b"carol"[..]), "{kind}");
+        }
+        // None, TLS, SIM, TTLS, PEAP, FAST, PWD, TEAP, and an experimental method.
+        for kind in [0, 13, 18, 21, 25, 43, 52, 55, 254, 255] {
+            let mut done = result(kind);
+            assert_eq!((done.proven_name(), done.has_proved(b"carol")), (None, false), "{kind}");
+            done.user = Some(b"dave".into());
+            assert_eq!(done.proven_name(), Some(&b"dave"[..]), "{kind}");
+            assert!(done.has_proved(b"dave") && !done.has_proved(b"carol"), "{kind}");
+        }
+        let mut named = result(GTC);
+        named.user = Some(b"dave".into());
+        assert_eq!(named.proven_name(), Some(&b"dave"[..]));
+        assert!(named.has_proved(b"carol") && named.has_proved(b"dave") && !named.has_proved(b"eve"));
     }
 }

@@ -32,8 +32,11 @@ pub enum EapFault {
     SequenceNumber,
     /// The peer does not bind the keys of the method in the tunnel to the tunnel.
     NoBinding,
-    /// The peer has proved another identity in the tunnel than the required one.
+    /// The peer has proved another identity than the required one, in the tunnel or to the AAA server.
     OtherIdentity,
+    /// The AAA server has accepted the peer, but may have authenticated another identity than the required
+    /// one.
+    UnprovenIdentity,
     /// TLS failed: no common version or algorithm, or a record or handshake message that is wrong.
     Tls,
     /// The other side ended TLS with an alert, perhaps because it does not accept our certificate.
@@ -44,6 +47,8 @@ pub enum EapFault {
     NoCertificate,
     /// The method finished without the keys that it derives.
     MissingKey,
+    /// A message in several packets is longer than the limit.
+    TooLong,
     /// More packets than [`MAX_PACKETS`](crate::MAX_PACKETS).
     TooManyPackets,
     /// An algorithm of the method is not available.
@@ -68,7 +73,7 @@ impl EapFault {
     }
 
     /// Every fault.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::OutOfState,
         Self::EarlySuccess,
         Self::Malformed,
@@ -83,11 +88,13 @@ impl EapFault {
         Self::SequenceNumber,
         Self::NoBinding,
         Self::OtherIdentity,
+        Self::UnprovenIdentity,
         Self::Tls,
         Self::TlsAlert,
         Self::PeerCertificate,
         Self::NoCertificate,
         Self::MissingKey,
+        Self::TooLong,
         Self::TooManyPackets,
         Self::Unsupported,
         Self::NoServer,
@@ -113,11 +120,13 @@ impl EapFault {
             Self::SequenceNumber => "eap-sequence-number",
             Self::NoBinding => "eap-no-binding",
             Self::OtherIdentity => "eap-other-identity",
+            Self::UnprovenIdentity => "eap-unproven-identity",
             Self::Tls => "eap-tls",
             Self::TlsAlert => "eap-tls-alert",
             Self::PeerCertificate => "eap-peer-certificate",
             Self::NoCertificate => "eap-no-certificate",
             Self::MissingKey => "eap-missing-key",
+            Self::TooLong => "eap-too-long",
             Self::TooManyPackets => "eap-too-many-packets",
             Self::Unsupported => "eap-unsupported",
             Self::NoServer => "eap-no-server",

@@ -63,7 +63,7 @@ mod tls;
 pub use authenticator::{Authenticator, AuthenticatorStep, LocalAuthenticator};
 pub use context::{Authenticated, EapContext, EapCredentials, NoCredentials, SequenceNumbers};
 pub use fault::EapFault;
-pub use method::{Method, NetworkSequence, NtHash, Subscriber, UsimSequence};
+pub use method::{Method, NetworkSequence, NtHash, Subscriber, UsimSequence, aka_identity};
 pub use packet::EapPacket;
 pub use peer::{Peer, PeerStep};
 pub use tls::{CertificateStatus, TlsEstablished, TlsRole, TlsSession, TlsVersion};

@@ -56,6 +56,12 @@ pub trait TlsSession: Send {
     /// may have an alert.
     fn receive(&mut self, records: &[u8]) -> Result<(), EapFault>;
 
+    /// Bytes of memory that the session holds, as far as known. They are counted until the other side is
+    /// authenticated. The default is for sessions of which nothing is known.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Returns the records to send, possibly none.
     fn take_output(&mut self) -> Vec<u8>;
 

@@ -20,7 +20,7 @@ use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
-use crate::status::ProvenRound;
+use crate::status::{ProvenRound, UserIdentity};
 use crate::{Context, Credentials, OwnKey, StateFault};
 #[cfg(feature = "ppk")]
 use alloc::boxed::Box;
@@ -51,7 +51,7 @@ pub(crate) struct PeerAuthenticated {
     #[cfg(feature = "ppk")]
     ppk_id: Option<Box<[u8]>>,
     #[cfg(feature = "eap")]
-    eap_identity: Option<Vec<u8>>,
+    eap_identity: Option<UserIdentity>,
     #[cfg(feature = "eap")]
     assigned_addrs: Vec<IpAddr>,
     #[cfg(feature = "eap")]

@@ -367,8 +367,8 @@ impl Ike {
         let half_open = before.is_half_open();
         if let Some((sa, reason)) = self.sas.put_back(sa, before) {
             restore_later(&sa.common, children, reason, &mut self.step(host, context));
-            let (ike, connection) = (sa.common.id, sa.common.connection.clone());
-            self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
+            let (ike, path, connection) = (sa.common.id, sa.common.path, sa.common.connection.clone());
+            self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open, path });
         }
         true
     }

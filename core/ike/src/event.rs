@@ -161,9 +161,9 @@ pub enum Event {
         connection: Arc<Connection>,
         /// The peer's identity.
         peer: Identity,
-        /// EAP identity that the peer has proved, if it used EAP.
+        /// EAP identity of the peer, if it used EAP.
         #[cfg(feature = "eap")]
-        eap_identity: Option<Vec<u8>>,
+        eap_identity: Option<crate::UserIdentity>,
         /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
         #[cfg(feature = "eap")]
         earlier_rounds: Vec<crate::ProvenRound>,
@@ -227,6 +227,8 @@ pub enum Event {
         reason: DownReason,
         /// Whether the peer started the IKE SA and was never authenticated. Any host can cause such events.
         half_open: bool,
+        /// Addresses and ports at the end.
+        path: Path,
     },
     /// A connection could not be started or restarted.
     InitiateFailed {
@@ -267,6 +269,8 @@ pub enum Event {
     ConfigAssigned {
         /// IKE SA.
         ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
         /// Contents of the configuration reply.
         config: AssignedConfig,
         /// Addresses among them that no other IKE SA has: the host has to add these.

@@ -100,7 +100,7 @@ state_faults! {
     TooManyRetries = "too-many-retries", FaultResponse::Silence, "RFC 7296 section 2.6";
     /// The limit of half-open SAs is reached.
     HalfOpenLimit = "half-open-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
-    /// The limit of half-open SAs from one address or prefix is reached.
+    /// The limit of half-open SAs from one address or prefix, or of the bytes that they hold, is reached.
     SourceLimit = "source-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
     /// The limit of IKE SAs with one peer is reached: the oldest is closed.
     PeerLimit = "peer-limit", FAILED, "none: a limit of this implementation";
@@ -152,6 +152,8 @@ state_faults! {
     /// The peer requests no virtual address, but the connection gives its traffic to virtual addresses only.
     AddressNotRequested = "address-not-requested", Notify(NotifyType::FAILED_CP_REQUIRED),
         "RFC 7296 section 2.19";
+    /// This host takes none of the virtual addresses that the peer has assigned to it.
+    AddressRefused = "address-refused", FaultResponse::Silence, "RFC 7296 section 3.15.4";
     /// The Child SA to be rekeyed does not exist.
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
     /// The request continues a series of key exchanges that does not exist, or no longer.

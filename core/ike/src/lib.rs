@@ -63,12 +63,12 @@ pub use nat::NatStatus;
 pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
-#[cfg(feature = "eap")]
-pub use status::ProvenRound;
 pub use status::{
     ChildId, ChildState, ChildStatus, IkeSaId, IkeSaState, IkeSpis, IkeState, IkeStatus, InitiateError,
     UnconfiguredSas,
 };
+#[cfg(feature = "eap")]
+pub use status::{ProvenRound, UserIdentity};
 pub use traffic_selector::{
     MAX_SELECTORS, PacketSelectors, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,
 };

@@ -51,7 +51,7 @@ pub(crate) struct RedirectState {
     peer_follows: bool,
     /// The gateway that redirected this host last.
     from: Option<IpAddr>,
-    /// Times of the redirects that led here.
+    /// Times of the redirects that led here, and of those of this IKE SA.
     times: Vec<Instant>,
 }
 
@@ -144,7 +144,7 @@ impl Redirect {
     pub(crate) fn in_init_response(
         content: &Content<'_>,
         nonce: &[u8],
-        common: &SaCommon,
+        common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> Option<Self> {
         let (gateway, shown) = parse(content.notify(NotifyType::REDIRECT)?.data)?;
@@ -154,15 +154,16 @@ impl Redirect {
     /// Reads the redirect in a protected message of an authenticated gateway.
     pub(crate) fn in_protected(
         content: &Content<'_>,
-        common: &SaCommon,
+        common: &mut SaCommon,
         step: &mut Step<'_, '_>,
     ) -> Option<Self> {
         let (gateway, nonce) = parse(content.notify(NotifyType::REDIRECT)?.data)?;
         if nonce.is_empty() { Self::follow(common, gateway, step) } else { None }
     }
 
-    /// The redirect, if this host follows redirects and may reach the gateway, as far as that is known.
-    fn follow(common: &SaCommon, gateway: Gateway, step: &mut Step<'_, '_>) -> Option<Self> {
+    /// The redirect, if this host follows redirects and may reach the gateway, as far as that is known. It
+    /// counts for this IKE SA as well, which the gateway may redirect again.
+    fn follow(common: &mut SaCommon, gateway: Gateway, step: &mut Step<'_, '_>) -> Option<Self> {
         let may_be_reached = match &gateway {
             Gateway::Addr(addr) => way_to(*addr, common, step).is_some(),
             Gateway::Name(_) => true,
@@ -172,6 +173,7 @@ impl Redirect {
         }
         let from = common.path.remote.ip();
         let state = common.redirect.after(from, step.context.now)?;
+        common.redirect.times.clone_from(&state.times);
         step.event(Event::Redirected {
             ike: common.id,
             connection: common.connection.clone(),
@@ -229,7 +231,7 @@ impl InitSent {
 impl Established {
     /// Follows a redirect of the gateway in the middle of a session. The old IKE SA is closed once the new
     /// one is established.
-    pub(crate) fn on_redirect(&self, common: &SaCommon, content: &Content<'_>, step: &mut Step<'_, '_>) {
+    pub(crate) fn on_redirect(&self, common: &mut SaCommon, content: &Content<'_>, step: &mut Step<'_, '_>) {
         if let Some(redirect) = Redirect::in_protected(content, common, step) {
             step.effect(Effect::Redirect(common.id, Box::new(redirect)));
         }

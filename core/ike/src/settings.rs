@@ -26,7 +26,9 @@ pub struct IkeSettings {
     pub max_half_open_per_source: usize,
     /// Maximum number of bytes of messages that half-open IKE SAs hold until their peers are authenticated:
     /// first requests and responses, which AUTH covers, requests of which fragments are missing, such as
-    /// those with a key of ML-KEM, and the last response. Further first requests and fragments are dropped.
+    /// those with a key of ML-KEM, the last response, and what EAP conversations hold: fragments of TLS
+    /// messages, and TLS sessions as far as known. Further first requests and fragments are dropped, and an
+    /// EAP conversation that needs more bytes ends.
     /// One source, as in [`max_half_open_per_source`](Self::max_half_open_per_source), gets at most half of
     /// what the others leave of three quarters. The last quarter is for sources that hold less than 4 KiB, so
     /// that a flood from some addresses leaves room to the others. From a quarter of this number on, cookies
@@ -39,8 +41,8 @@ pub struct IkeSettings {
     pub max_children: usize,
     /// Maximum length of a message in bytes, and of the reassembled fragments of one message.
     pub max_message_bytes: usize,
-    /// Maximum length of the reassembled fragments of one message in bytes before the peer is authenticated.
-    /// A chain of certificates has to fit.
+    /// Maximum length of the reassembled fragments of one message in bytes before the peer is authenticated,
+    /// also of a TLS message in EAP. A chain of certificates has to fit.
     pub max_unauthenticated_bytes: usize,
     /// Maximum length in bytes of an IP packet that carries a message, if the peer supports fragmentation
     /// (RFC 7383 section 2.5.1).

@@ -224,6 +224,41 @@ pub struct ChildStatus {
     pub state: ChildState,
 }
 
+/// EAP identity of a peer that has passed EAP.
+#[cfg(feature = "eap")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserIdentity {
+    /// The peer has proved it, or an AAA server has named the user whom it has authenticated.
+    Proven(Vec<u8>),
+    /// The peer has sent it, and the AAA server may have authenticated another user. It must not count as the
+    /// name of the peer.
+    Claimed {
+        /// EAP identity that the peer has sent.
+        identity: Vec<u8>,
+        /// The IKE SA in which the peer has passed EAP. IKE SAs that replace or resume it have the same one.
+        login: IkeSaId,
+    },
+}
+
+#[cfg(feature = "eap")]
+impl UserIdentity {
+    /// The identity, if it is proven.
+    pub fn proven(&self) -> Option<&[u8]> {
+        match self {
+            Self::Proven(identity) => Some(identity),
+            Self::Claimed { .. } => None,
+        }
+    }
+
+    /// The identity, if the peer has only claimed it.
+    pub fn claimed(&self) -> Option<&[u8]> {
+        match self {
+            Self::Proven(_) => None,
+            Self::Claimed { identity, .. } => Some(identity),
+        }
+    }
+}
+
 /// What a peer proved in one of several rounds of authentication (RFC 4739).
 #[cfg(feature = "eap")]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,7 +266,7 @@ pub struct ProvenRound {
     /// Identity of the peer's ID payload.
     pub peer: Identity,
     /// EAP identity, if the peer used EAP.
-    pub eap_identity: Option<Vec<u8>>,
+    pub eap_identity: Option<UserIdentity>,
 }
 
 /// Status of an IKE SA.
@@ -254,9 +289,9 @@ pub struct IkeStatus {
     /// Our identity, once the peer is authenticated. In several rounds, one of the earlier ones may be shown.
     #[cfg(feature = "eap")]
     pub own_id: Option<Identity>,
-    /// EAP identity that the peer has proved, if it used EAP.
+    /// EAP identity of the peer, if it used EAP.
     #[cfg(feature = "eap")]
-    pub eap_identity: Option<Vec<u8>>,
+    pub eap_identity: Option<UserIdentity>,
     /// What the peer proved in earlier rounds of authentication (RFC 4739), in this order.
     #[cfg(feature = "eap")]
     pub earlier_rounds: Vec<ProvenRound>,

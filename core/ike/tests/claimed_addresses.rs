@@ -299,6 +299,36 @@ fn a_proved_move_ends_the_traffic_of_transport_mode_at_the_former_address() {
     }
 }
 
+/// In tunnel mode, `dynamic` selectors have the address of the client, too. If the gateway does not replace the
+/// Child SA, the client rekeys it.
+#[test]
+fn a_move_replaces_the_child_sa_with_the_former_address() {
+    let mut pair = established(true);
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))]);
+    announce(&mut pair, VICTIM);
+    pair.deliver_to_right();
+    assert_eq!(carried(&pair), [(only(LEFT), addr(LEFT))], "it is not proved yet");
+    pair.deliver_to_left();
+    pair.deliver_to_right();
+    assert_eq!(carried(&pair), [], "the former address may be that of another host");
+    pair.run();
+    assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))]);
+    pair.advance(Duration::from_secs(10));
+    pair.check_children(1);
+    // A gateway whose Child SA is not bound to the address of the client, as strongSwan changes it.
+    let mut connections = connections(true);
+    let any = AddrRange::new(addr("0.0.0.0"), addr("255.255.255.255")).unwrap();
+    let peer = TrafficSelectorTemplate { addrs: Some(any), ..TrafficSelectorTemplate::DYNAMIC };
+    Arc::make_mut(&mut connections[1].children[0]).remote_ts = vec![peer];
+    let mut pair = pair_of(connections);
+    pair.run();
+    announce(&mut pair, VICTIM);
+    pair.run();
+    pair.advance(Duration::from_secs(5));
+    assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))]);
+    pair.check_children(1);
+}
+
 /// A client that is back at its address before the check has the Child SA that it had.
 #[test]
 fn a_move_back_before_the_proof_keeps_the_child_sa() {

@@ -46,10 +46,10 @@ fn run(mut pair: Pair) -> Pair {
 /// The EAP identity that the right host has verified.
 fn proven(pair: &Pair) -> Option<Vec<u8>> {
     let identity = |event: &Event| match event {
-        Event::IkeUp { eap_identity, .. } => Some(eap_identity.clone()),
+        Event::IkeUp { eap_identity, .. } => Some(eap_identity.as_ref()?.proven()?.to_vec()),
         _ => None,
     };
-    pair.right.events.iter().find_map(identity).flatten()
+    pair.right.events.iter().find_map(identity)
 }
 
 fn faults(events: &[Event]) -> Vec<PeerFault> {

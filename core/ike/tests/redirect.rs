@@ -160,6 +160,30 @@ fn a_loop_ends_after_five_redirects() {
     assert_eq!(net.pair.left.children().len(), 1);
 }
 
+/// A gateway redirects one IKE SA again and again, each time to another address.
+#[test]
+fn one_ike_sa_follows_five_redirects_in_five_minutes() {
+    for rekeys in [false, true] {
+        let mut net = Net::new();
+        net.establish();
+        for host in 50..60 {
+            assert!(net.redirect(&format!("192.0.2.{host}")), "no host has this address");
+            if rekeys && host == 52 {
+                let (left, now) = (&mut net.pair.left, net.pair.now);
+                let ike = left.ike.status().find(|sa| sa.state == IkeState::Established).unwrap().id;
+                left.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
+                net.run();
+            }
+        }
+        assert_eq!(redirects(&net.pair.left.events).len(), 5, "rekeyed: {rekeys}");
+        assert_eq!(net.peers_of_left(), [addr(RIGHT)]);
+        net.pair.now = net.pair.now.after(Duration::from_secs(300));
+        assert!(net.redirect(OTHER));
+        assert_eq!(redirects(&net.pair.left.events).len(), 6);
+        assert_eq!(net.peers_of_left(), [addr(OTHER)]);
+    }
+}
+
 /// Rekeying does not extend the time.
 #[test]
 fn a_client_that_stays_is_closed_after_a_while() {

@@ -4,10 +4,11 @@
 
 mod pair;
 
-use casemate_ike::config::{AddrPattern, Connection, Unique};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::config::{AddrPattern, CloseAction, Connection, Unique};
+use casemate_ike::{DownReason, Event, StateFault};
 use pair::{IkePeer, Pair, with_pool};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -106,4 +107,76 @@ fn a_restarted_peer_gets_its_one_address_again() {
         (pair.right.down_reasons(), held(&pair.left)),
         (vec![DownReason::InitialContact], vec![addr("10.9.0.1")])
     );
+}
+
+/// Number of Child SAs that the left side has not set up because it takes none of the assigned addresses.
+fn refused_children(pair: &Pair) -> usize {
+    let fault = DownReason::Fault(StateFault::AddressRefused.into());
+    let is_refused = |event: &&Event| matches!(event, Event::ChildFailed { reason, .. } if *reason == fault);
+    pair.left.events.iter().filter(is_refused).count()
+}
+
+/// Otherwise the IKE SA would be up with a Child SA whose address this host does not have.
+#[test]
+fn an_ike_sa_whose_addresses_this_host_refuses_is_closed() {
+    let (left, right, pool) = with_pool("10.9.0.9", &["0.0.0.0", "::"]);
+    let mut pair = Pair::new(left, right);
+    pair.right.add_pool(&pool);
+    pair.left.routes.own = Some(addr("10.9.0.1"));
+    begin(&mut pair);
+    assert_eq!(refused_children(&pair), 1, "{:?}", pair.left.events);
+    let fault = StateFault::AddressRefused.into();
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(fault)]);
+    assert!(
+        pair.left
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Fault { fault: why, .. } if *why == fault))
+    );
+    pair.check_children(0);
+    assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (0, 0));
+    assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
+    pair.left.routes.own = None;
+    begin(&mut pair);
+    assert_eq!(held(&pair.left), [addr("10.9.0.1")]);
+    pair.check_children(1);
+}
+
+/// The connection was up before, and demands its children.
+#[test]
+fn an_ike_sa_without_an_address_is_tried_again_with_all_its_children() {
+    let (mut left, mut right, pool) = with_pool("10.9.0.9", &["0.0.0.0"]);
+    left.keeps_trying = true;
+    Arc::make_mut(&mut left.children[0]).close_action = CloseAction::Restart;
+    for connection in [&mut left, &mut right] {
+        let mut second = (*connection.children[0]).clone();
+        second.name = "second".into();
+        connection.children.push(second.into());
+    }
+    let mut pair = Pair::new(left, right);
+    pair.right.add_pool(&pool);
+    let children = pair.left.ike.connections()[0].children.clone();
+    let connection = pair.left.ike.connections()[0].clone();
+    for child in &children {
+        pair.left.with_context(pair.now, |ike, host, context| {
+            ike.initiate(&connection, Some(child), None, host, context).unwrap();
+        });
+    }
+    pair.run();
+    // An IKE SA that ends soon counts as an attempt that failed.
+    pair.advance(100 * SECOND);
+    pair.check_children(2);
+    pair.left.routes.own = Some(addr("10.9.0.1"));
+    let ike = pair.right.ike.status().next().unwrap().id;
+    pair.right.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    });
+    pair.run();
+    pair.advance(200 * SECOND);
+    assert!((2..=3).contains(&refused_children(&pair)), "{:?}", pair.left.down_reasons());
+    pair.check_children(0);
+    pair.left.routes.own = None;
+    pair.advance(300 * SECOND);
+    assert_eq!(held(&pair.left), [addr("10.9.0.1")]);
+    pair.check_children(2);
 }

@@ -68,7 +68,7 @@ pub struct AccessResponse {
     pub classes: Vec<Vec<u8>>,
     /// Name of a filter, if the server says that it belongs to an ESP tunnel.
     pub filter_id: Option<Vec<u8>>,
-    /// Name of the user for accounting, if the server gives one.
+    /// Name of the user, if the server gives one (RFC 2865 section 5.1). Several different names are none.
     pub user_name: Option<Vec<u8>>,
     /// Master session key of the EAP method.
     pub msk: Option<SecretBytes>,
@@ -133,7 +133,7 @@ impl AccessResponse {
             state: packet.first(STATE).map(Vec::from),
             classes: packet.all(CLASS).take(MAX_CLASSES).map(Vec::from).collect(),
             filter_id: tunnel_filter(packet).map(Vec::from),
-            user_name: packet.first(USER_NAME).map(Vec::from),
+            user_name: user_name(packet).map(Vec::from),
             msk: master_session_key(packet, authenticator, md5, secret)?,
             addrs: framed_addrs(packet),
             session_timeout: seconds(SESSION_TIMEOUT).filter(|timeout| !timeout.is_zero()),
@@ -144,6 +144,13 @@ impl AccessResponse {
             interim_interval: seconds(ACCT_INTERIM_INTERVAL),
         })
     }
+}
+
+/// The only name of the user. An empty one is none.
+fn user_name<'p>(packet: &Packet<'p>) -> Option<&'p [u8]> {
+    let mut names = packet.all(USER_NAME);
+    let first = names.next().filter(|name| !name.is_empty())?;
+    names.all(|other| other == first).then_some(first)
 }
 
 /// The last filter name, if the last type of a tunnel is ESP.

@@ -25,6 +25,14 @@ pub struct Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerId(pub(crate) usize);
 
+impl ServerId {
+    /// A position for tests of code that asks servers.
+    #[doc(hidden)]
+    pub const fn for_tests(position: usize) -> Self {
+        Self(position)
+    }
+}
+
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {

@@ -155,6 +155,25 @@ fn cve_2024_3596_only_a_proven_response_of_the_server_counts() {
     assert_eq!(it.receive(sent.to, &good), Err(RadiusFault::Unexpected), "a second time");
 }
 
+/// RFC 2865 section 5.44 allows one User-Name.
+#[test]
+fn a_server_names_one_user() {
+    for (attributes, expected) in [
+        (&[][..], None),
+        (&[1, 3, b'a'], Some(&b"a"[..])),
+        (&[1, 3, b'a', 1, 3, b'a'], Some(b"a")),
+        (&[1, 3, b'a', 1, 3, b'b'], None),
+        (&[1, 2], None),
+        (&[1, 2, 1, 3, b'a'], None),
+    ] {
+        let mut it = Fixture::new(1);
+        let (_, sent) = it.ask(access(&[2, 1, 0, 5, 1]), None);
+        it.receive(sent.to, &respond(&sent.packet, 2, attributes, SECRET, true)).unwrap();
+        let Answer::Access(_, response) = it.client.next_event().unwrap().answer else { panic!() };
+        assert_eq!(response.user_name.as_deref(), expected, "{attributes:?}");
+    }
+}
+
 #[test]
 fn a_silent_server_is_asked_again_and_then_the_next_one() {
     let mut it = Fixture::new(2);

@@ -43,7 +43,8 @@ impl Tunnels {
     /// Takes an event into account.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            Event::ConfigAssigned { ike, config, .. } => self.ikes.update(*ike, |tunnel| {
+            Event::ConfigAssigned { ike, connection, config, .. } => self.ikes.update(*ike, |tunnel| {
+                tunnel.name.clone_from(&connection.name);
                 tunnel.servers.clone_from(&config.dns);
                 tunnel.domains.clone_from(&config.domains);
             }),
@@ -153,7 +154,7 @@ fn admits_queries(selector: &TrafficSelector) -> bool {
 mod tests {
     use super::*;
     use casemate_ike::config::{Connection, Identity};
-    use casemate_ike::{DownReason, IkeSaId};
+    use casemate_ike::{AssignedConfig, DownReason, IkeSaId, Path};
     use casemate_sa::PortRange;
     use std::sync::Arc;
 
@@ -204,7 +205,19 @@ mod tests {
     }
 
     fn ended(ike: IkeSaId) -> Event {
-        Event::IkeDown { ike, connection: connection(), reason: DownReason::Peer, half_open: false }
+        let [local, remote] = ["192.0.2.1:500", "192.0.2.2:500"].map(|addr| addr.parse().unwrap());
+        let (connection, path) = (connection(), Path { local, remote });
+        Event::IkeDown { ike, connection, reason: DownReason::Peer, half_open: false, path }
+    }
+
+    #[test]
+    fn a_server_without_a_child_sa_is_reported_with_the_connection() {
+        let mut tunnels = Tunnels::default();
+        let config = AssignedConfig { dns: vec!["10.1.0.53".parse().unwrap()], ..AssignedConfig::default() };
+        let (connection, new_addrs) = (connection(), Vec::new());
+        tunnels.note(&Event::ConfigAssigned { ike: IKE, connection, config, new_addrs });
+        let unused = tunnels.settings().1;
+        assert_eq!(unused, ["office: no Child SA leads to the name server 10.1.0.53, so it is not used"]);
     }
 
     #[test]

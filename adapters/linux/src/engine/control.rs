@@ -113,6 +113,8 @@ impl EventLoop {
         self.install_discard_policies(shared)?;
         self.system.reconcile_blocking()?;
         self.reconcile(shared, handler);
+        // At once, and not with the first tick: the peers of a host that was restarted send all the time.
+        self.update_ike_addrs(shared);
         Ok(())
     }
 

@@ -55,8 +55,9 @@ pub use tunnels::{MAX_TUNNELS, PreparedTunnels, TunnelSpec};
 
 use crate::Error;
 use crate::dns::DnsState;
-use crate::ike::{IkePorts, IkeSenders, MarkedRoutes};
+use crate::ike::{IkePorts, IkeSenders};
 use crate::link_sender::{HostRules, LinkSender};
+use crate::marked_routes::{MarkedRoutes, OwnTun};
 use crate::netfilter::EarlyDrop;
 use crate::packet_socket::PacketSocket;
 use crate::process::RunEnd;
@@ -154,13 +155,14 @@ impl Engine {
             keeps_former_traffic,
             configured_tunnels: None,
         };
+        let own_tun = OwnTun { index: tun.index(), name: tun.name().into() };
         let shared = Shared::new(SharedParts {
             rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,
             endpoint: EndpointContext::new(
                 endpoint,
                 rng,
                 clock,
-                MarkedRoutes::open(mark)?,
+                MarkedRoutes::open(mark, own_tun)?,
                 providers,
                 credentials,
             ),

@@ -327,7 +327,7 @@ impl SystemState {
             Event::ConfigAssigned { new_addrs, .. } => {
                 self.virtual_addrs.extend(new_addrs);
                 // An address that cannot be added now is tried again.
-                return self.change_addresses(new_addrs, Netlink::add_address).inspect_err(|_| {
+                return self.add_addresses(new_addrs).inspect_err(|_| {
                     self.routing_check.request(CheckReason::Address);
                 });
             }
@@ -344,6 +344,15 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
+    }
+
+    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
+    /// a command of the administrator.
+    fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            added => added,
+        })
     }
 
     /// Removes virtual addresses from the TUN interface.

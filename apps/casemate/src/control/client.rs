@@ -169,8 +169,7 @@ pub(crate) fn is_running(instance: &Instance) -> bool {
 pub(crate) fn no_instance() -> String {
     let mut text =
         "no instance is running in this network namespace, or this user may not access it".to_owned();
-    let all = Instance::all().unwrap_or_default();
-    for instance in all.iter().filter(|instance| instance.journal().exists()) {
+    for instance in Instance::with_journal().unwrap_or_default() {
         let tun = instance.tun();
         text.push_str(&format!(
             "\nthe instance with --tun {tun} has ended without removing its changes, so its guard may block \
@@ -179,6 +178,13 @@ pub(crate) fn no_instance() -> String {
         ));
     }
     text
+}
+
+/// Whether an instance with this TUN interface has ended without removing its changes, as far as this user may
+/// know.
+pub(crate) fn has_left_changes(tun: &str) -> bool {
+    let all = Instance::with_journal().unwrap_or_default();
+    all.iter().any(|instance| instance.tun() == tun && !is_running(instance))
 }
 
 fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {

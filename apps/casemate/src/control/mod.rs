@@ -6,8 +6,8 @@ mod server;
 mod session;
 
 pub use client::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
+pub(crate) use client::{has_left_changes, is_running, no_instance, query, stream};
 pub use client::{initiate, log, redirect, rekey, reload, send_request, terminate};
-pub(crate) use client::{is_running, no_instance, query, stream};
 pub(crate) use server::{
     Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
 };

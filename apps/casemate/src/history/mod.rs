@@ -6,8 +6,10 @@
 
 mod names;
 mod past_event;
+mod refused;
 
-pub(crate) use past_event::{Cause, PastEvent};
+pub(crate) use past_event::{Cause, PastEvent, SaChange};
+pub(crate) use refused::RefusedRequest;
 
 use crate::log::level::Level;
 use crate::log::message::Message;
@@ -15,10 +17,11 @@ use crate::log::notice::fault_level;
 use casemate::Notice;
 use casemate_datapath::Event as DatapathEvent;
 use casemate_ike::config::Connection;
-use casemate_ike::diagnosis::{Considered, Explanation};
-use casemate_ike::{DownReason, Event, IkeSaId};
+use casemate_ike::diagnosis::Explanation;
+use casemate_ike::{DownReason, Event, IkeSaId, PeerFault, StateFault};
 use casemate_wire::ike::ExchangeType;
 use names::SaNames;
+use refused::RefusedRequests;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,8 +29,6 @@ use std::time::Instant;
 
 /// Maximum number of events of a connection.
 const MAX_EVENTS: usize = 16;
-/// Maximum number of refused requests of unauthenticated peers, for all connections.
-const MAX_REFUSED: usize = 64;
 /// Maximum number of dropped packets.
 const MAX_DROPS: usize = 64;
 
@@ -35,7 +36,7 @@ const MAX_DROPS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     connections: HashMap<String, ConnectionHistory>,
-    refused: VecDeque<RefusedRequest>,
+    refused: RefusedRequests,
     drops: VecDeque<DroppedPacket>,
     names: SaNames,
 }
@@ -66,20 +67,41 @@ pub(crate) struct RepeatedRequest {
 #[derive(Debug, Clone)]
 pub(crate) struct LastError {
     pub(crate) event: PastEvent,
-    /// The child that failed; `None` for the IKE SA, and if the child is not known.
-    child: Option<String>,
+    /// What has failed.
+    failed: FailedSa,
     /// The IKE SA whose request has had no response.
     pub(crate) silent: Option<IkeSaId>,
     /// Whether the SA that failed has come up since.
     pub(crate) is_over: bool,
 }
 
-/// A request of a peer that no connection accepted.
-#[derive(Debug)]
-struct RefusedRequest {
-    event: PastEvent,
-    /// Names of the connections that were considered.
-    considered: Vec<String>,
+/// The SA that a failure prevents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FailedSa {
+    Ike,
+    /// A Child SA, of this child if it is known.
+    Child(Option<String>),
+}
+
+impl FailedSa {
+    /// `child` is that of the message, if it has one.
+    fn of(notice: &Notice, child: Option<String>) -> Self {
+        use StateFault::{AddressNotRequested, NoAddress, TsNotOffered, TsUnacceptable};
+        let is_of_child = child.is_some()
+            || match notice {
+                Notice::Ike(Event::Fault { fault: PeerFault::State(fault), explanation, .. }) => {
+                    matches!(fault, AddressNotRequested | NoAddress | TsNotOffered | TsUnacceptable)
+                        || explanation.as_deref().is_some_and(|explanation| {
+                            matches!(
+                                explanation,
+                                Explanation::ChildRequest { .. } | Explanation::ChildResponse { .. }
+                            )
+                        })
+                }
+                _ => false,
+            };
+        if is_of_child { Self::Child(child) } else { Self::Ike }
+    }
 }
 
 /// A packet that was dropped and audited.
@@ -96,6 +118,12 @@ impl History {
         self.names.complete(&mut message.subject);
         self.names.forget(notice);
         let event = PastEvent::of(notice, message);
+        if let Notice::Ike(ike_event) = notice {
+            self.refused.note(ike_event);
+            if let Some(request) = RefusedRequest::of(ike_event, &event) {
+                return self.refused.push(request);
+            }
+        }
         match notice {
             Notice::Datapath(DatapathEvent::Audit(audit)) => {
                 if let (Some(src), Some(dst)) = (audit.src, audit.dst) {
@@ -103,12 +131,6 @@ impl History {
                 }
             }
             Notice::Ike(Event::IkeDown { half_open: true, .. }) => {}
-            Notice::Ike(Event::Fault { explanation: Some(explanation), .. })
-                if is_unauthenticated(explanation) =>
-            {
-                let considered = considered(explanation);
-                push(&mut self.refused, RefusedRequest { event, considered }, MAX_REFUSED);
-            }
             _ => {
                 if let Some(name) = &message.subject.connection {
                     self.connections.entry(name.clone()).or_default().note(
@@ -142,9 +164,8 @@ impl History {
     }
 
     /// Requests that this connection and all others refused, the oldest first.
-    pub(crate) fn refused(&self, connection: &str) -> impl Iterator<Item = &PastEvent> {
-        let concerns = move |one: &&RefusedRequest| one.considered.iter().any(|name| name == connection);
-        self.refused.iter().filter(concerns).map(|one| &one.event)
+    pub(crate) fn refused(&self, connection: &str) -> impl Iterator<Item = &RefusedRequest> {
+        self.refused.of(connection)
     }
 
     /// Dropped packets from or to one of these addresses, the oldest first.
@@ -170,7 +191,7 @@ impl ConnectionHistory {
 
     /// Keeps an event, which concerns this child if it is known.
     fn note(&mut self, notice: &Notice, event: PastEvent, child: Option<String>) {
-        if is_from_peer(notice) {
+        if event.is_from_peer {
             self.last_heard = Some(event.at);
             self.repeated = None;
         }
@@ -186,26 +207,40 @@ impl ConnectionHistory {
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
                 let silent = Some(*ike);
                 self.last_error =
-                    Some(LastError { event: event.clone(), child: None, silent, is_over: false });
+                    Some(LastError { event: event.clone(), failed: FailedSa::Ike, silent, is_over: false });
             }
-            Notice::Ike(Event::IkeUp { .. }) => self.error_is_over(|_| true),
-            Notice::Ike(Event::IkeRekeyed { .. }) => self.error_is_over(|failed| failed.is_none()),
+            Notice::Ike(Event::IkeUp { .. } | Event::IkeRekeyed { .. }) => {
+                self.error_is_over(|failed| *failed == FailedSa::Ike);
+            }
             Notice::Ike(Event::ChildUp(up)) => {
-                self.error_is_over(|failed| failed.is_none_or(|failed| *failed == up.child.name));
+                self.error_is_over(|failed| match failed {
+                    FailedSa::Ike | FailedSa::Child(None) => true,
+                    FailedSa::Child(Some(failed)) => *failed == up.child.name,
+                });
             }
             Notice::Ike(Event::IkeDown { .. }) => self.repeated = None,
             _ => {}
         }
-        if event.level <= Level::Warning && !is_consequence(notice) {
-            self.last_error = Some(LastError { event: event.clone(), child, silent: None, is_over: false });
+        if event.level <= Level::Warning && !is_consequence(notice) && !self.is_end_without_child(notice) {
+            let failed = FailedSa::of(notice, child);
+            self.last_error = Some(LastError { event: event.clone(), failed, silent: None, is_over: false });
         }
         push(&mut self.events, event, MAX_EVENTS);
     }
 
-    /// Notes that an SA has come up. `concerns` decides by the child that failed, if one is known, whether
-    /// this ends the failure.
-    fn error_is_over(&mut self, concerns: impl FnOnce(Option<&String>) -> bool) {
-        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(error.child.as_ref())) {
+    /// Whether the notice is the end of an IKE SA because of the refused Child SA that is the last error,
+    /// which says more: without a virtual address, for example, this host has no use for the IKE SA.
+    fn is_end_without_child(&self, notice: &Notice) -> bool {
+        let Notice::Ike(Event::IkeDown { reason: DownReason::Refused(refusal), .. }) = notice else {
+            return false;
+        };
+        let error = self.last_error.as_ref().filter(|error| !error.is_over);
+        error.is_some_and(|error| error.event.cause == Some(Cause::ChildRefused(*refusal)))
+    }
+
+    /// Notes that an SA has come up. `concerns` decides by what failed whether this ends the failure.
+    fn error_is_over(&mut self, concerns: impl FnOnce(&FailedSa) -> bool) {
+        if let Some(error) = self.last_error.as_mut().filter(|error| concerns(&error.failed)) {
             error.is_over = true;
         }
     }
@@ -215,8 +250,8 @@ impl ConnectionHistory {
 fn last_failure(events: &VecDeque<PastEvent>) -> Option<LastError> {
     let at = events.iter().rposition(|event| event.level <= Level::Warning)?;
     let event = events.get(at)?.clone();
-    let is_over = events.iter().skip(at).any(|later| later.is_up);
-    Some(LastError { event, child: None, silent: None, is_over })
+    let is_over = events.iter().skip(at).any(|later| later.change == Some(SaChange::IkeUp));
+    Some(LastError { event, failed: FailedSa::Ike, silent: None, is_over })
 }
 
 /// Whether the notice is no failure itself: it follows a fault that has been reported already, or it warns of
@@ -232,34 +267,6 @@ fn is_consequence(notice: &Notice) -> bool {
     }
 }
 
-/// Whether the notice proves that the peer responds.
-fn is_from_peer(notice: &Notice) -> bool {
-    match notice {
-        Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
-        Notice::Ike(
-            Event::IkeDown { reason, .. }
-            | Event::IkeRekeyFailed { reason, .. }
-            | Event::ChildFailed { reason, .. },
-        ) => {
-            matches!(reason, DownReason::Refused(_) | DownReason::Peer)
-        }
-        _ => false,
-    }
-}
-
-fn is_unauthenticated(explanation: &Explanation) -> bool {
-    matches!(explanation, Explanation::FirstRequest { .. } | Explanation::Initiator { .. })
-}
-
-fn considered(explanation: &Explanation) -> Vec<String> {
-    let (Explanation::FirstRequest { considered, .. } | Explanation::Initiator { considered, .. }) =
-        explanation
-    else {
-        return Vec::new();
-    };
-    considered.iter().map(|Considered { connection, .. }| connection.name.clone()).collect()
-}
-
 fn push<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
     if queue.len() >= limit {
         queue.pop_front();
@@ -273,8 +280,9 @@ mod tests {
     use crate::log::negotiated::tests::established;
     use crate::log::notice::message;
     use casemate_eap::EapFault;
+    use casemate_ike::Path;
     use casemate_ike::config::Identity;
-    use casemate_ike::{Path, PeerFault, StateFault};
+    use casemate_ike::diagnosis::{Considered, PeerProof};
     use casemate_wire::ike::NotifyType;
     use std::time::Duration;
 
@@ -322,7 +330,13 @@ mod tests {
         let fault = PeerFault::State(StateFault::WrongIdentity);
         let explained = Event::Fault { fault, path: path(), connection: Some(gw.clone()), explanation: None };
         note(&mut history, explained);
-        let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
+        let down = Event::IkeDown {
+            ike,
+            connection: gw,
+            reason: DownReason::Fault(fault),
+            half_open: false,
+            path: path(),
+        };
         note(&mut history, down);
         let known = history.of("gw").unwrap();
         assert_eq!(
@@ -341,7 +355,13 @@ mod tests {
         let fault = PeerFault::State(StateFault::KeMethod);
         let explained = Event::Fault { fault, path: path(), connection: Some(gw.clone()), explanation: None };
         assert_eq!(note(&mut history, explained).level, Level::Info);
-        let down = Event::IkeDown { ike, connection: gw, reason: DownReason::Fault(fault), half_open: false };
+        let down = Event::IkeDown {
+            ike,
+            connection: gw,
+            reason: DownReason::Fault(fault),
+            half_open: false,
+            path: path(),
+        };
         let message = note(&mut history, down);
         assert_eq!((message.level, &*message.text), (Level::Warning, "ended: ke-method"));
         assert_eq!(message.details, ["the public value is of another method than the chosen proposal"]);
@@ -392,7 +412,7 @@ mod tests {
             ike,
             connection: gw.clone(),
             peer: Identity::Fqdn("laptop".into()),
-            eap_identity: Some(b"carol".to_vec()),
+            eap_identity: Some(casemate_ike::UserIdentity::Proven(b"carol".to_vec())),
             earlier_rounds: Vec::new(),
             resumes: None,
             ppk_id: None,
@@ -433,9 +453,94 @@ mod tests {
             );
         }
         assert_eq!(history.of("gw").unwrap().events.len(), 1);
-        assert_eq!((history.refused("gw").count(), history.refused("other").count()), (MAX_REFUSED, 0));
+        let counts = ["gw", "other"].map(|name| history.refused(name).count());
+        assert_eq!(counts, [refused::MAX_REFUSED, 0]);
         history.reconfigure(&[]);
         assert!(history.of("gw").is_none());
+    }
+
+    /// A client that gets no virtual address closes the IKE SA at once (RFC 7296 section 3.15.4).
+    #[test]
+    fn the_end_of_an_ike_sa_does_not_hide_why_its_child_sa_was_refused() {
+        let (mut history, ike) = (History::default(), ike_id());
+        let mut connection = Connection::clone(&connection("gw"));
+        connection.vips = vec!["0.0.0.0".parse().unwrap()];
+        let gw = Arc::new(connection);
+        let reason = DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE);
+        let child = Arc::new(casemate_ike::config::ChildConfig::new("net"));
+        note(&mut history, Event::ChildFailed { connection: gw.clone(), child, replaces: None, reason });
+        let up = Event::IkeUp {
+            ike,
+            connection: gw.clone(),
+            peer: Identity::Fqdn("right".into()),
+            eap_identity: None,
+            earlier_rounds: Vec::new(),
+            resumes: None,
+            ppk_id: None,
+            path: path(),
+        };
+        note(&mut history, up);
+        let down = || Event::IkeDown { ike, connection: gw.clone(), reason, half_open: false, path: path() };
+        note(&mut history, down());
+        let error = history.of("gw").unwrap().last_error.clone().unwrap().event;
+        assert_eq!(error.cause, Some(Cause::ChildRefused(NotifyType::INTERNAL_ADDRESS_FAILURE)));
+        assert!(error.lines[1].contains("requested by this host: vips = 0.0.0.0"), "{error:?}");
+        // Without such a Child SA, the end is the error.
+        history = History::default();
+        note(&mut history, down());
+        let error = history.of("gw").unwrap().last_error.clone().unwrap().event;
+        assert_eq!(error.cause, Some(Cause::IkeRefused(NotifyType::INTERNAL_ADDRESS_FAILURE)));
+    }
+
+    #[test]
+    fn a_refused_request_is_over_when_the_same_peer_is_authenticated() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        let considered = Considered {
+            connection: gw.clone(),
+            mismatch: casemate_ike::diagnosis::Mismatch::RemoteIdentity,
+        };
+        let fault = |fault, explanation: Explanation| Event::Fault {
+            fault: PeerFault::State(fault),
+            path: path(),
+            connection: None,
+            explanation: Some(explanation.into()),
+        };
+        let of_user = |user: &str| {
+            let id = Some(Identity::Fqdn(user.into()));
+            let proof = PeerProof { id, method: None, certificates: 0, ppk_id: None };
+            let considered = vec![considered.clone()];
+            fault(StateFault::NoPeer, Explanation::Initiator { proof, asked: None, considered })
+        };
+        let of_address = || {
+            let considered = vec![considered.clone()];
+            let explanation = Explanation::FirstRequest { offered: Vec::new(), considered };
+            fault(StateFault::NoProposalChosen, explanation)
+        };
+        let incomplete = || Event::IkeDown {
+            ike,
+            connection: gw.clone(),
+            reason: DownReason::DeadPeer,
+            half_open: true,
+            path: path(),
+        };
+        let all = [of_user("carol"), of_user("dave"), of_address(), incomplete()];
+        all.into_iter().for_each(|event| drop(note(&mut history, event)));
+        let over = |history: &History| history.refused("gw").map(|one| one.is_over).collect::<Vec<_>>();
+        assert_eq!(over(&history), [false; 4]);
+        let up = |user: &str| Event::IkeUp {
+            ike,
+            connection: gw.clone(),
+            peer: Identity::Fqdn(user.into()),
+            eap_identity: None,
+            earlier_rounds: Vec::new(),
+            resumes: None,
+            ppk_id: None,
+            path: path(),
+        };
+        note(&mut history, up("carol"));
+        assert_eq!(over(&history), [true, false, true, true], "dave may have the same address behind a NAT");
+        note(&mut history, of_user("carol"));
+        assert_eq!(over(&history), [true, false, true, true, false]);
     }
 
     #[test]

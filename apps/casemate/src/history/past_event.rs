@@ -21,8 +21,10 @@ pub(crate) struct PastEvent {
     /// The lines of the message, without the name of the connection.
     pub(crate) lines: Vec<String>,
     pub(crate) cause: Option<Cause>,
-    /// Whether an IKE SA has come up.
-    pub(crate) is_up: bool,
+    /// The SA that has come up or ended, if one has.
+    pub(crate) change: Option<SaChange>,
+    /// Whether the event proves that the peer responds.
+    pub(crate) is_from_peer: bool,
 }
 
 impl PastEvent {
@@ -33,8 +35,55 @@ impl PastEvent {
             level: message.level,
             lines: lines.cloned().collect(),
             cause: Cause::of(notice),
-            is_up: matches!(notice, Notice::Ike(Event::IkeUp { .. })),
+            change: SaChange::of(notice),
+            is_from_peer: is_from_peer(notice),
         }
+    }
+}
+
+/// What has become of an SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaChange {
+    /// An IKE SA is established.
+    IkeUp,
+    /// An IKE SA has ended, or was not established.
+    IkeDown(DownReason),
+    /// A Child SA is installed.
+    ChildUp,
+    /// A Child SA has ended.
+    ChildDown(DownReason),
+}
+
+impl SaChange {
+    /// Whether it is one of an IKE SA.
+    pub(crate) const fn is_of_ike(self) -> bool {
+        matches!(self, Self::IkeUp | Self::IkeDown(_))
+    }
+
+    /// The change that a notice reports.
+    fn of(notice: &Notice) -> Option<Self> {
+        match notice {
+            Notice::Ike(Event::IkeUp { .. }) => Some(Self::IkeUp),
+            Notice::Ike(Event::IkeDown { reason, half_open: false, .. }) => Some(Self::IkeDown(*reason)),
+            Notice::Ike(Event::ChildUp(_)) => Some(Self::ChildUp),
+            Notice::Ike(Event::ChildDown { reason, .. }) => Some(Self::ChildDown(*reason)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the notice proves that the peer responds.
+fn is_from_peer(notice: &Notice) -> bool {
+    match notice {
+        Notice::Ike(Event::IkeUp { .. } | Event::ChildUp(_) | Event::Fault { .. }) => true,
+        Notice::Ike(
+            Event::IkeDown { reason, .. }
+            | Event::IkeRekeyFailed { reason, .. }
+            | Event::ChildFailed { reason, .. },
+        ) => {
+            matches!(reason, DownReason::Refused(_) | DownReason::Peer)
+        }
+        _ => false,
     }
 }
 

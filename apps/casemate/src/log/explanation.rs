@@ -213,12 +213,21 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
             format!("the certificate of the other side of TLS is missing or refused, for {who}")
         }
         EapFault::NoBinding => format!("the peer does not confirm the keys of MSCHAPv2 in PEAP, for {who}"),
-        EapFault::OtherIdentity => format!("another identity is proved in the tunnel than that of {who}"),
+        EapFault::OtherIdentity => {
+            format!("another identity is proved, in the tunnel or to the RADIUS server, than that of {who}")
+        }
+        EapFault::UnprovenIdentity => format!(
+            "the RADIUS server has not said whether it has authenticated {who}, which the connection requires"
+        ),
         EapFault::NoCertificate => {
             format!("this host has no certificate with a private key for TLS, for {who}")
         }
         EapFault::TlsAlert => format!("the other side has ended TLS, for {who}"),
         EapFault::Tls => format!("TLS has failed, for {who}"),
+        EapFault::TooLong => format!(
+            "the TLS message of the peer, probably its certificates, is longer than this host accepts before \
+             the peer is authenticated, for {who}"
+        ),
         EapFault::OutOfState | EapFault::Malformed | EapFault::TooManyPackets => {
             format!("the EAP messages for {who} violate the protocol: {fault}")
         }

@@ -13,18 +13,28 @@ use std::net::SocketAddr;
 /// UDP port of IKE messages through a NAT (RFC 7296 section 2.23).
 const NATT_PORT: u16 = 4_500;
 
-/// What this host requested when the peer refused the IKE SA, or does not respond.
+/// What to check if the peer at this address does not respond. A half-open IKE SA is one that the peer has
+/// started, and on which it has not been authenticated.
+pub(super) fn dead_peer(connection: &Connection, peer: SocketAddr, half_open: bool) -> String {
+    if half_open {
+        return format!(
+            "{peer} has sent IKE_SA_INIT, this host has responded, and IKE_AUTH was not completed: UDP port 4500 \
+             is blocked on the way, long requests or their fragments are lost, or the peer has stopped"
+        );
+    }
+    format!(
+        "{peer}, remote_addrs = {}: check that the peer runs and that UDP ports 500 and 4500 reach it; \
+         `casemate why {}` shows the route",
+        wording::addrs(&connection.remote_addrs),
+        connection.name
+    )
+}
+
+/// What this host requested when the peer refused the IKE SA.
 pub(super) fn ike_refused(connection: &Connection, reason: DownReason) -> Vec<String> {
     match reason {
         DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => no_proposal_chosen(connection),
         DownReason::Refused(NotifyType::AUTHENTICATION_FAILED) => authentication_refused(connection),
-        DownReason::DeadPeer => vec![format!(
-            "remote_addrs = {}, port {}: check that the peer runs and that UDP ports 500 and 4500 reach it; \
-             `casemate why {}` shows the route",
-            wording::addrs(&connection.remote_addrs),
-            connection.remote_port,
-            connection.name
-        )],
         _ => Vec::new(),
     }
 }
@@ -216,9 +226,10 @@ pub(super) fn not_initiated(connection: &Connection, error: InitiateError) -> Ve
             wording::addrs(&connection.remote_addrs)
         )],
         InitiateError::NoRoute => vec![format!(
-            "local_addrs = {}, remote_addrs = {}: `ip route get ADDRESS` shows what the system knows",
+            "local_addrs = {}, remote_addrs = {}: `casemate why {}` shows the route of IKE messages",
             wording::addrs(&connection.local_addrs),
-            wording::addrs(&connection.remote_addrs)
+            wording::addrs(&connection.remote_addrs),
+            connection.name
         )],
         InitiateError::NoPpk => vec![match connection.ppk.id.as_ref().and_then(|id| id.exact()) {
             Some(_) => {
@@ -253,6 +264,11 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
             "pools = {}: `dynamic` in remote_ts stands for addresses of the pools, and the peer requests \
              none; `vips = 0.0.0.0` on the peer was expected",
             wording::list(&connection.pools)
+        )],
+        StateFault::AddressRefused => vec![format!(
+            "vips = {}: another interface of this host has the assigned addresses, or they are those of the \
+             peer or of the router to it; `ip address` shows the interfaces",
+            wording::list(&connection.vips)
         )],
         StateFault::NotOffered => not_offered(connection),
         StateFault::NotUnique => vec![
@@ -382,6 +398,17 @@ mod tests {
         }
         let later = silence(ExchangeType::INFORMATIONAL, remote(NATT_PORT));
         assert!(later.contains("has stopped or forgotten the IKE SA"), "{later}");
+    }
+
+    #[test]
+    fn a_peer_that_has_stopped_is_named() {
+        let mut of_users = connection("default");
+        of_users.remote_addrs = vec![casemate_ike::config::AddrPattern::Any];
+        let half_open = dead_peer(&of_users, remote(500), true);
+        assert!(half_open.starts_with("192.0.2.2:500 has sent IKE_SA_INIT"), "{half_open}");
+        assert!(half_open.contains("UDP port 4500 is blocked on the way"), "{half_open}");
+        let established = dead_peer(&of_users, remote(4500), false);
+        assert!(established.starts_with("192.0.2.2:4500, remote_addrs = %any: "), "{established}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! check, in the words of the configuration file (`wording`). `level` filters the messages, `rate_limit`
 //! limits those of each category, and `sink` writes them.
 
+mod established;
 mod explanation;
 mod hints;
 pub mod level;
@@ -18,6 +19,7 @@ pub mod wording;
 use crate::control::Reply;
 use crate::printable;
 use casemate_wire::invariant::OrBroken;
+pub(crate) use established::UNPROVEN_USER;
 pub(crate) use hints::Proof;
 use level::{Level, LevelFilter};
 use message::{Message, Subject};

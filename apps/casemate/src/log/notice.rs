@@ -1,16 +1,15 @@
 //! Log messages for notices of the endpoint.
 
+use super::established::{Established, established};
 use super::explanation;
 use super::hints;
 use super::level::Level;
 use super::message::{Message, Subject};
-use super::negotiated;
 pub use super::rate_limit::LogCategory;
 use super::wording;
 use casemate::{Notice, NoticeSa, PolicyChange};
 use casemate_datapath::{Audit, AuditedHeader, Direction, Event as DatapathEvent, SaId};
-use casemate_ike::config::Connection;
-use casemate_ike::{AssignedConfig, ChildUp, DownReason, Event, PeerFault, ProvenRound, StateFault};
+use casemate_ike::{AssignedConfig, ChildUp, DownReason, Event, PeerFault, StateFault};
 use casemate_strongswan::notation;
 use std::fmt::Write as _;
 
@@ -113,51 +112,14 @@ const fn words_of(direction: Direction) -> &'static str {
     }
 }
 
-/// What a peer proved before the last round of authentication.
-fn earlier_round(round: &ProvenRound) -> String {
-    let peer = &round.peer;
-    match &round.eap_identity {
-        None => format!(", earlier round: {peer}"),
-        Some(identity) => {
-            let identity = wording::eap_identity(identity);
-            format!(", earlier round: EAP identity {identity}, which calls itself {peer}")
-        }
-    }
-}
-
-/// The post-quantum pre-shared key of an IKE SA.
-fn with_ppk(id: &[u8]) -> String {
-    format!(", with the post-quantum pre-shared key `{}`", wording::octets(id))
-}
-
-/// What the IKE SA has negotiated, and what it does without.
-fn negotiated(connection: &Connection, ppk_id: Option<&[u8]>, sa: Option<&NoticeSa>) -> Vec<String> {
-    let sa = if let Some(NoticeSa::Ike(status)) = sa { Some(status) } else { None };
-    let suite = sa.and_then(|sa| sa.suite.as_ref()).map(negotiated::algorithms);
-    let without_kex = sa.and_then(|sa| negotiated::without_additional_kex(sa));
-    let without_ppk = negotiated::without_ppk(connection, ppk_id);
-    [suite, without_kex, without_ppk].into_iter().flatten().collect()
-}
-
 fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> Option<Message> {
     let ike_sa = |ike: &casemate_ike::IkeSaId| Subject { ike: Some(*ike), ..Subject::default() };
     let child_sa = |id: &casemate_ike::ChildId| Subject { child_sa: Some(*id), ..Subject::default() };
     let (level, subject, text, details) = match event {
-        Event::IkeUp { ike, connection, peer, path, eap_identity, earlier_rounds, resumes, ppk_id } => (
-            Level::Info,
-            Subject::ike_sa(&connection.name, *ike),
-            match eap_identity {
-                None => format!("established with {peer} at {}", path.remote),
-                Some(identity) => format!(
-                    "established with EAP identity {} at {}, which calls itself {peer}",
-                    wording::eap_identity(identity),
-                    path.remote,
-                ),
-            } + &resumes.map(|old| format!(", resumes the session of [{old}]")).unwrap_or_default()
-                + &earlier_rounds.iter().map(earlier_round).collect::<String>()
-                + &ppk_id.iter().map(|id| with_ppk(id)).collect::<String>(),
-            negotiated(connection, ppk_id.as_deref(), sa),
-        ),
+        Event::IkeUp { ike, connection, .. } => {
+            let Established { level, text, details } = established(event, sa)?;
+            (level, Subject::ike_sa(&connection.name, *ike), text, details)
+        }
         Event::Redirected { ike, connection, from, to } => (
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
@@ -176,12 +138,14 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
         Event::IkeRekeyed { old, new } => {
             (Level::Info, ike_sa(old), format!("was replaced by [{new}]"), Vec::new())
         }
-        Event::IkeDown { ike, connection, reason, .. } => (
-            level_of(*reason),
-            Subject::ike_sa(&connection.name, *ike),
-            format!("ended: {reason}"),
-            ended_by_fault(*reason).into_iter().chain(hints::ike_refused(connection, *reason)).collect(),
-        ),
+        Event::IkeDown { ike, connection, reason, half_open, path } => {
+            let mut details: Vec<String> = ended_by_fault(*reason).into_iter().collect();
+            details.extend(match reason {
+                DownReason::DeadPeer => vec![hints::dead_peer(connection, path.remote, *half_open)],
+                reason => hints::ike_refused(connection, *reason),
+            });
+            (level_of(*reason), Subject::ike_sa(&connection.name, *ike), format!("ended: {reason}"), details)
+        }
         Event::InitiateFailed { connection, error } => (
             Level::Warning,
             Subject::connection(&connection.name),
@@ -222,9 +186,9 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
             },
             hints::child_refused(connection, child, replaces.is_some(), *reason),
         ),
-        Event::ConfigAssigned { ike, config, .. } => {
+        Event::ConfigAssigned { ike, connection, config, .. } => {
             let level = if config.refused_addrs.is_empty() { Level::Info } else { Level::Warning };
-            (level, ike_sa(ike), assigned(config), Vec::new())
+            (level, Subject::ike_sa(&connection.name, *ike), assigned(config), Vec::new())
         }
         Event::AddrsReleased { ike, addrs } => {
             (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", words(addrs)), Vec::new())

@@ -6,7 +6,7 @@ use casemate_ike::config::{
     AddrPattern, ChildConfig, Connection, IdPattern, Identity, IdentityKind, LocalMethod, RemoteMethod,
 };
 use casemate_ike::diagnosis::Proposal;
-use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, UserIdentity};
 use casemate_strongswan::notation;
 use casemate_wire::ike::AuthMethod;
 use std::fmt::Display;
@@ -70,6 +70,16 @@ pub fn received_id(id: Option<&Identity>) -> String {
 /// An EAP identity in quotes.
 pub fn eap_identity(identity: &[u8]) -> String {
     format!("`{}`", printable::line(&eap_identity_text(identity)))
+}
+
+/// The user of a peer that has passed EAP.
+pub fn user(user: &UserIdentity) -> String {
+    match user {
+        UserIdentity::Proven(identity) => format!("EAP identity {}", eap_identity(identity)),
+        UserIdentity::Claimed { identity, .. } => {
+            format!("unproven EAP identity {}", eap_identity(identity))
+        }
+    }
 }
 
 /// An EAP identity as text, not escaped. A distinguished name in DER has its usual form.

@@ -334,6 +334,7 @@ mod tests {
             connection: gw.clone(),
             reason,
             half_open: false,
+            path: Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() },
         };
         assert_eq!(note(down(1, DownReason::Replaced), None), expected);
         (2..=4).for_each(|number| drop(note(down(number, DownReason::Local), None)));

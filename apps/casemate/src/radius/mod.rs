@@ -60,8 +60,8 @@ pub(crate) enum AccessAnswer {
 pub(crate) enum Report {
     /// A server has answered for this half-open IKE SA, or none will.
     Answered(IkeSaId),
-    /// The peer of this IKE SA is accepted.
-    Accepted(IkeSaId, Box<AccessResponse>),
+    /// The peer of this IKE SA is accepted. Its name is that of the server, or else that of the request.
+    Accepted { ike: IkeSaId, user_name: Vec<u8>, response: Box<AccessResponse> },
     /// A server requests the end of sessions.
     Dynamic(SocketAddr, Box<Dynamic>),
     /// A line for the log.
@@ -79,13 +79,14 @@ pub(crate) struct RadiusLink {
     reports: Sender<Report>,
     ids_have_port: bool,
     groups: GroupSources,
+    trusts_user_name: bool,
 }
 
 impl RadiusLink {
     /// `waker` wakes the thread, `reports` leads to the event loop.
     fn new(orders: Sender<Order>, waker: UnixStream, reports: Sender<Report>, config: &RadiusConfig) -> Self {
-        let RadiusConfig { ids_have_port, groups, .. } = *config;
-        Self { orders, waker: Arc::new(waker), reports, ids_have_port, groups }
+        let RadiusConfig { ids_have_port, groups, trusts_user_name, .. } = *config;
+        Self { orders, waker: Arc::new(waker), reports, ids_have_port, groups, trusts_user_name }
     }
 
     /// The groups of a peer that a server has accepted. Long Class attributes name none: some servers, such

@@ -1,9 +1,14 @@
 //! An authenticator that passes EAP packets on to a RADIUS server (RFC 3579).
+//!
+//! The server knows which user it has authenticated, and this host only what the peer has sent outside of any
+//! tunnel. Servers copy that to User-Name of Access-Accept unless they are told otherwise, FreeRADIUS for
+//! example, so such a copy says nothing after a method that may have authenticated another name.
 
 use super::host_id;
 use super::{AccessAnswer, RadiusLink, Report};
 use casemate_eap::{
-    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS,
+    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS, Method,
+    aka_identity,
 };
 use casemate_ike::{EapSession, IkeSaId};
 use casemate_radius::{AccessRequest, AccessResponse, ServerId, Verdict};
@@ -14,6 +19,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 /// EAP types of requests that belong to no method (RFC 3748 section 5).
 const IDENTITY: u8 = 1;
 const NOTIFICATION: u8 = 2;
+/// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and authenticates that one in
+/// place of the EAP identity.
+const AKA_IDENTITY: u8 = 5;
 /// Maximum length of a User-Name in bytes.
 const MAX_IDENTITY: usize = 253;
 
@@ -30,6 +38,8 @@ pub(crate) struct RelayAuthenticator {
     identifier: u8,
     /// EAP type of the method that the server runs; 0 before its first request.
     method: u8,
+    /// Whether the method has asked for an identity itself, and has got another one than the EAP identity.
+    has_other_identity: bool,
     /// State of the last challenge, and the server that knows it.
     state: Option<Vec<u8>>,
     server: Option<ServerId>,
@@ -59,6 +69,7 @@ impl RelayAuthenticator {
             identity: session.identity.clone(),
             identifier: 0,
             method: 0,
+            has_other_identity: false,
             state: None,
             server: None,
             stage: Stage::Begin,
@@ -108,7 +119,12 @@ impl RelayAuthenticator {
             return Err(EapFault::OutOfState);
         }
         match (&self.stage, response.data.split_first()) {
-            (Stage::AskedPeer, Some(_)) => self.pass_on(response),
+            (Stage::AskedPeer, Some((method, data))) => {
+                if is_aka(*method) && aka_identity(data).is_some() {
+                    self.has_other_identity = aka_identity(data) != self.identity.as_deref();
+                }
+                self.pass_on(response)
+            }
             (Stage::AskedIdentity, Some((&IDENTITY, identity))) => {
                 // It ends at the first zero byte (RFC 3748 section 5.1).
                 let identity = identity.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -139,9 +155,13 @@ impl RelayAuthenticator {
         response: AccessResponse,
     ) -> Result<AuthenticatorStep, EapFault> {
         let request = parse(&response.eap, EapCode::REQUEST)?;
-        match request.data.first() {
-            None | Some(&IDENTITY | &NOTIFICATION) => {}
-            Some(method) => self.method = *method,
+        match *request.data {
+            [] | [IDENTITY | NOTIFICATION, ..] => {}
+            [method, ref data @ ..] => {
+                // Until the peer responds.
+                self.has_other_identity |= is_aka(method) && data.first() == Some(&AKA_IDENTITY);
+                self.method = method;
+            }
         }
         (self.identifier, self.server) = (request.identifier, Some(server));
         let packet = EapPacket::from_payload(&request);
@@ -155,11 +175,20 @@ impl RelayAuthenticator {
         let packet = EapPacket::from_payload(&parse(&response.eap, EapCode::SUCCESS)?);
         let identity = self.identity.clone().ok_or(EapFault::OutOfState)?;
         let (msk, addrs) = (response.msk.clone(), response.addrs.clone());
+        let user_name = response.user_name.clone().unwrap_or_else(|| identity.clone());
         let mut done = Authenticated::by_server(self.method, identity, msk, addrs)?;
+        done.is_identity_proven &= !self.has_other_identity;
+        done.user = response.user_name.clone().filter(|name| self.is_user(name, &done));
         done.groups = self.link.groups_of(&response);
-        self.link.report(Report::Accepted(self.ike, response));
+        self.link.report(Report::Accepted { ike: self.ike, user_name, response });
         self.stage = Stage::Ended;
         Ok(AuthenticatorStep::Succeeded(packet, done))
+    }
+
+    /// Whether the User-Name of the server is the user whom it has authenticated, and cannot be a copy of an
+    /// EAP identity that is not proven.
+    fn is_user(&self, name: &[u8], done: &Authenticated) -> bool {
+        self.link.trusts_user_name || done.is_identity_proven || !is_copy(name, &done.identity)
     }
 
     /// Ends the conversation after a fault.
@@ -200,6 +229,21 @@ impl Drop for RelayAuthenticator {
     }
 }
 
+fn is_aka(method: u8) -> bool {
+    method == Method::Aka.id() || method == Method::AkaPrime.id()
+}
+
+/// Whether a name may be made from an EAP identity without more knowledge: it is the same but for the case of
+/// letters, a realm behind it (RFC 7542) and a domain before it.
+fn is_copy(name: &[u8], identity: &[u8]) -> bool {
+    let user = |name: &[u8]| {
+        let without_realm = name.split(|byte| b"@%".contains(byte)).next().unwrap_or_default();
+        let user = without_realm.rsplit(|byte| b"\\/".contains(byte)).next().unwrap_or_default();
+        user.to_ascii_lowercase()
+    };
+    user(name) == user(identity)
+}
+
 /// The packet as RADIUS carries it.
 fn encode(packet: &Eap<'_>) -> Result<Vec<u8>, EapFault> {
     let len = u16::try_from(packet.data.len().saturating_add(4)).map_err(|_| EapFault::Malformed)?;
@@ -211,3 +255,6 @@ fn encode(packet: &Eap<'_>) -> Result<Vec<u8>, EapFault> {
 fn parse(bytes: &[u8], code: EapCode) -> Result<Eap<'_>, EapFault> {
     Eap::parse(bytes).ok().filter(|packet| packet.code == code).ok_or(EapFault::BadServerPacket)
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ use std::time::Duration;
 /// What a server has decided on a user.
 #[derive(Clone)]
 pub(super) struct Authorization {
+    /// User-Name for accounting and Disconnect-Request: that of the server, or else that of the request, by
+    /// which the server knows the session.
     pub(super) user_name: Vec<u8>,
     pub(super) response: Box<AccessResponse>,
     /// When the first session of this decision began; `None` until the first look at the endpoint. The time

@@ -23,7 +23,7 @@ const SESSIONS_AT_ONCE: usize = 64;
 #[derive(Default)]
 pub(crate) struct Sessions {
     /// Peers whose IKE SA is not established yet.
-    accepted: BTreeMap<IkeSaId, Box<AccessResponse>>,
+    accepted: BTreeMap<IkeSaId, Authorization>,
     active: ByOrigin<Session>,
     /// Sessions that have ended, and why: their records follow once the last counters are read.
     ended: VecDeque<(Session, TerminateCause)>,
@@ -59,8 +59,8 @@ impl Sessions {
     }
 
     /// Notes that a server has accepted the peer of a half-open IKE SA.
-    pub(crate) fn accept(&mut self, ike: IkeSaId, response: Box<AccessResponse>) {
-        self.accepted.insert(ike, response);
+    pub(crate) fn accept(&mut self, ike: IkeSaId, user_name: Vec<u8>, response: Box<AccessResponse>) {
+        self.accepted.insert(ike, Authorization { user_name, response, since: None });
         if self.accepted.len() > IkeSettings::SERVER.max_half_open {
             self.accepted.pop_first();
         }
@@ -78,11 +78,9 @@ impl Sessions {
                 authorization.into_iter().for_each(|one| self.begin(*ike, *path, one));
                 is_known || !self.unauthorized.is_empty()
             }
-            Notice::Ike(Event::IkeUp { ike, eap_identity, path, .. }) => {
-                let Some(response) = self.accepted.remove(ike) else { return false };
-                let identity = eap_identity.clone().unwrap_or_default();
-                let user_name = response.user_name.clone().unwrap_or(identity);
-                self.begin(*ike, *path, Authorization { user_name, response, since: None });
+            Notice::Ike(Event::IkeUp { ike, path, .. }) => {
+                let Some(authorization) = self.accepted.remove(ike) else { return false };
+                self.begin(*ike, *path, authorization);
                 true
             }
             Notice::Ike(Event::IkeRekeyed { old, new }) => {

@@ -24,6 +24,7 @@ mod vici;
 
 pub use arguments::RunArgs;
 
+use crate::control;
 use crate::failure::Failure;
 use crate::output;
 use casemate_linux::instance::Instance;
@@ -55,11 +56,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.dry_run {
         sandbox::protect_memory().map_err(Failure::failed)?;
     }
-    let mode = RunMode::load(args)?;
+    let mode = RunMode::load(args).map_err(|failure| with_former_run(failure, args))?;
     let mut leftovers = None;
     let result = start::start(mode, args, &mut leftovers);
     // The journal was dropped, so the leftovers are final.
     result.map_err(|failure| with_leftovers(failure, leftovers))
+}
+
+/// Line of an error message if the guard stands.
+const BLOCKED: &str = "protected traffic stays blocked until `casemate run` or `casemate cleanup`";
+
+/// Adds to an error message of a start that has changed nothing that a former run has left its guard.
+fn with_former_run(failure: Failure, args: &RunArgs) -> Failure {
+    if control::has_left_changes(&args.tun) { failure.with_line(BLOCKED) } else { failure }
 }
 
 /// Adds the state of the guard and of the setup to an error message.
@@ -68,9 +77,7 @@ fn with_leftovers(failure: Failure, leftovers: SharedLeftovers) -> Failure {
         leftovers.map(|leftovers| leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone());
     match leftovers.unwrap_or_default() {
         Leftovers::Nothing => failure,
-        Leftovers::GuardStands => {
-            failure.with_line("protected traffic stays blocked until `casemate run` or `casemate cleanup`")
-        }
+        Leftovers::GuardStands => failure.with_line(BLOCKED),
         Leftovers::GuardMissing(reason) => failure.with_line(&format!(
             "the guard is not installed ({reason}): protected traffic leaves in clear until `casemate run`"
         )),

@@ -72,7 +72,7 @@ impl RadiusState {
                 Report::Answered(ike) => {
                     context.with(|endpoint, context| endpoint.continue_eap(ike, context));
                 }
-                Report::Accepted(ike, response) => sessions.accept(ike, response),
+                Report::Accepted { ike, user_name, response } => sessions.accept(ike, user_name, response),
                 Report::Dynamic(from, request) => {
                     sessions.disconnect(from, request, context, service.link());
                 }

@@ -26,6 +26,7 @@ impl RunController {
                     history: &self.history,
                     keyring: &self.keyring,
                     mark: self.identity.mark(),
+                    tun: self.identity.tun(),
                 };
                 let report = why::report(&name, &handle.lock(), &sources);
                 let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));

@@ -1,9 +1,10 @@
 //! The traffic of the Child SAs of a connection.
 
+use crate::log::wording;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{SaId, SaStatus};
-use casemate_ike::{ChildStatus, IkeStatus};
+use casemate_ike::{ChildStatus, IkeStatus, UserIdentity};
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) struct ChildTraffic {
     /// Connection and child.
     pub(crate) name: String,
+    /// The peer, if the connection has several.
+    pub(crate) peer: Option<String>,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
     /// Whether ESP is encapsulated in UDP.
@@ -32,10 +35,15 @@ pub(crate) struct ChildTraffic {
 }
 
 impl ChildTraffic {
-    fn new(name: String, inbound: Option<&SaStatus>, outbound: Option<&SaStatus>) -> Self {
+    fn new(
+        (name, peer): (String, Option<String>),
+        inbound: Option<&SaStatus>,
+        outbound: Option<&SaStatus>,
+    ) -> Self {
         let window = inbound.and_then(|sa| sa.window);
         Self {
             name,
+            peer,
             packets_in: inbound.map_or(0, |sa| sa.meter.packets),
             packets_out: outbound.map_or(0, |sa| sa.meter.packets),
             udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
@@ -51,9 +59,23 @@ impl ChildTraffic {
         (self.packets_in == 0) != (self.packets_out == 0) || self.silence.is_some()
     }
 
+    /// Whether no packet has passed.
+    pub(crate) const fn is_unused(&self) -> bool {
+        self.packets_in == 0 && self.packets_out == 0
+    }
+
+    /// Connection and child, and the peer if there are several.
+    pub(crate) fn label(&self) -> String {
+        match &self.peer {
+            Some(peer) => format!("{} of {peer}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "name": self.name,
+            "peer": self.peer,
             "packets_in": self.packets_in,
             "packets_out": self.packets_out,
             "udp_encapsulated": self.udp,
@@ -75,27 +97,42 @@ pub(super) fn path_mtu((bytes, source): (usize, PathMtuSource)) -> Value {
     json!({"bytes": bytes, "source": source.to_string()})
 }
 
+/// An installed Child SA: its name, its peer if there are several, and its SAs.
+type Installed = ((String, Option<String>), ChildSas);
+
 /// The traffic of each installed Child SA of these IKE SAs.
 pub(crate) fn child_traffic(endpoint: &Endpoint, ikes: Vec<IkeStatus>, now: Instant) -> Vec<ChildTraffic> {
-    let installed = |ike: &str, child: ChildStatus| {
-        Some((format!("{ike}/{}", child.child.name), endpoint.sas_of(child.id)?))
+    let mut peers = ikes.iter().map(peer_of);
+    let first = peers.next();
+    let has_several = peers.any(|peer| Some(&peer) != first.as_ref());
+    let installed = |ike: IkeStatus| -> Vec<Installed> {
+        let (connection, peer) = (&ike.connection.name, has_several.then(|| peer_of(&ike)));
+        let of_child = |child: &ChildStatus| {
+            let name = format!("{connection}/{}", child.child.name);
+            Some(((name, peer.clone()), endpoint.sas_of(child.id)?))
+        };
+        ike.children.iter().filter_map(of_child).collect()
     };
-    let children: Vec<(String, ChildSas)> = ikes
-        .into_iter()
-        .flat_map(|ike| {
-            let name = ike.connection.name.clone();
-            ike.children.into_iter().filter_map(move |child| installed(&name, child))
-        })
-        .collect();
+    let children: Vec<Installed> = ikes.into_iter().flat_map(installed).collect();
     let ids: HashSet<SaId> =
         children.iter().flat_map(|(_, sas)| [Some(sas.inbound), sas.outbound]).flatten().collect();
     // One pass over all SAs of the data path.
     let statuses: HashMap<SaId, SaStatus> =
         endpoint.datapath().sas().filter(|sa| ids.contains(&sa.id)).map(|sa| (sa.id, sa)).collect();
-    let traffic = |(name, sas): (String, ChildSas)| {
+    let traffic = |(name, sas): Installed| {
         let outbound = sas.outbound.and_then(|id| statuses.get(&id));
         let path_mtu = sas.outbound.and_then(|id| endpoint.datapath().sa_path_mtu(id, now));
         ChildTraffic { path_mtu, ..ChildTraffic::new(name, statuses.get(&sas.inbound), outbound) }
     };
     children.into_iter().map(traffic).collect()
+}
+
+/// The proven EAP identity of a peer, or else its identity.
+fn peer_of(ike: &IkeStatus) -> String {
+    let user = ike.eap_identity.as_ref().and_then(UserIdentity::proven);
+    match (user, &ike.peer) {
+        (Some(identity), _) => wording::eap_identity_text(identity),
+        (None, Some(peer)) => peer.to_string(),
+        (None, None) => ike.path.remote.to_string(),
+    }
 }

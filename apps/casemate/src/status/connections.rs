@@ -5,7 +5,7 @@ use crate::history::{self, Cause, History};
 use crate::log::wording;
 use casemate::Endpoint;
 use casemate_ike::config::{AddrPattern, CloseAction, Connection};
-use casemate_ike::{ChildState, IkeSaId, IkeState, PendingRetry};
+use casemate_ike::{ChildState, ChildStatus, IkeSaId, IkeState, IkeStatus, PendingRetry};
 use casemate_sa::Instant;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ pub(crate) struct ConnectionStatus {
     last_error: Option<LastError>,
     /// Time until the next attempt or transmission.
     pub(crate) next_attempt: Option<Duration>,
-    /// Time since the peer last responded or requested something.
+    /// Time since the last message or protected packet of the peer.
     pub(crate) last_heard: Option<Duration>,
 }
 
@@ -77,6 +77,8 @@ struct Activity {
     connecting: Vec<IkeSaId>,
     /// When the last message of each established IKE SA arrived.
     messages: HashMap<IkeSaId, Instant>,
+    /// When the last protected packet arrived.
+    packet_at: Option<Instant>,
     has_child: bool,
     next_attempt: Option<Instant>,
 }
@@ -143,7 +145,9 @@ impl ConnectionStatus {
             .into_iter()
             .chain(activity.messages.values().max().map(|at| now.since(*at)))
             .min();
+        // A peer that sends packets may still not respond to a request.
         let heard = Heard { now, of_connection: last_heard };
+        let last_heard = last_heard.into_iter().chain(activity.packet_at.map(|at| now.since(at))).min();
         let age = |at: WallInstant| wall_now.saturating_duration_since(at);
         let repeated = record.and_then(|record| record.repeated);
         let repeated = repeated.filter(|_| !activity.connecting.is_empty() || activity.established);
@@ -156,11 +160,12 @@ impl ConnectionStatus {
         let last_error = |error: &history::LastError| {
             let age = age(error.event.at);
             let is_heard_since = heard.is_since(age, &activity.fate(error.silent));
-            let is_over = error.is_over || is_silence(error.event.cause) && is_heard_since;
+            let is_silence_over = is_silence(error.event.cause) && is_heard_since;
             LastError {
                 text: error.event.lines.first().cloned().unwrap_or_default(),
                 age,
-                is_past: state == ConnectionState::Up && is_over,
+                // An SA that has come up and ended since has ended for another reason.
+                is_past: error.is_over || state == ConnectionState::Up && is_silence_over,
             }
         };
         Self {
@@ -211,6 +216,7 @@ fn activities(endpoint: &Endpoint) -> HashMap<String, Activity> {
             IkeState::Rekeyed | IkeState::Closing | IkeState::Closed => {}
         }
         activity.messages.extend(endpoint.ike().last_message_at(sa.id).map(|at| (sa.id, at)));
+        activity.packet_at = activity.packet_at.max(last_packet_at(endpoint, &sa));
         activity.has_child |= sa.children.iter().any(|child| child.state != ChildState::Closing);
     }
     for PendingRetry { connection, at, .. } in endpoint.pending_retries() {
@@ -218,6 +224,18 @@ fn activities(endpoint: &Endpoint) -> HashMap<String, Activity> {
         *next = Some(next.map_or(at, |known| known.min(at)));
     }
     all
+}
+
+/// When the last packet arrived on a Child SA of an IKE SA.
+fn last_packet_at(endpoint: &Endpoint, sa: &IkeStatus) -> Option<Instant> {
+    let of_child = |child: &ChildStatus| endpoint.datapath().last_used(endpoint.sas_of(child.id)?.inbound);
+    sa.children.iter().filter_map(of_child).max()
+}
+
+/// Time since the last message or protected packet on these IKE SAs.
+pub(crate) fn last_heard(endpoint: &Endpoint, ikes: &[IkeStatus], now: Instant) -> Option<Duration> {
+    let of_sa = |sa: &IkeStatus| endpoint.ike().last_message_at(sa.id).max(last_packet_at(endpoint, sa));
+    ikes.iter().filter_map(of_sa).max().map(|at| now.since(at))
 }
 
 fn state(connection: &Connection, activity: &Activity) -> ConnectionState {

@@ -7,7 +7,9 @@ use crate::log::wording;
 use crate::providers;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{SaId, SaStatus};
-use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, ProvenRound, TrafficSelector};
+use casemate_ike::{
+    ChildId, ChildStatus, IkeStatus, PendingRetry, ProvenRound, TrafficSelector, UserIdentity,
+};
 use casemate_sa::{Instant, SpdId, SpdPair};
 use casemate_strongswan::notation;
 use serde_json::{Map, Value, json};
@@ -145,7 +147,8 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "local": sa.path.local.to_string(),
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
-        "eap_identity": sa.eap_identity.as_deref().map(wording::eap_identity_text),
+        "eap_identity": proven_user(sa.eap_identity.as_ref()),
+        "claimed_eap_identity": claimed_user(sa.eap_identity.as_ref()),
         "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
         "resumed": sa.is_resumed,
         "ppk": sa.ppk_id.as_deref().map(wording::octets),
@@ -164,10 +167,19 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
     })
 }
 
+fn proven_user(user: Option<&UserIdentity>) -> Option<String> {
+    user?.proven().map(wording::eap_identity_text)
+}
+
+fn claimed_user(user: Option<&UserIdentity>) -> Option<String> {
+    user?.claimed().map(wording::eap_identity_text)
+}
+
 fn proven_round(round: &ProvenRound) -> Value {
     json!({
         "peer": round.peer.to_string(),
-        "eap_identity": round.eap_identity.as_deref().map(wording::eap_identity_text),
+        "eap_identity": proven_user(round.eap_identity.as_ref()),
+        "claimed_eap_identity": claimed_user(round.eap_identity.as_ref()),
     })
 }
 

@@ -101,7 +101,11 @@ fn texts(object: &Value, name: &str) -> String {
 fn peer_of(round: &Value) -> String {
     match round.get("eap_identity").and_then(Value::as_str) {
         Some(identity) if identity != show(round, "peer") => format!("{identity} ({})", show(round, "peer")),
-        _ => show(round, "peer"),
+        Some(_) => show(round, "peer"),
+        None => match round.get("claimed_eap_identity").and_then(Value::as_str) {
+            Some(identity) => format!("unproven: {identity} ({})", show(round, "peer")),
+            None => show(round, "peer"),
+        },
     }
 }
 
@@ -231,7 +235,9 @@ mod tests {
                 "children": [{"id": id, "name": "office", "state": "installed"}],
             })
         };
-        let sas = [user("8", "carol", "10.9.0.1"), user("9", "dave", "10.9.0.2")];
+        let mut claimed = user("10", "", "10.9.0.3");
+        (claimed["eap_identity"], claimed["claimed_eap_identity"]) = (Value::Null, "eve".into());
+        let sas = [user("8", "carol", "10.9.0.1"), user("9", "dave", "10.9.0.2"), claimed];
         let mut text = String::new();
         add(&mut text, &json!({"config": "swanctl.conf", "ike_sas": sas}));
         for [ike, user, addr] in [["8", "carol", "10.9.0.1"], ["9", "dave", "10.9.0.2"]] {
@@ -240,5 +246,6 @@ mod tests {
             assert!(has([&format!("users[{ike}]"), &format!("{user} (192.168.7.2)"), addr]), "{text}");
             assert!(has([&format!("users/office{{{ike}}}"), &format!("[{ike}]"), user]), "{text}");
         }
+        assert!(text.contains("unproven: eve (192.168.7.2)"), "{text}");
     }
 }

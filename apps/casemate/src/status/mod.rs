@@ -17,7 +17,7 @@ use casemate_datapath::Direction;
 use casemate_linux::instance::Instance;
 pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
-pub(crate) use connections::{ConnectionState, ConnectionStatus};
+pub(crate) use connections::{ConnectionState, ConnectionStatus, last_heard};
 pub use ike_snapshot::ike_sas;
 pub(crate) use narrowing::Narrowing;
 use serde_json::Value;

@@ -79,7 +79,7 @@ impl SharedTraffic {
 fn carriers(sa: &IkeStatus, endpoint: &Endpoint) -> Vec<(String, String, Carrier)> {
     let Some(peer) = &sa.peer else { return Vec::new() };
     let peer = match &sa.eap_identity {
-        Some(identity) => format!("EAP identity {}", wording::eap_identity(identity)),
+        Some(user) => wording::user(user),
         None => peer.to_string(),
     };
     let is_used = |state| state != ChildState::Closing;

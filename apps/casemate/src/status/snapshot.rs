@@ -51,6 +51,11 @@ impl InstanceIdentity {
         Self { mark, ..self }
     }
 
+    /// Name of the TUN interface.
+    pub(crate) fn tun(&self) -> &str {
+        &self.tun
+    }
+
     /// The mark of packets that take the routes of the system.
     pub(crate) const fn mark(&self) -> u32 {
         self.mark

@@ -2,7 +2,7 @@
 
 use crate::output;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,10 @@ pub type NamedFiles = BTreeMap<PathBuf, Location>;
 #[derive(Default)]
 pub(super) struct Problems {
     errors: RefCell<BTreeSet<Problem>>,
+    /// Values that contradict each other, with the section in which they are compared.
+    contradictions: RefCell<Vec<(String, Problem)>>,
+    /// Sections with values that could not be read.
+    unreadable: RefCell<HashSet<String>>,
     warnings: RefCell<BTreeSet<Problem>>,
     named_files: RefCell<NamedFiles>,
 }
@@ -65,6 +69,18 @@ impl Problems {
     /// Records an error.
     pub(super) fn error(&self, location: &Location, text: String) {
         self.errors.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Records that values in the section `path` contradict each other. This error is left out if a value
+    /// could not be read in the section, in one around it or in one inside of it: a default has taken its
+    /// place, from which the contradiction may follow.
+    pub(super) fn contradiction(&self, path: &str, location: &Location, text: String) {
+        self.contradictions.borrow_mut().push((path.to_owned(), Problem::new(location, text)));
+    }
+
+    /// Records that a value in the section `path` could not be read.
+    pub(super) fn note_unreadable(&self, path: &str) {
+        self.unreadable.borrow_mut().insert(path.to_owned());
     }
 
     /// Records a warning.
@@ -84,13 +100,24 @@ impl Problems {
 
     /// Returns the errors, and empties them.
     pub(super) fn take_errors(&self) -> BTreeSet<Problem> {
-        self.errors.take()
+        let (mut errors, unreadable) = (self.errors.take(), self.unreadable.take());
+        let inside: HashSet<&str> = unreadable.iter().flat_map(|path| with_outer(path)).collect();
+        let follows =
+            |path: &str| inside.contains(path) || with_outer(path).any(|outer| unreadable.contains(outer));
+        let all = self.contradictions.take().into_iter();
+        errors.extend(all.filter(|(path, _)| !follows(path)).map(|(_, problem)| problem));
+        errors
     }
 
     /// Returns the warnings, and empties them.
     pub(super) fn take_warnings(&self) -> BTreeSet<Problem> {
         self.warnings.take()
     }
+}
+
+/// The path of a section, and those of the sections around it.
+fn with_outer(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(outer, _)| outer))
 }
 
 /// Why a configuration could not be loaded.

@@ -40,6 +40,7 @@ pub(super) const EAP_RADIUS: Schema = Schema {
         ("secret", Rule::Read),
         ("port", Rule::Read),
         ("sockets", Rule::Ignored),
+        ("trust_user_name", Rule::Read),
     ],
     sections: &["=servers", "=dae"],
 };
@@ -90,6 +91,9 @@ pub struct RadiusConfig {
     pub ids_have_port: bool,
     /// What names the groups of a peer.
     pub groups: GroupSources,
+    /// Whether User-Name in Access-Accept is the authenticated user in any case. If not, it may be a copy of
+    /// the EAP identity that the peer has claimed.
+    pub trusts_user_name: bool,
     /// Accounting, if it is wanted.
     pub accounting: Option<Accounting>,
     /// Requests of servers to end sessions, if they are accepted.
@@ -181,6 +185,7 @@ pub(super) fn read(plugins: &Resolved<'_, '_>, problems: &Problems) -> Option<Ra
             class: keys.get("class_group", truth).unwrap_or(false),
             filter_id: keys.get("filter_id", truth).unwrap_or(false),
         },
+        trusts_user_name: keys.get("trust_user_name", truth).unwrap_or(false),
         accounting: accounting(&keys),
         dae,
     })

@@ -51,7 +51,11 @@ impl<'a> Keys<'a> {
         let keys = Self { resolved, problems };
         for (name, value) in resolved.keys() {
             if let Err(why) = schema.allows(name, value) {
-                keys.problem(&value.location, name, &why);
+                // Values that are not supported have no effect, so nothing follows from them.
+                match schema.rule(name) {
+                    None => keys.unreadable(&value.location, name, &why),
+                    Some(_) => keys.problem(&value.location, name, &why),
+                }
             } else if let Some(key) = schema.odd_prefix(name) {
                 keys.warn(
                     name,
@@ -64,7 +68,7 @@ impl<'a> Keys<'a> {
         }
         for section in resolved.sections() {
             if let (Err(why), Some(location)) = (schema.allows_section(section.name()), section.location()) {
-                keys.problem(location, section.name(), &why);
+                keys.unreadable(location, section.name(), &why);
             }
         }
         keys
@@ -72,6 +76,12 @@ impl<'a> Keys<'a> {
 
     fn problem(&self, location: &Location, name: &str, why: &str) {
         self.problems.error(location, format!("{}: {why}", self.resolved.path_of(name)));
+    }
+
+    /// Records an error about a value that another one takes the place of.
+    fn unreadable(&self, location: &Location, name: &str, why: &str) {
+        self.problem(location, name, why);
+        self.problems.note_unreadable(self.resolved.path());
     }
 
     /// Whether the key has a value.
@@ -85,7 +95,7 @@ impl<'a> Keys<'a> {
         match read(&value.text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(&value.location, name, &format!("{}: {why}", shown(&value.text)));
+                self.unreadable(&value.location, name, &format!("{}: {why}", shown(&value.text)));
                 None
             }
         }
@@ -97,7 +107,7 @@ impl<'a> Keys<'a> {
         match read(&value.text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(&value.location, name, &why);
+                self.unreadable(&value.location, name, &why);
                 None
             }
         }
@@ -110,7 +120,7 @@ impl<'a> Keys<'a> {
         for item in value::list_items(&value.text) {
             match read(item) {
                 Ok(item) => list.push(item),
-                Err(why) => self.problem(&value.location, name, &format!("{}: {why}", shown(item))),
+                Err(why) => self.unreadable(&value.location, name, &format!("{}: {why}", shown(item))),
             }
         }
         list
@@ -131,7 +141,7 @@ impl<'a> Keys<'a> {
         for item in value::uris(&value.text) {
             match read(item) {
                 Ok(item) => list.push(item),
-                Err(why) => self.problem(&value.location, name, &format!("{}: {why}", shown(item))),
+                Err(why) => self.unreadable(&value.location, name, &format!("{}: {why}", shown(item))),
             }
         }
         list
@@ -152,10 +162,15 @@ impl<'a> Keys<'a> {
         files.into_iter().for_each(|file| self.problems.note_file(file, &value.location));
     }
 
-    /// Records an error about a key, or about the section if the key has no value.
+    /// Records that values contradict each other: an error about a key, or about the section if the key has
+    /// no value. It is left out if a value could not be read that it may follow from
+    /// ([`Problems::contradiction`]).
     pub(super) fn error(&self, name: &str, why: &str) {
         match (self.resolved.key(name), self.resolved.location()) {
-            (Some(Value { location, .. }), _) | (None, Some(location)) => self.problem(location, name, why),
+            (Some(Value { location, .. }), _) | (None, Some(location)) => {
+                let text = format!("{}: {why}", self.resolved.path_of(name));
+                self.problems.contradiction(self.resolved.path(), location, text);
+            }
             (None, None) => {}
         }
     }
@@ -174,10 +189,11 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Records an error about the section.
+    /// Like [`error`](Self::error), about the section.
     pub(super) fn section_error(&self, why: &str) {
         if let Some(location) = self.resolved.location() {
-            self.problems.error(location, format!("{}: {why}", self.resolved.path()));
+            let path = self.resolved.path();
+            self.problems.contradiction(path, location, format!("{path}: {why}"));
         }
     }
 }

@@ -254,8 +254,9 @@ fn key_kinds(parts: &[&Part]) -> Option<KeyPolicy> {
 
 fn expected(word: &str) -> String {
     format!(
-        "`{}` is not known: psk, pubkey, rsa, rsa/pss, ecdsa or ed25519 was expected, optionally followed \
-         by the minimum key length and hashes such as sha256, separated by dashes",
+        "`{}` is not known: psk, eap, a method such as eap-tls or eap-mschapv2, pubkey, rsa, rsa/pss, ecdsa \
+         or ed25519 was expected; the last five optionally followed by the minimum key length and hashes \
+         such as sha256, separated by dashes",
         word.escape_debug()
     )
 }

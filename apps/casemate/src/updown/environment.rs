@@ -8,7 +8,7 @@
 use crate::swanctl::{UpdownScript, mark_of};
 use crate::vici::shown_reqid;
 use casemate_ike::config::{ChildConfig, Connection, Identity};
-use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, packet_selector};
+use casemate_ike::{ChildId, ChildUp, IkeSaId, IkeStatus, TrafficSelector, UserIdentity, packet_selector};
 use casemate_linux::EndpointContext;
 use casemate_sa::{AddrRange, PortRange, Protocol, SpdId, SpdPair};
 use std::fmt::Write as _;
@@ -68,10 +68,13 @@ impl NewChild {
     }
 }
 
-/// Identifies a peer by its connection and the identity that it has proved.
+/// Identifies a peer by its connection and the identity that it has proved, or else by its login.
 pub(super) fn peer_of(new: &NewChild, status: &IkeStatus) -> Arc<str> {
-    let eap = status.eap_identity.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
-    let identity = eap.or_else(|| status.peer.as_ref().map(ToString::to_string)).unwrap_or_default();
+    let identity = match &status.eap_identity {
+        Some(UserIdentity::Proven(name)) => String::from_utf8_lossy(name).into_owned(),
+        Some(UserIdentity::Claimed { login, .. }) => format!("[{login}]"),
+        None => status.peer.as_ref().map_or_else(String::new, ToString::to_string),
+    };
     format!("{} {identity}", new.connection.name).into()
 }
 
@@ -173,8 +176,9 @@ fn shared(new: &NewChild, facts: &Facts<'_>) -> Vec<(String, String)> {
     ] {
         set(name.into(), value);
     }
-    if let Some(identity) = &status.eap_identity {
-        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.clone()));
+    // Scripts decide by the name of the user, so one that is only claimed is none.
+    if let Some(identity) = status.eap_identity.as_ref().and_then(UserIdentity::proven) {
+        let text = casemate_pki::is_der_sequence(identity).then(|| Identity::Dn(identity.into()));
         let text = text.map_or_else(|| escape(identity), |name| identity_text(&name));
         set("PLUTO_XAUTH_ID".into(), text);
     }

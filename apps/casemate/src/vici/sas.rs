@@ -12,6 +12,7 @@ use casemate_datapath::SaStatus;
 use casemate_ike::config::{Identity, LocalMethod, Round};
 use casemate_ike::{
     ChildId, ChildState, ChildStatus, Credentials, IkeSaId, IkeState, IkeStatus, NatStatus, TrafficSelector,
+    UserIdentity,
 };
 use casemate_linux::EndpointContext;
 use casemate_sa::{Instant, Protocol, SpdPair};
@@ -98,8 +99,8 @@ impl SaView {
             Some(peer) => message.value("remote-id", identity_text(peer)),
             None => message.value("remote-id", "%any"),
         }
-        if let Some(identity) = &status.eap_identity
-            && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != *identity)
+        if let Some(identity) = status.eap_identity.as_ref().and_then(UserIdentity::proven)
+            && status.peer.as_ref().is_none_or(|peer| peer.to_eap() != identity)
         {
             message.value("remote-eap-id", wording::eap_identity_text(identity));
         }

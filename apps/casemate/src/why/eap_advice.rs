@@ -1,7 +1,7 @@
 //! What to try after EAP has failed, by its reason and by the method.
 
 use super::findings::advice_for_fault;
-use crate::log::Proof;
+use crate::log::{Proof, UNPROVEN_USER};
 use casemate_eap::{EapFault, Method};
 use casemate_ike::StateFault;
 use casemate_ike::config::{Connection, LocalMethod, RemoteMethod};
@@ -48,6 +48,7 @@ pub(super) fn eap_advice(fault: EapFault, connection: &Connection) -> &'static [
             "the user name that the method proves must be the EAP identity: correct `eap_id` on the client, \
              or set eap_id = %any in `remote` of the server",
         ],
+        EapFault::UnprovenIdentity => UNPROVEN_USER,
         TlsAlert if proves_user(connection) => ALERT_OF_SERVER,
         TlsAlert => ALERT_OF_CLIENT,
         EapFault::NoServer => NO_SERVER,

@@ -3,13 +3,14 @@
 
 use super::eap_advice::{eap_advice, refused_proof_advice};
 use super::negotiation::{long_request_advice, negotiated};
-use crate::history::{Cause, ConnectionHistory, PastEvent};
+use super::traffic::traffic;
+use crate::history::{Cause, ConnectionHistory, PastEvent, SaChange};
+use crate::log::level::Level;
 use crate::log::wording;
-use crate::output;
 use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus, Narrowing, SharedTraffic};
 use casemate::InstallError;
-use casemate_ike::config::Connection;
-use casemate_ike::{IkeStatus, InitiateError, StateFault};
+use casemate_ike::config::{AddrPattern, Connection};
+use casemate_ike::{DownReason, IkeStatus, InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::collections::HashSet;
 
@@ -28,8 +29,11 @@ pub(super) struct Facts<'a> {
     /// Traffic that other peers have, too.
     pub(super) shared: &'a [SharedTraffic],
     pub(super) record: Option<&'a ConnectionHistory>,
-    /// The last request of a peer that no connection accepted.
+    /// The last request of a peer that no connection accepted, or that the peer did not complete, unless that
+    /// is over.
     pub(super) last_refused: Option<&'a PastEvent>,
+    /// The last one if it is over.
+    pub(super) past_refused: Option<&'a PastEvent>,
     /// Whether packets from or to the peer were dropped.
     pub(super) has_drops: bool,
 }
@@ -42,7 +46,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    fn add(&mut self, cause: impl Into<String>, tries: &[&str]) {
+    pub(super) fn add(&mut self, cause: impl Into<String>, tries: &[&str]) {
         self.causes.push(cause.into());
         self.tries.extend(tries.iter().map(|text| (*text).to_owned()));
     }
@@ -58,7 +62,10 @@ impl Findings {
 pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     match facts.peer {
-        [] => state(facts, &mut found),
+        [] => {
+            state(facts, &mut found);
+            ended(facts, &mut found);
+        }
         about => found.causes.extend_from_slice(about),
     }
     // What removes the cause of a failure comes before what starts the next attempt.
@@ -67,7 +74,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     last_error(facts, &mut found);
     found.tries.extend(general);
     negotiated(facts.ikes, &mut found);
-    facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
+    traffic(facts.traffic, &mut found);
     for narrowing in facts.narrowings {
         found.causes.push(narrowing.cause());
         found.tries.extend(narrowing.advice());
@@ -143,90 +150,62 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
     }
 }
 
+/// Why the last SA has ended, if that is no error: such an end is not the last error.
+fn ended(facts: &Facts<'_>, found: &mut Findings) {
+    let changes = facts.record.iter().flat_map(|record| record.events.iter().rev());
+    let mut changes = changes.filter_map(|event| Some((event, event.change?)));
+    let (what, (event, reason)) = match facts.status.state {
+        ConnectionState::Up | ConnectionState::Connecting | ConnectionState::PoliciesOnly => return,
+        ConnectionState::NoChildSa => match changes.find(|(_, change)| !change.is_of_ike()) {
+            Some((event, SaChange::ChildDown(reason))) => ("Child SA", (event, reason)),
+            _ => return,
+        },
+        _ => match changes.find(|(_, change)| change.is_of_ike()) {
+            Some((event, SaChange::IkeDown(reason))) => ("IKE SA", (event, reason)),
+            _ => return,
+        },
+    };
+    if event.level < Level::Info {
+        return;
+    }
+    found.causes.push(format!("the last {what} has ended, {} s ago: {reason}", event.at.elapsed().as_secs()));
+    let may_start = facts.connection.remote_addrs.iter().any(AddrPattern::is_single);
+    if reason == DownReason::Peer && may_start && !facts.connection.is_started_by_peer() {
+        found.tries.push(
+            "close_action = start in a child, if this host is to start it again after the peer has closed it"
+                .into(),
+        );
+    }
+}
+
 /// The last request that was refused, if the connection or the peer is not up.
 fn refused_request(facts: &Facts<'_>, found: &mut Findings) {
     let is_up =
         if facts.peer.is_empty() { facts.status.state == ConnectionState::Up } else { facts.is_error_past };
-    if let (Some(refused), false) = (facts.last_refused, is_up) {
-        let first = refused.lines.first().map_or("", |line| line);
-        found.causes.push(format!("a request of a peer was refused: {first}"));
+    if is_up {
+        return;
+    }
+    let line = |event: &PastEvent| event.lines.first().cloned().unwrap_or_default();
+    let age = |event: &PastEvent| event.at.elapsed().as_secs();
+    if let Some(refused) = facts.last_refused {
+        let (what, advice) = match refused.cause {
+            Some(Cause::DeadPeer) => ("an attempt of a peer was not completed", INCOMPLETE),
+            Some(Cause::Fault(fault)) => ("a request of a peer was refused", advice_for_fault(fault)),
+            _ => ("a request of a peer was refused", &[][..]),
+        };
+        found.causes.push(format!("{what}, {} s ago: {}", age(refused), line(refused)));
         found.causes.extend(refused.lines.iter().skip(1).cloned());
-        if let Some(Cause::Fault(fault)) = refused.cause {
-            found.tries.extend(advice_for_fault(fault).iter().map(|text| (*text).to_owned()));
-        }
+        found.tries.extend(advice.iter().map(|text| (*text).to_owned()));
+    } else if let Some(past) = facts.past_refused {
+        found.causes.push(format!("an earlier refusal is over: {}, {} s ago", line(past), age(past)));
     }
 }
 
-const fn protocol(udp: bool) -> &'static str {
-    if udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" }
-}
-
-fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
-    let ChildTraffic { name, packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
-    let packets = |count: &u64, one: &str, more: &str| {
-        output::counted(*count, &format!("packet {one}"), &format!("packets {more}"))
-    };
-    match (packets_out, packets_in) {
-        (1.., 0) => {
-            let what = protocol(*udp);
-            found.causes.push(format!(
-                "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not \
-                 answer",
-                packets(packets_out, "has", "have")
-            ));
-            found.tries.push(format!(
-                "let {what} pass in packet filters between the hosts, in both directions; check the peer's \
-                 counters for this SA"
-            ));
-            if !udp {
-                found.tries.push("encap = yes sends ESP in UDP, which passes more filters".into());
-            }
-        }
-        (0, 1..) => found.add(
-            format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
-            &[
-                "check that applications of this host answer, and that their packets match local_ts and \
-                 remote_ts",
-                "for a network behind this host, check its packet filter and the route back",
-                "`casemate trace dir out` shows whether their packets reach this instance, and what becomes \
-                 of them",
-            ],
-        ),
-        (0, 0) => found.add(
-            format!("{name}: no packet has passed yet"),
-            &["send a packet from the local to the remote traffic selectors, such as a ping"],
-        ),
-        (1.., 1..) => {
-            if let Some(silence) = traffic.silence {
-                let what = protocol(*udp);
-                found.add(
-                    format!(
-                        "{name}: packets left until {} s after the last one had arrived: {what} is blocked \
-                         on the way now, the peer does not answer, or these packets need no answer",
-                        silence.as_secs()
-                    ),
-                    &["let it pass in packet filters between the hosts, in both directions; on the peer, \
-                         check `casemate why`, forwarding, and the route back"],
-                );
-            }
-        }
-    }
-    if *icv_failures > 0 {
-        found.add(
-            format!(
-                "{name}: {} a wrong ICV: changed on the way or forged",
-                packets(icv_failures, "had", "had")
-            ),
-            &[],
-        );
-    }
-    if *replays > 0 {
-        found.add(
-            format!("{name}: {} repeated or too late for the replay window", packets(replays, "was", "were")),
-            &["replay_window = 128 or more, if the path changes the order of packets"],
-        );
-    }
-}
+/// What to try if a peer has sent IKE_SA_INIT and no IKE_AUTH has arrived.
+const INCOMPLETE: &[&str] = &[
+    "let UDP port 4500 pass between the hosts, in both directions: after IKE_SA_INIT, IKE uses it instead of 500",
+    "fragmentation = yes on both hosts, which is the default, if certificates or ML-KEM make requests long",
+];
 
 fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     let Some(record) = facts.record else { return };
@@ -372,6 +351,10 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
             &["local_ts of each host must overlap with remote_ts of the other"]
         }
         StateFault::AddressNotRequested => &["let the peer request a virtual address: `vips = 0.0.0.0`"],
+        StateFault::AddressRefused => &[
+            "remove the assigned address from the other interface of this host, which `ip address` shows, or \
+             let the peer assign others",
+        ],
         StateFault::NoAddress => &["enlarge `addrs` of the pool, or close unused connections"],
         StateFault::NotUnique => &["give each peer its own identity, or set unique = no or replace"],
         _ => &["docs/manual/troubleshooting.md explains each fault"],
@@ -381,24 +364,6 @@ pub(super) fn advice_for_fault(fault: StateFault) -> &'static [&'static str] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn traffic(packets_out: u64, packets_in: u64, udp: bool) -> ChildTraffic {
-        ChildTraffic { name: "gw/net".into(), packets_in, packets_out, udp, ..ChildTraffic::default() }
-    }
-
-    #[test]
-    fn one_way_traffic_names_the_protocol_that_is_blocked() {
-        for (udp, protocol) in [(false, "ESP (IP protocol 50)"), (true, "UDP port 4500")] {
-            let mut found = Findings::default();
-            traffic_of(&traffic(5, 0, udp), &mut found);
-            assert!(found.causes[0].contains("5 packets have left and none has arrived"), "{found:?}");
-            assert!(found.causes[0].contains(protocol), "{found:?}");
-            assert_eq!(found.tries.len(), if udp { 1 } else { 2 });
-        }
-        let mut found = Findings::default();
-        traffic_of(&traffic(5, 5, false), &mut found);
-        assert_eq!(found, Findings::default());
-    }
 
     #[test]
     fn a_choice_that_was_not_offered_has_no_advice_that_points_to_nothing() {

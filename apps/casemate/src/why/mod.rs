@@ -1,7 +1,7 @@
 //! `casemate why`: explains the state of a connection.
 //!
 //! The instance reports what it knows (`report`) and concludes what is wrong (`findings`). The client adds
-//! what every user may look up: the route to the peer, and whether this host forwards packets
+//! what every user may look up: the route to the peer (`routes`), and whether this host forwards packets
 //! (`forwarding`). It prints everything (`render`).
 
 mod eap_advice;
@@ -10,17 +10,20 @@ mod forwarding;
 mod negotiation;
 mod render;
 mod report;
+mod routes;
 mod subject;
+mod traffic;
 
 pub(crate) use report::{Sources, report};
+pub(crate) use routes::route;
 
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
-use casemate_linux::netlink::Netlink;
-use casemate_linux::route_lookup::RouteTo;
+use casemate_linux::netlink::{Link, Netlink};
 use clap::Args;
+use routes::{Misrouting, misrouted};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -68,31 +71,58 @@ pub fn why(args: &WhyArgs) -> Result<(), Failure> {
 fn add_facts_of_host(report: &mut Value) {
     let mark = report.get("mark").and_then(Value::as_u64).and_then(|mark| u32::try_from(mark).ok());
     let [peer, local] = ["peer_addresses", "local_addresses"].map(|name| addresses(report, name));
-    let (mut routes, mut own) = (Vec::new(), None);
+    let tun = report.get("tun").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (mut routes, mut own, mut assigned, mut links) = (Vec::new(), None, Vec::new(), Vec::new());
     match Netlink::open() {
         Ok(mut netlink) => {
             routes = peer.iter().map(|addr| route(&mut netlink, *addr, mark.unwrap_or(0))).collect();
             own = netlink.addresses().ok();
+            let of_tun = netlink.link(&tun).and_then(|link| netlink.addresses_of(link.index));
+            assigned = of_tun.unwrap_or_default();
+            links = netlink.links().unwrap_or_default();
         }
         Err(error) => routes.push(json!({"error": error.to_string()})),
     }
     for addr in local.iter().filter(|addr| own.as_ref().is_some_and(|own| !own.contains(addr))) {
         add_finding(
             report,
+            Rank::Last,
             &format!("local_addrs = {addr} is not an address of this host"),
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
         );
     }
-    for interface in loops(report, &routes) {
+    if let Some(Misrouting { cause, advice }) =
+        misrouted(report, &routes, &assigned, own.as_deref().unwrap_or_default())
+    {
+        add_finding(report, Rank::First, &cause, &advice);
+    }
+    let unreachable = without_route(&routes);
+    // The other addresses of a peer may be in use.
+    let rank = if unreachable.len() < routes.len() { Rank::Last } else { Rank::First };
+    for addr in unreachable {
         add_finding(
             report,
-            &format!("the route to the peer leads into {interface}, an interface of its own tunnel"),
-            "add a route to the peer past the tunnel, such as `ip route add PEER via ROUTER`",
+            rank,
+            &format!("there is no route to the peer: {addr}"),
+            "add a route to the peer or a default route: `ip route` and `ip -6 route` show those of this host, \
+             and `ip address` whether an interface has an address of the same IP version",
+        );
+    }
+    for interface in without_carrier(&routes, &links) {
+        add_finding(
+            report,
+            Rank::First,
+            &format!(
+                "{interface}, on the route to the peer, has no carrier: a cable or the radio link is missing"
+            ),
+            &format!(
+                "plug in the cable of {interface}, or connect to its radio network: `ip link show {interface}`"
+            ),
         );
     }
     if let Some(own) = &own {
         for found in forwarding::findings(report, own) {
-            add_finding(report, &found.cause, &found.advice);
+            add_finding(report, Rank::Last, &found.cause, &found.advice);
         }
     }
     if let Some(fields) = report.as_object_mut() {
@@ -100,12 +130,17 @@ fn add_facts_of_host(report: &mut Value) {
     }
 }
 
-/// The interfaces of the connection's own tunnels into which a route to the peer leads.
-fn loops(report: &Value, routes: &[Value]) -> Vec<String> {
-    let children = report.get("children").and_then(Value::as_array).into_iter().flatten();
-    let tunnels: Vec<&Value> = children.filter_map(|child| child.get("interface_out")).collect();
-    let used = routes.iter().filter_map(|route| route.get("interface").filter(|name| tunnels.contains(name)));
-    used.filter_map(Value::as_str).map(str::to_owned).collect()
+/// The addresses of the peer to which there is no route.
+fn without_route(routes: &[Value]) -> Vec<String> {
+    let failed = routes.iter().filter(|route| route.get("error").is_some());
+    failed.filter_map(|route| route.get("address")?.as_str()).map(str::to_owned).collect()
+}
+
+/// The interfaces of routes to the peer that cannot carry packets.
+fn without_carrier(routes: &[Value], links: &[Link]) -> Vec<String> {
+    let names = routes.iter().filter_map(|route| route.get("interface")?.as_str());
+    let has_none = |name: &&str| links.iter().any(|link| link.name == *name && !link.has_carrier);
+    names.filter(has_none).map(str::to_owned).collect()
 }
 
 /// The addresses in a field of the report.
@@ -114,31 +149,22 @@ fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
     listed.filter_map(|addr| addr.as_str()?.parse().ok()).collect()
 }
 
-/// Adds a finding to the report, and what to try.
-fn add_finding(report: &mut Value, cause: &str, advice: &str) {
+/// Where a finding is added.
+#[derive(Clone, Copy)]
+enum Rank {
+    /// Before the others, which it explains.
+    First,
+    Last,
+}
+
+/// Adds a finding to the report, and what to try, unless they are there.
+fn add_finding(report: &mut Value, rank: Rank, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut)
             && !list.iter().any(|known| known == text)
         {
-            list.push(text.into());
+            let at = if let Rank::First = rank { 0 } else { list.len() };
+            list.insert(at, text.into());
         }
-    }
-}
-
-/// The route to an address, for packets with this mark.
-pub(crate) fn route(netlink: &mut Netlink, addr: IpAddr, mark: u32) -> Value {
-    match netlink.route_to(addr, mark) {
-        Ok(Some(RouteTo { interface, gateway, source, .. })) => {
-            let link = netlink.link_at(interface).ok();
-            json!({
-                "address": addr.to_string(),
-                "interface": link.as_ref().map(|link| link.name.clone()),
-                "mtu": link.map(|link| link.mtu),
-                "gateway": gateway.map(|addr| addr.to_string()),
-                "source": source.map(|addr| addr.to_string()),
-            })
-        }
-        Ok(None) => json!({"address": addr.to_string(), "error": "no route"}),
-        Err(error) => json!({"address": addr.to_string(), "error": error.to_string()}),
     }
 }

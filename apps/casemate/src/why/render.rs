@@ -14,7 +14,7 @@ pub(super) fn render(report: &Value) -> String {
     peer(&mut text, report, connection);
     traffic(&mut text, report);
     events(&mut text, "Last negotiation", list(report, "events"));
-    events(&mut text, "Refused requests of peers", list(report, "refused_requests"));
+    events(&mut text, "Refused or incomplete requests of peers", list(report, "refused_requests"));
     events(&mut text, "Dropped packets from or to the peer", list(report, "dropped_packets"));
     drop_counters(&mut text, report);
     text
@@ -88,8 +88,9 @@ fn traffic(text: &mut String, report: &Value) {
     for child in all {
         let _ = writeln!(
             text,
-            "  {}: {} packets in, {} packets out, {} replays, {} wrong ICVs{}",
+            "  {}{}: {} packets in, {} packets out, {} replays, {} wrong ICVs{}",
             show(child, "name"),
+            of_peer(child),
             show(child, "packets_in"),
             show(child, "packets_out"),
             show(child, "replays"),
@@ -97,6 +98,11 @@ fn traffic(text: &mut String, report: &Value) {
             path_mtu(child),
         );
     }
+}
+
+/// The peer of a Child SA, if the connection has several.
+fn of_peer(child: &Value) -> String {
+    child.get("peer").and_then(Value::as_str).map_or(String::new(), |peer| format!(" of {peer}"))
 }
 
 /// The path MTU of a Child SA, and where it comes from.

@@ -3,10 +3,13 @@
 
 use super::findings::{Facts, findings};
 use super::subject::Subject;
-use crate::history::{ConnectionHistory, History, PastEvent};
+use crate::command::child_without_sa;
+use crate::history::{ConnectionHistory, History, PastEvent, RefusedRequest};
 use crate::keyring::Keyring;
 use crate::log::wording;
-use crate::status::{ChildTraffic, ConnectionStatus, Narrowing, SharedTraffic, child_traffic, seconds};
+use crate::status::{
+    ChildTraffic, ConnectionStatus, Narrowing, SharedTraffic, child_traffic, last_heard, seconds,
+};
 use casemate::Endpoint;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, Connection, EapIdentity, HostAddrs, Lookup, RemoteMethod,
@@ -28,15 +31,17 @@ pub(crate) struct Sources<'s> {
     pub(crate) keyring: &'s Keyring,
     /// Mark of the packets of this instance.
     pub(crate) mark: u32,
+    /// Name of its TUN interface.
+    pub(crate) tun: &'s str,
 }
 
 /// Reports about the connection with this name, about that of a child, or about a peer.
 pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_>) -> Result<Value, String> {
-    let Sources { history, keyring, mark } = *sources;
+    let Sources { history, keyring, mark, tun } = *sources;
     let endpoint = context.endpoint();
     let subject = Subject::find(name, endpoint, history).ok_or_else(|| not_found(name, endpoint, keyring))?;
     let connection = &subject.connection;
-    let status = ConnectionStatus::all(endpoint, context.now(), history)
+    let mut status = ConnectionStatus::all(endpoint, context.now(), history)
         .into_iter()
         .find(|status| status.name == connection.name)
         .ok_or_else(|| format!("{name}: the connection is no longer configured"))?;
@@ -47,13 +52,21 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     let shared = SharedTraffic::of(endpoint, &connection.name);
     let addrs = single_addrs(&connection.remote_addrs, context);
     let record = history.of(&connection.name).map(|record| record.only(|event| subject.concerns(event)));
+    if !about.is_empty() {
+        // That of the peer, not that of all peers of the connection.
+        status.last_heard = last_heard(endpoint, &ikes, context.now())
+            .or_else(|| Some(record.as_ref()?.events.iter().rfind(|event| event.is_from_peer)?.at.elapsed()));
+    }
     let is_over = |record: &ConnectionHistory| record.last_error.as_ref().is_some_and(|error| error.is_over);
     let is_error_past = match about.is_empty() {
         true => status.is_error_past(),
         false => !ikes.is_empty() || record.as_ref().is_some_and(is_over),
     };
-    let refused = history.refused(&connection.name).filter(|event| subject.concerns(event));
-    let refused: Vec<&PastEvent> = refused.collect();
+    let refused = history.refused(&connection.name).filter(|one| subject.concerns(&one.event));
+    let refused: Vec<&RefusedRequest> = refused.collect();
+    let last_refused = refused.iter().rfind(|one| !one.is_over).map(|one| &one.event);
+    let past_refused = refused.last().map(|one| &one.event);
+    let refused: Vec<&PastEvent> = refused.iter().map(|one| &one.event).collect();
     let drops: Vec<&PastEvent> = history.drops(&addrs).collect();
     let facts = Facts {
         connection,
@@ -65,7 +78,8 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
         narrowings: &narrowings,
         shared: &shared,
         record: record.as_ref(),
-        last_refused: refused.last().copied(),
+        last_refused,
+        past_refused,
         has_drops: !drops.is_empty(),
     };
     let mut found = findings(&facts);
@@ -92,6 +106,7 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
             .collect::<Vec<_>>(),
         "local_networks": local_networks(connection),
         "mark": mark,
+        "tun": tun,
         "events": past_events(&events),
         "refused_requests": past_events(last(&refused, 4)),
         "dropped_packets": past_events(last(&drops, 8)),
@@ -107,8 +122,11 @@ pub(crate) fn report(name: &str, context: &EndpointContext, sources: &Sources<'_
     }))
 }
 
-/// Why there is nothing to report: a user has not connected yet, or no user has this name.
+/// Why there is nothing to report: a child has no SA, a user has not connected yet, or the name is unknown.
 fn not_found(name: &str, endpoint: &Endpoint, keyring: &Keyring) -> String {
+    if let Some(text) = child_without_sa(name, endpoint) {
+        return text;
+    }
     let accepts_users = |connection: &&Arc<Connection>| match &connection.remote.method {
         RemoteMethod::Eap(eap) => !eap.is_relayed() && eap.identity == EapIdentity::Asked,
         _ => false,

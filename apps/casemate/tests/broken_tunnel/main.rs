@@ -60,6 +60,21 @@ fn an_error_is_past_when_the_connection_is_up() {
 }
 
 #[test]
+fn a_tunnel_that_the_peer_has_closed_names_close_action() {
+    let tunnel = BrokenTunnel::start("a_tunnel_that_the_peer_has_closed", |_, _| {});
+    let Some(tunnel) = tunnel else { return };
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    assert!(tunnel.net.right.casemate(&["terminate", "gw"]).status.success());
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "down");
+    let cause = "the last IKE SA has ended, 0 s ago: closed by the peer";
+    tunnel
+        .why_names(Side::Left, &["no further attempt is planned", cause, "close_action = start in a child"]);
+    // The host that closed it does not start it by itself either.
+    let why = tunnel.why(Side::Right);
+    assert!(why.contains("the last IKE SA has ended") && !why.contains("close_action"), "{why}");
+}
+
+#[test]
 fn a_user_is_disconnected_by_the_eap_identity() {
     let tunnel = BrokenTunnel::start("a_user_is_disconnected_by_the_eap_identity", eap::use_eap);
     let Some(tunnel) = tunnel else { return };

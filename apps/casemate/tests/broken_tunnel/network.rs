@@ -46,6 +46,37 @@ fn the_peer_is_down() {
 }
 
 #[test]
+fn an_interface_has_no_carrier() {
+    let Some(net) = TestNet::build("an_interface_has_no_carrier") else { return };
+    let tunnel = BrokenTunnel::start_on(net, |_, _| {});
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    tunnel.net.right.stdout_of("ip", &["link", "set", WIRE, "down"]);
+    let first = format!("\nFindings:\n  {WIRE}, on the route to the peer, has no carrier");
+    tunnel.why_names_eventually(Side::Left, &first);
+    tunnel.why_names(Side::Left, &[&format!("Try:\n  - plug in the cable of {WIRE}")]);
+}
+
+#[test]
+fn there_is_no_route_to_the_peer() {
+    let Some(net) = TestNet::build("there_is_no_route_to_the_peer") else { return };
+    let tunnel = BrokenTunnel::start_on(net, |_, _| {});
+    tunnel.net.left.wait_until(|status| status["connections"][0]["state"] == "up");
+    tunnel.net.left.stdout_of("ip", &["address", "flush", "dev", WIRE, "scope", "global"]);
+    tunnel.why_names_eventually(Side::Left, "\nFindings:\n  there is no route to the peer: 192.0.2.2\n");
+    tunnel.why_names(Side::Left, &["Try:\n  - add a route to the peer or a default route"]);
+}
+
+#[test]
+fn a_peer_is_heard_when_its_packets_arrive() {
+    let Some(net) = TestNet::build("a_peer_is_heard_when_its_packets_arrive") else { return };
+    let tunnel = BrokenTunnel::start_on(net, |_, _| {});
+    let heard = || tunnel.net.left.status()["connections"][0]["last_heard_seconds"].as_f64();
+    tunnel.net.left.wait_until(|status| status["connections"][0]["last_heard_seconds"].as_f64() > Some(3.0));
+    assert!(tunnel.net.left.pings(Side::Right.inner(true), 8));
+    assert!(heard() < Some(3.0), "{:?}", heard());
+}
+
+#[test]
 fn udp_port_500_is_blocked() {
     let Some(net) = TestNet::build("udp_port_500_is_blocked") else { return };
     drop_before_right(&net, "udp dport 500");

@@ -20,6 +20,15 @@ pub(crate) struct Settings<'s> {
     pub(crate) users: &'s str,
     /// The gateways that it serves (clients.conf(5)).
     pub(crate) clients: &'s str,
+    /// What it does after the authentication in the tunnel of TTLS (unlang(5)).
+    pub(crate) post_auth: &'s str,
+}
+
+impl<'s> Settings<'s> {
+    /// The default ports, for the gateway of the tests.
+    pub(crate) const fn of_users(users: &'s str) -> Self {
+        Self { port: 1_812, users, clients: CLIENTS, post_auth: "" }
+    }
 }
 
 /// The gateway of the tests.
@@ -79,9 +88,14 @@ pub(crate) fn make_certificates(directory: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What Debian's configuration does with a name from the tunnel.
+const POST_AUTH: &str = "if (session-state:User-Name && reply:User-Name && request:User-Name && \
+     (reply:User-Name == request:User-Name)) {\n update reply {\n &User-Name !* ANY\n }\n }\n\
+     update {\n &reply: += &session-state:\n }";
+
 /// The configuration: EAP outside, and passwords inside of TTLS.
 fn conf(directory: &Path, certificates: &Path, settings: &Settings<'_>) -> String {
-    let Settings { port, clients, .. } = settings;
+    let Settings { port, clients, post_auth, .. } = settings;
     let (directory, certificates) = (directory.display(), certificates.display());
     let accounting = port + 1;
     format!(
@@ -100,8 +114,9 @@ fn conf(directory: &Path, certificates: &Path, settings: &Settings<'_>) -> Strin
          server outer {{\n listen {{\n type = auth\n ipaddr = 127.0.0.1\n port = {port}\n }}\n\
          listen {{\n type = acct\n ipaddr = 127.0.0.1\n port = {accounting}\n }}\n\
          authorize {{\n files\n eap\n }}\n authenticate {{\n eap\n Auth-Type MS-CHAP {{\n mschap\n }}\n }}\n\
-         accounting {{\n detail\n }}\n}}\n\
+         post-auth {{\n{POST_AUTH}\n }}\n accounting {{\n detail\n }}\n}}\n\
          server inner {{\n authorize {{\n files\n eap\n pap\n }}\n\
-         authenticate {{\n eap\n Auth-Type MS-CHAP {{\n mschap\n }}\n Auth-Type PAP {{\n pap\n }}\n }}\n}}\n"
+         authenticate {{\n eap\n Auth-Type MS-CHAP {{\n mschap\n }}\n Auth-Type PAP {{\n pap\n }}\n }}\n\
+         post-auth {{\n{post_auth}\n }}\n}}\n"
     )
 }

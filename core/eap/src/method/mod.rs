@@ -13,7 +13,9 @@ use alloc::boxed::Box;
 use casemate_crypto::SecretBytes;
 use core::fmt;
 
-pub use aka::{NetworkSequence, Subscriber, UsimSequence};
+pub(crate) use tls::MAX_MESSAGE;
+
+pub use aka::{NetworkSequence, Subscriber, UsimSequence, aka_identity};
 pub use mschapv2::NtHash;
 
 /// EAP type Identity (RFC 3748 section 5.1).
@@ -92,6 +94,12 @@ pub(crate) trait ServerMethod: Send {
     /// Status of the certificates of the peer.
     fn certificate_status(&mut self) -> CertificateStatus {
         CertificateStatus::Accepted
+    }
+
+    /// Bytes that the method holds of messages of both sides, as far as known. The default is for methods
+    /// whose messages are single packets.
+    fn held_bytes(&self) -> usize {
+        0
     }
 
     /// The fault whose acknowledgement is awaited ([`Authenticator::fault`](crate::Authenticator::fault)).
@@ -197,17 +205,22 @@ impl Method {
     }
 
     /// Begins this method as the authenticator of a peer with this EAP identity, which would also use the
-    /// methods `accepted`.
-    pub(crate) fn server(self, identity: &[u8], accepted: &[Self]) -> Box<dyn ServerMethod> {
+    /// methods `accepted`. A message of the peer in several packets has at most `max_message` bytes.
+    pub(crate) fn server(
+        self,
+        identity: &[u8],
+        accepted: &[Self],
+        max_message: usize,
+    ) -> Box<dyn ServerMethod> {
         let has_prime = accepted.contains(&Self::AkaPrime);
         match self {
             Self::Aka => Box::new(aka::AkaServer::new(Flavour::Aka, identity, has_prime)),
             Self::AkaPrime => Box::new(aka::AkaServer::new(Flavour::AkaPrime, identity, has_prime)),
             Self::Md5 => Box::new(md5::Md5Server::new(identity)),
             Self::Gtc => Box::new(gtc::GtcServer::new(identity)),
-            Self::Tls => Box::new(tls::TlsServer::new(identity)),
-            Self::Ttls => Box::new(tls::TtlsServer::new()),
-            Self::Peap => Box::new(tls::PeapServer::new()),
+            Self::Tls => Box::new(tls::TlsServer::new(identity, max_message)),
+            Self::Ttls => Box::new(tls::TtlsServer::new(max_message)),
+            Self::Peap => Box::new(tls::PeapServer::new(max_message)),
             Self::MsChapV2 => Box::new(mschapv2::MsChapV2Server::new(identity)),
         }
     }

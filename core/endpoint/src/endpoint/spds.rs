@@ -55,12 +55,12 @@ impl Endpoint {
         self.own_spds.child_up(up, peer, &mut self.notices)
     }
 
-    /// The identity that the peer of an IKE SA has proved.
+    /// The peer of an IKE SA, for its share of the numbers.
     fn peer_name(&self, ike: IkeSaId) -> Option<PeerName> {
         let status = self.ike.status_of(ike)?;
         #[cfg(feature = "eap")]
-        if let Some(name) = status.eap_identity {
-            return Some(PeerName::Eap(name));
+        if let Some(user) = status.eap_identity {
+            return Some(PeerName::Eap(user));
         }
         status.peer.map(PeerName::Id)
     }

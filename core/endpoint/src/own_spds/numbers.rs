@@ -3,7 +3,7 @@
 use crate::InstallError;
 use alloc::sync::Arc;
 #[cfg(feature = "eap")]
-use alloc::vec::Vec;
+use casemate_ike::UserIdentity;
 use casemate_ike::config::Identity;
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{OwnSpd, SpdId, SpdNumbers, SpdOwner};
@@ -42,14 +42,14 @@ impl Key {
 /// request any number of Child SAs, and must not take the numbers of all others.
 const MAX_OF_PEER: usize = 128;
 
-/// An identity that a peer has proved.
+/// Whose numbers are counted together.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PeerName {
-    /// That of its ID payload.
+    /// The identity of its ID payload, which it has proved.
     Id(Identity),
-    /// Its EAP identity: a client with EAP may send any ID payload.
+    /// The user of EAP, because a client with EAP may send any ID payload: the proven one, or the login.
     #[cfg(feature = "eap")]
-    Eap(Vec<u8>),
+    Eap(UserIdentity),
 }
 
 /// The numbers in use.

@@ -3,7 +3,7 @@
 use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
-use crate::{Context, Credentials, EapTls, IkeSaId, StateFault};
+use crate::{Context, Credentials, EapTls, IkeSaId, StateFault, UserIdentity};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
@@ -95,8 +95,34 @@ pub(crate) fn verify(
     if bool::from(expected.expose().ct_eq(auth.data)) { Ok(()) } else { Err(StateFault::AuthMismatch) }
 }
 
+impl UserIdentity {
+    /// The user of an IKE SA whose peer has passed EAP.
+    fn new(done: &Authenticated, ike: IkeSaId) -> Self {
+        match done.proven_name() {
+            Some(name) => Self::Proven(name.into()),
+            None => Self::Claimed { identity: done.identity.clone(), login: ike },
+        }
+    }
+
+    const fn proof(&self) -> Proof {
+        match self {
+            Self::Proven(_) => Proof::Eap,
+            Self::Claimed { .. } => Proof::EapLogin,
+        }
+    }
+
+    /// The identity in the scope of the user's IKE SAs: the name, or else the login.
+    pub(crate) fn scope_identity(&self) -> Identity {
+        Identity::KeyId(match self {
+            Self::Proven(name) => name.clone(),
+            Self::Claimed { login, .. } => login.0.to_be_bytes().into(),
+        })
+    }
+}
+
 /// Both sides of an IKE SA.
 pub(crate) struct Parties<'a> {
+    pub(crate) ike: IkeSaId,
     pub(crate) own: &'a Identity,
     /// Identity in the peer's ID payload.
     pub(crate) peer: &'a Identity,
@@ -105,8 +131,8 @@ pub(crate) struct Parties<'a> {
 }
 
 impl PeerAuthenticated {
-    /// Verifies the proof of a peer that only EAP authenticates. IKE SAs of different EAP identities have
-    /// different scopes, whatever their ID payloads claim.
+    /// Verifies the proof of a peer that only EAP authenticates. IKE SAs of different users have different
+    /// scopes, whatever their ID payloads and EAP identities claim.
     pub(crate) fn by_eap(
         parties: &Parties<'_>,
         done: &Authenticated,
@@ -116,18 +142,19 @@ impl PeerAuthenticated {
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
         verify(done, auth, octets, providers)?;
-        let Parties { own, peer, remote } = *parties;
-        let proven = Identity::KeyId(done.identity.clone());
+        let Parties { ike, own, peer, remote } = *parties;
+        let user = UserIdentity::new(done, ike);
+        let (proof, proven) = (user.proof(), user.scope_identity());
         Ok(Self {
             id: peer.clone(),
             pair: PeerPair::new(own, peer, remote),
-            scope: AuthScope::new(connection, Proof::Eap, own, &proven, remote),
+            scope: AuthScope::new(connection, proof, own, &proven, remote),
             own_id: own.clone(),
             #[cfg(feature = "resumption")]
-            proof: Proof::Eap,
+            proof,
             #[cfg(feature = "ppk")]
             ppk_id: None,
-            eap_identity: Some(done.identity.clone()),
+            eap_identity: Some(user),
             assigned_addrs: done.addrs.clone(),
             earlier_rounds: Vec::new(),
         })
@@ -143,8 +170,8 @@ impl PeerAuthenticated {
         &self.own_id
     }
 
-    /// EAP identity that the peer has proved, if it used EAP.
-    pub(crate) fn eap_identity(&self) -> Option<&[u8]> {
-        self.eap_identity.as_deref()
+    /// EAP identity of the peer, if it used EAP.
+    pub(crate) const fn eap_identity(&self) -> Option<&UserIdentity> {
+        self.eap_identity.as_ref()
     }
 }

@@ -3,6 +3,8 @@
 
 use super::{OwnProof, PeerAuthenticated, SignedOctets};
 use crate::StateFault;
+#[cfg(feature = "eap")]
+use crate::UserIdentity;
 use crate::config::{Connection, Identity};
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 #[cfg(feature = "ppk")]
@@ -13,9 +15,9 @@ use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
-/// Before an EAP identity. No ID payload has this type.
+/// Before a user of EAP, and the kind of proof. No ID payload has this type.
 #[cfg(feature = "eap")]
-const EAP_IDENTITY: &[u8] = &[0];
+const EAP_USER: u8 = 0;
 
 /// What was proved when a peer was authenticated, without the proof itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +30,9 @@ pub(crate) struct PeerRecord {
     /// PPK_ID of the post-quantum pre-shared key that SK_d depends on.
     #[cfg(feature = "ppk")]
     pub(crate) ppk_id: Option<Box<[u8]>>,
-    /// EAP identity that the peer has proved, if it used EAP.
+    /// EAP identity of the peer, if it used EAP.
     #[cfg(feature = "eap")]
-    pub(crate) eap_identity: Option<Vec<u8>>,
+    pub(crate) eap_identity: Option<UserIdentity>,
     /// Virtual addresses that an AAA server has assigned to the peer.
     #[cfg(feature = "eap")]
     pub(crate) assigned_addrs: Vec<IpAddr>,
@@ -80,12 +82,12 @@ impl PeerAuthenticated {
 }
 
 impl PeerRecord {
-    /// The identity that the peer has proved: the EAP identity if it has proved one, because a client with
-    /// EAP may send any ID payload.
+    /// What the peer has proved: the user of EAP, because a client with EAP may send any ID payload, or else
+    /// the identity of its ID payload. Without a proven user, it is the login.
     pub(crate) fn proven_identity(&self) -> Vec<u8> {
         #[cfg(feature = "eap")]
-        if let Some(identity) = &self.eap_identity {
-            return [EAP_IDENTITY, identity].concat();
+        if let Some(user) = &self.eap_identity {
+            return [&[EAP_USER, self.proof as u8], &*user.scope_identity().to_bytes()].concat();
         }
         self.id.to_bytes()
     }
@@ -107,7 +109,7 @@ impl PeerRecord {
         }
         let own = &self.own_id;
         #[cfg(feature = "eap")]
-        let proven = self.eap_identity.clone().map_or_else(|| self.id.clone(), Identity::KeyId);
+        let proven = self.eap_identity.as_ref().map_or_else(|| self.id.clone(), UserIdentity::scope_identity);
         #[cfg(not(feature = "eap"))]
         let proven = self.id.clone();
         Ok(PeerAuthenticated {

@@ -152,6 +152,19 @@ impl ChildSa {
         self.stage == Stage::Installed && !self.is_stopped
     }
 
+    /// Whether the Child SA has addresses of `dynamic` selectors, or is in transport mode between addresses,
+    /// that one of the hosts does not have any more.
+    #[cfg(feature = "mobike")]
+    pub(crate) fn is_outdated(&self, addrs: &DynamicAddrs) -> bool {
+        let allowed = addrs.traffic_selectors(&self.config, false);
+        let is_within = |agreed: &[TrafficSelector], allowed: &[TrafficSelector]| {
+            agreed.iter().all(|agreed| allowed.iter().any(|allowed| allowed.contains(agreed)))
+        };
+        self.agreed.mode == Mode::Transport
+            || !is_within(&self.agreed.local, &allowed.local)
+            || !is_within(&self.agreed.remote, &allowed.remote)
+    }
+
     /// Ends the Child SA for this host, once. `origin` is that of its IKE SA.
     pub(crate) fn stop(&mut self, reason: DownReason, origin: IkeSaId, step: &mut Step<'_, '_>) {
         if !core::mem::replace(&mut self.is_stopped, true) {

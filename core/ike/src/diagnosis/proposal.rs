@@ -7,6 +7,7 @@ use crate::negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite, Offer, a
 use alloc::vec::Vec;
 use casemate_crypto::{AhSuite, CipherAlg, EspSuite, MacKind};
 use casemate_wire::ike::{ProtocolId, Sa, SequenceNumbers, TransformType};
+use core::cmp::Reverse;
 
 /// A proposal: alternatives of each transform type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +109,17 @@ impl Proposal {
         self.algorithms.iter().copied().filter(move |alg| alg.kind == kind)
     }
 
+    /// Number of transform types in which the two proposals have an algorithm in common.
+    fn common_kinds(&self, other: &Self) -> usize {
+        let mut kinds: Vec<TransformType> = Vec::new();
+        for alg in self.algorithms.iter().filter(|alg| other.algorithms.contains(alg)) {
+            if !kinds.contains(&alg.kind) {
+                kinds.push(alg.kind);
+            }
+        }
+        kinds.len()
+    }
+
     /// Transform types in which the two proposals have no algorithm in common. Two proposals without
     /// encryption in common differ in the encryption only: which integrity algorithms fit depends on it.
     fn differing_kinds(&self, other: &Self) -> Vec<TransformType> {
@@ -139,7 +151,9 @@ pub struct Difference<'p> {
 }
 
 /// Finds the proposals of two lists that have the most in common: those of the same protocol with the fewest
-/// differing transform types. `None` if a list is empty.
+/// differing transform types, and of these the ones that have an algorithm in common in the most types. An
+/// AEAD cipher has no integrity algorithm that could differ: without the second rule, it would be as close to
+/// a cipher that needs one as the same cipher with another integrity algorithm. `None` if a list is empty.
 pub fn closest<'p>(offered: &'p [Proposal], configured: &'p [Proposal]) -> Option<Difference<'p>> {
     let pairs = configured.iter().flat_map(|own| offered.iter().map(move |theirs| (theirs, own)));
     let difference = |(offered, configured): (&'p Proposal, &'p Proposal)| Difference {
@@ -151,15 +165,17 @@ pub fn closest<'p>(offered: &'p [Proposal], configured: &'p [Proposal]) -> Optio
             Vec::new()
         },
     };
-    pairs
-        .map(difference)
-        .min_by_key(|found| (found.offered.protocol != found.configured.protocol, found.kinds.len()))
+    pairs.map(difference).min_by_key(|found| {
+        let (offered, configured) = (found.offered, found.configured);
+        let common = Reverse(offered.common_kinds(configured));
+        (offered.protocol != configured.protocol, found.kinds.len(), common)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AdditionalKexes, IkeEncryption, ike_proposals};
+    use crate::config::{AdditionalKexes, IkeEncryption, child_proposals, ike_proposals};
     use alloc::vec;
     use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 
@@ -198,5 +214,25 @@ mod tests {
         let ours: Vec<Proposal> = ike_proposals().iter().map(Proposal::from).collect();
         assert_eq!(closest(&ours, &ours).unwrap().kinds, [], "equal lists have no difference");
         assert_eq!(closest(&[], &ours), None);
+    }
+
+    /// An old device: its cipher is in the second default proposal, after an AEAD cipher that it has not.
+    #[test]
+    fn a_common_cipher_is_closer_than_an_aead_cipher() {
+        let ours: Vec<Proposal> = ike_proposals().iter().map(Proposal::from).collect();
+        let old = [cbc(MacKind::HmacSha1)];
+        assert_eq!(closest(&old, &ours).unwrap().kinds, [TransformType::INTEG]);
+        let ours: Vec<Proposal> =
+            child_proposals().iter().map(|proposal| Proposal::of_child(proposal, false)).collect();
+        let old = [Proposal {
+            protocol: ProtocolId::ESP,
+            algorithms: old[0]
+                .algorithms
+                .iter()
+                .copied()
+                .filter(|alg| [TransformType::ENCR, TransformType::INTEG].contains(&alg.kind))
+                .collect(),
+        }];
+        assert_eq!(closest(&old, &ours).unwrap().kinds, [TransformType::INTEG]);
     }
 }

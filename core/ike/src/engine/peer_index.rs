@@ -33,6 +33,10 @@ pub(crate) enum Proof {
     Signature = 1,
     #[cfg(feature = "eap")]
     Eap = 2,
+    /// EAP that has proved no identity: the peer's part of the scope is the IKE SA in which it happened, so
+    /// other IKE SAs have another scope.
+    #[cfg(feature = "eap")]
+    EapLogin = 4,
     /// Several proofs, in rounds (RFC 4739).
     #[cfg(feature = "eap")]
     Rounds = 3,

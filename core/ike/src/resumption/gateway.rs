@@ -183,7 +183,7 @@ fn proof_mac(
             mac(b"shared key", credentials.shared_key(connection, own_id, &peer.id)?.expose())
         }
         #[cfg(feature = "eap")]
-        Proof::Eap => {
+        Proof::Eap | Proof::EapLogin => {
             use casemate_eap::Method::{Aka, AkaPrime, Tls};
             let RemoteMethod::Eap(remote) = &connection.remote.method else { return None };
             if remote.is_relayed() {
@@ -192,7 +192,7 @@ fn proof_mac(
             if remote.methods.iter().any(|method| matches!(method, Tls | Aka | AkaPrime)) {
                 return None;
             }
-            let (eap, identity) = (credentials.eap(), peer.eap_identity.as_deref()?);
+            let (eap, identity) = (credentials.eap(), peer.eap_identity.as_ref()?.proven()?);
             match (eap.password(identity), eap.nt_hash(identity)) {
                 (Some(password), _) => mac(b"password", password.expose()),
                 (None, Some(hash)) => mac(b"NT hash", hash.expose()),

@@ -4,6 +4,8 @@
 //! version. Numbers are in network byte order, and a length of two bytes precedes each field that varies.
 
 use crate::IkeSaId;
+#[cfg(feature = "eap")]
+use crate::UserIdentity;
 use crate::auth::resumption::PeerRecord;
 use crate::config::{AgreedKexes, Identity, KexRound};
 use crate::engine::peer_index::Proof;
@@ -73,7 +75,7 @@ impl Session {
         put(&mut out, &peer.ppk_id.as_deref().map_or_else(Vec::new, |id| [HAS_PPK, id].concat()))?;
         #[cfg(feature = "eap")]
         {
-            put(&mut out, peer.eap_identity.as_deref().unwrap_or_default())?;
+            put(&mut out, &peer.eap_identity.as_ref().map_or_else(Vec::new, user_bytes))?;
             for addr in &peer.assigned_addrs {
                 match addr {
                     IpAddr::V4(addr) => put(&mut out, &addr.octets())?,
@@ -108,7 +110,10 @@ impl Session {
             ppk => Some(ppk.strip_prefix(HAS_PPK)?.into()),
         };
         #[cfg(feature = "eap")]
-        let eap_identity = Some(fields.bytes()?).filter(|id| !id.is_empty()).map(Vec::from);
+        let eap_identity = match fields.bytes()? {
+            [] => None,
+            bytes => Some(user(bytes)?),
+        };
         #[cfg(feature = "eap")]
         let assigned_addrs = fields.addrs()?;
         let peer = PeerRecord {
@@ -129,12 +134,43 @@ impl Session {
     }
 }
 
+/// Before an EAP identity that is proven, and before one that is not.
+#[cfg(feature = "eap")]
+const PROVEN: u8 = 1;
+#[cfg(feature = "eap")]
+const CLAIMED: u8 = 2;
+
+#[cfg(feature = "eap")]
+fn user_bytes(user: &UserIdentity) -> Vec<u8> {
+    match user {
+        UserIdentity::Proven(identity) => [&[PROVEN], &**identity].concat(),
+        UserIdentity::Claimed { identity, login } => {
+            [&[CLAIMED], &login.0.to_be_bytes()[..], identity].concat()
+        }
+    }
+}
+
+#[cfg(feature = "eap")]
+fn user(bytes: &[u8]) -> Option<UserIdentity> {
+    match bytes.split_first()? {
+        (&PROVEN, identity) => Some(UserIdentity::Proven(identity.into())),
+        (&CLAIMED, rest) => {
+            let (login, identity) = rest.split_first_chunk()?;
+            let login = IkeSaId(u64::from_be_bytes(*login));
+            Some(UserIdentity::Claimed { identity: identity.into(), login })
+        }
+        _ => None,
+    }
+}
+
 /// Proofs with which a ticket is granted.
 fn proof(number: u16) -> Option<Proof> {
     let mut known = [
         Proof::SharedKey,
         #[cfg(feature = "eap")]
         Proof::Eap,
+        #[cfg(feature = "eap")]
+        Proof::EapLogin,
     ]
     .into_iter();
     known.find(|proof| *proof as u16 == number)
@@ -225,7 +261,7 @@ mod tests {
                 #[cfg(feature = "ppk")]
                 ppk_id: Some(b"carol@example.org".as_slice().into()),
                 #[cfg(feature = "eap")]
-                eap_identity: Some(b"carol".into()),
+                eap_identity: Some(UserIdentity::Proven(b"carol".into())),
                 #[cfg(feature = "eap")]
                 assigned_addrs: ["10.9.0.1", "2001:db8::9"].map(|addr| addr.parse().unwrap()).into(),
             },
@@ -252,6 +288,24 @@ mod tests {
             let encoded = session.encode().unwrap();
             assert!(encoded.len() < 250, "{} bytes", encoded.len());
             assert_eq!(Session::decode(&encoded), Some(session));
+        }
+    }
+
+    #[cfg(feature = "eap")]
+    #[test]
+    fn a_user_is_proven_or_claimed_in_a_login() {
+        let [mut session, _] = sessions();
+        session.peer.proof = Proof::EapLogin;
+        let login = IkeSaId(5);
+        session.peer.eap_identity = Some(UserIdentity::Claimed { identity: b"carol".into(), login });
+        assert_eq!(Session::decode(&session.encode().unwrap()), Some(session));
+        for (bytes, expected) in [
+            (&[PROVEN][..], Some(UserIdentity::Proven(Vec::new()))),
+            (&[CLAIMED, 0, 0, 0, 0, 0, 0, 0], None),
+            (&[CLAIMED, 0, 0, 0, 0, 0, 0, 0, 5], Some(UserIdentity::Claimed { identity: Vec::new(), login })),
+            (&[3, b'a'], None),
+        ] {
+            assert_eq!(user(bytes), expected);
         }
     }
 

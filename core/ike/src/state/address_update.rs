@@ -2,19 +2,24 @@
 //! sections 3.5 and 3.10).
 
 use super::tasks::Pending;
+use crate::child_sa::ChildSa;
 use crate::config::may_move_to;
 use crate::context::Step;
 use crate::mobike::{self, Cookie2, MAX_ADDRS, Mobike};
 use crate::nat::{NatDetection, detect};
-use crate::state::{Established, SaCommon, Task};
+use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
 use crate::{DownReason, Path, StateFault};
 use alloc::vec::Vec;
+use casemate_sa::Mode;
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 /// Number of retransmissions after which the other paths are tried as well.
 const RETRANSMISSIONS_ON_ONE_PATH: u32 = 2;
+/// Time in which the peer replaces the Child SAs that have the former address of this host.
+const REPLACEMENT_DELAY: Duration = Duration::from_secs(2);
 /// Number of updates after which a NAT that the peer detects and that is prohibited ends the IKE SA.
 const MAX_NAT_REFUSALS: u8 = 3;
 
@@ -53,7 +58,7 @@ impl Established {
         if !self.is_unverified() {
             self.contents.dynamic_addrs.peer_proved();
             if before.remote.ip() != path.remote.ip() {
-                self.replace_transport_mode(step);
+                self.replace_outdated(step);
             }
             self.move_children(common, step);
         }
@@ -61,7 +66,8 @@ impl Established {
     }
 
     /// Handles a new address of this host. Child SAs keep their selectors (RFC 4555 section 1.2: tunnel
-    /// mode); later ones use the new address for `dynamic`.
+    /// mode), unless these have the former address: such Child SAs are rekeyed, if the peer does not replace
+    /// them within two seconds. Those in transport mode are left to the peer.
     pub(super) fn own_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &Step<'_, '_>) {
         if before == now {
             return;
@@ -69,6 +75,12 @@ impl Established {
         self.contents.path_search.restart(step.context.now);
         let own = &mut self.contents.dynamic_addrs.local;
         own.iter_mut().filter(|addr| **addr == before).for_each(|addr| *addr = now);
+        let SaContents { children, dynamic_addrs, .. } = &mut self.contents;
+        let rekey_at = step.context.now.after(REPLACEMENT_DELAY);
+        let is_its = |child: &ChildSa| child.agreed.mode == Mode::Tunnel && child.is_outdated(dynamic_addrs);
+        for child in children.iter_mut().filter(|child| is_its(child)) {
+            child.rekey_at = child.rekey_at.map_or(Some(rekey_at), |at| Some(at.min(rekey_at)));
+        }
     }
 
     /// Whether a liveness check also has to update the addresses, because a NAT in front of this host may

@@ -191,7 +191,7 @@ impl Established {
         let former = self.contents.mobike.as_mut().and_then(|mobike| mobike.checked());
         self.contents.dynamic_addrs.peer_proved();
         if former.is_some_and(|former| former.remote.ip() != common.path.remote.ip()) {
-            self.replace_transport_mode(step);
+            self.replace_outdated(step);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::auth::ppk::UsedPpk;
 use crate::child_sa::{
     ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
 };
-use crate::config::Childless;
+use crate::config::{ChildConfig, Childless};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
 use crate::keymat::Nonces;
@@ -78,17 +78,28 @@ impl AuthSent {
         }
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
         let has_no_address = content.has_notify(NotifyType::INTERNAL_ADDRESS_FAILURE);
+        // A Child SA would have an address that this host does not have.
+        let is_without_addrs = !common.connection.vips.is_empty()
+            && assigned.addrs.is_empty()
+            && !assigned.refused_addrs.is_empty();
+        let refusal = is_without_addrs.then(|| DownReason::Fault(StateFault::AddressRefused.into()));
+        let queued = queued_children.iter().map(|child_request| child_request.config.clone());
+        let requested: Vec<Arc<ChildConfig>> =
+            first_child.iter().map(|first| first.request.config.clone()).chain(queued).collect();
         let mut tasks: VecDeque<Task> =
             queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();
         // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
         let mut children = Vec::with_capacity(1);
+        let mut failure = refusal;
+        let mut failed_child = None;
         if let Some(mut first_child) = first_child {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
             let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Initiator);
             let source = KeymatSource { prf, sk_d: d, nonces, secrets: &[], role };
-            let made = match content.error().filter(|_| content.sa.is_none()) {
-                Some(refusal) => Err(DownReason::Refused(refusal)),
-                None => first_child
+            let made = match (content.error().filter(|_| content.sa.is_none()), refusal) {
+                (Some(refused), _) => Err(DownReason::Refused(refused)),
+                (None, Some(refusal)) => Err(refusal),
+                (None, None) => first_child
                     .accept(content, Substitution::new(init.nat, common.path))
                     .inspect_err(|fault| first_child.explain(*fault, content, step))
                     .map_err(DownReason::Fault)
@@ -107,28 +118,35 @@ impl AuthSent {
                 }
                 Err(reason) => {
                     step.host.release_spi(first_child.spi);
-                    if let DownReason::Fault(fault) = reason {
-                        // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
-                        tasks.push_front(Task::DeleteIke(reason));
-                        step.sa_fault(fault, common.path, common);
-                    } else if has_no_address {
-                        // RFC 7296 section 3.15.4: only another IKE SA can have an address.
-                        tasks.push_front(Task::DeleteIke(reason));
+                    // RFC 7296 section 3.15.4: only another IKE SA can have an address.
+                    if has_no_address || matches!(reason, DownReason::Fault(_)) {
+                        failure = failure.or(Some(reason));
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
-                    if has_no_address || matches!(reason, DownReason::Fault(_)) {
-                        restore_later(common, Vec::from([child.clone()]), reason, step);
-                    }
-                    step.event(Event::ChildFailed { connection, child, replaces: None, reason });
+                    failed_child = Some(Event::ChildFailed { connection, child, replaces: None, reason });
                 }
             }
         }
+        if let Some(reason) = failure {
+            // After a fault, the peer may have a Child SA that does not exist here.
+            tasks.push_front(Task::DeleteIke(reason));
+            if let DownReason::Fault(fault) = reason {
+                step.sa_fault(fault, common.path, common);
+            }
+            restore_later(common, requested, reason, step);
+        }
+        step.shared.events.extend(failed_child);
         #[cfg(feature = "resumption")]
         common.end_resumed(step);
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
         if !assigned.addrs.is_empty() || !assigned.refused_addrs.is_empty() {
             let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
-            step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
+            step.event(Event::ConfigAssigned {
+                ike: common.id,
+                connection: common.connection.clone(),
+                config: assigned.clone(),
+                new_addrs: fresh,
+            });
         }
         let leased = Vec::new();
         let peer = Arc::new(peer);

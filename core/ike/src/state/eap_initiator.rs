@@ -55,7 +55,8 @@ impl AuthSent {
         if responder.authenticated.is_some() {
             return eap::verify(done, auth, &octets, providers).map_err(Rejection::from);
         }
-        let parties = Parties { own: &self.own_id, peer: &responder.id, remote: common.path.remote.ip() };
+        let (ike, remote) = (common.id, common.path.remote.ip());
+        let parties = Parties { ike, own: &self.own_id, peer: &responder.id, remote };
         let proven = PeerAuthenticated::by_eap(&parties, done, auth, &octets, connection, providers)?;
         responder.authenticated = Some(proven);
         Ok(())

@@ -21,6 +21,9 @@ use alloc::vec::Vec;
 use casemate_eap::{Authenticated, Authenticator, AuthenticatorStep, EapFault, EapPacket, Method};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
 
+/// Maximum length in bytes of a response with an EAP packet of TLS.
+const MAX_RESPONSE: usize = 1_400;
+
 /// An EAP conversation with the peer of a half-open IKE SA, in one round of authentication.
 pub(crate) struct EapResponder {
     /// Body of the peer's ID payload.
@@ -30,8 +33,25 @@ pub(crate) struct EapResponder {
     is_pending: bool,
     /// Whether the fault that EAP will end with was reported.
     has_failed: bool,
+    /// Bytes that the authenticator holds.
+    held: usize,
     /// Result of EAP. The AUTH payload of the peer is then awaited.
     done: Option<Authenticated>,
+}
+
+impl EapResponder {
+    /// Bytes of the conversation.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.held.saturating_add(self.peer_body.len())
+    }
+
+    /// Counts what the authenticator holds. Fails if it holds more than before, and `room` bytes do not suffice
+    /// for that and for `others`, which are about to be held.
+    fn count_bytes(&mut self, others: usize, room: usize) -> Result<(), StateFault> {
+        let before = core::mem::replace(&mut self.held, self.authenticator.held_bytes());
+        let more = self.held.saturating_sub(before);
+        if more > 0 && more.saturating_add(others) > room { Err(StateFault::SourceLimit) } else { Ok(()) }
+    }
 }
 
 impl HalfOpen {
@@ -97,9 +117,9 @@ impl HalfOpen {
             explain(EapFault::NoServer, None, &rounds.peer_id, step);
             return Err(StateFault::EapFailed.into());
         };
-        let (is_pending, has_failed, done) = (false, false, None);
+        let (is_pending, has_failed, held, done) = (false, false, 0, None);
         let peer_body = peer_body.into();
-        let mut eap = Box::new(EapResponder { peer_body, authenticator, is_pending, has_failed, done });
+        let mut eap = Box::new(EapResponder { peer_body, authenticator, is_pending, has_failed, held, done });
         let credentials = ConversationCredentials::new(step.context.credentials, common.id, connection, None);
         let next = eap.authenticator.start(&mut credentials.context(step.context));
         self.on_authenticator_step(common, rounds, eap, next, step)
@@ -166,6 +186,7 @@ impl HalfOpen {
         next: AuthenticatorStep,
         step: &mut Step<'_, '_>,
     ) -> Result<Progress, PeerFault> {
+        eap.count_bytes(rounds.held_bytes().saturating_add(MAX_RESPONSE), self.room)?;
         let (packet, fault) = match next {
             AuthenticatorStep::Request(packet) => (packet, None),
             AuthenticatorStep::Succeeded(packet, done) => {
@@ -255,6 +276,7 @@ impl HalfOpen {
         let auth = required(request.content.auth)?;
         check_another_round(&common.connection, rounds.peer, &request.content)?;
         self.select_by_groups(common, &rounds, &done, step)?;
+        check_required_identity(common, &rounds, &done, step)?;
         let theirs = init.initiator_octets(&eap.peer_body, suite);
         let own_body = id_body(&rounds.own_id);
         let ours = init.responder_octets(&own_body, suite);
@@ -265,7 +287,7 @@ impl HalfOpen {
         #[cfg(feature = "ppk")]
         let auth = ppk.proof(auth);
         let remote = common.path.remote.ip();
-        let parties = Parties { own: &rounds.own_id, peer: &rounds.peer_id, remote };
+        let parties = Parties { ike: common.id, own: &rounds.own_id, peer: &rounds.peer_id, remote };
         let peer = PeerAuthenticated::by_eap(&parties, &done, auth, &theirs, &common.connection, providers)?;
         let proof = eap::prove(&done, &ours, providers)?;
         #[cfg(feature = "ppk")]
@@ -301,6 +323,29 @@ fn check_own_method(
     }
 }
 
+/// Checks that the peer has proved the identity that the connection requires, if it requires a certain one.
+/// An AAA server may have authenticated another user than the one that it was asked for.
+fn check_required_identity(
+    common: &SaCommon,
+    rounds: &ResponderRounds,
+    done: &Authenticated,
+    step: &mut Step<'_, '_>,
+) -> Result<(), PeerFault> {
+    let connection = rounds.connection(&common.connection)?;
+    let required = match &connection.remote.method {
+        RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Fixed(identity), .. }) => Some(identity.clone()),
+        RemoteMethod::Eap(RemoteEap { identity: EapIdentity::Ike, .. }) => {
+            connection.remote.id.exact().map(|_| rounds.peer_id.to_eap())
+        }
+        _ => None,
+    };
+    let Some(required) = required.filter(|required| !done.has_proved(required)) else { return Ok(()) };
+    let has_other = done.proven_name().is_some();
+    let fault = if has_other { EapFault::OtherIdentity } else { EapFault::UnprovenIdentity };
+    explain(fault, Some(&required), &rounds.peer_id, step);
+    Err(StateFault::EapFailed.into())
+}
+
 /// The methods that authenticate both sides; none if a server chooses the method.
 fn mutual_methods(remote: &RemoteEap) -> Vec<Method> {
     remote.methods.iter().copied().filter(|method| method.is_mutual()).collect()
@@ -328,7 +373,8 @@ fn authenticator(
         LocalMethod::Eap(_) => mutual_methods(remote),
         _ => remote.methods.clone(),
     };
-    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, methods)))
+    let most = step.shared.settings.max_unauthenticated_bytes;
+    Some(Box::new(casemate_eap::LocalAuthenticator::new(identity, methods).with_max_message(most)))
 }
 
 /// Explains the failure of EAP. `identity` is the EAP identity, `peer_id` that of the ID payload.

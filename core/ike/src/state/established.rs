@@ -109,7 +109,7 @@ impl Established {
             connection,
             peer,
             #[cfg(feature = "eap")]
-            eap_identity: contents.peer.eap_identity().map(Vec::from),
+            eap_identity: contents.peer.eap_identity().cloned(),
             #[cfg(feature = "eap")]
             earlier_rounds: contents.peer.earlier_rounds().to_vec(),
             #[cfg(feature = "resumption")]

@@ -215,6 +215,8 @@ pub(super) fn half_open(
         #[cfg(feature = "resumption")]
         ticket_until: None,
         #[cfg(feature = "eap")]
+        room: 0,
+        #[cfg(feature = "eap")]
         rounds: None,
         #[cfg(feature = "revocation")]
         awaited_message: None,

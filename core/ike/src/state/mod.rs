@@ -157,6 +157,10 @@ impl IkeSa {
             (step.shared.settings.max_message_bytes, step.shared.settings.max_unauthenticated_bytes);
         let (channel, limit) = match state {
             State::HalfOpen(state) => {
+                #[cfg(feature = "eap")]
+                {
+                    state.room = half_open_room;
+                }
                 let room = half_open_room.saturating_add(state.channel.window.requests.held_bytes());
                 (&mut state.channel, max_unauthenticated.min(room))
             }

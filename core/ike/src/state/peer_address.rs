@@ -40,7 +40,8 @@ impl Established {
 
     /// Handles a new address of the peer (RFC 7296 section 2.23), which may be that of another host. In
     /// transport mode the address is the peer's traffic selector. With MOBIKE, the peer proves that it
-    /// receives there, and Child SAs in transport mode are replaced. Otherwise only a new IKE SA proves it.
+    /// receives there, and Child SAs with its former address are replaced. Otherwise only a new IKE SA proves
+    /// it.
     pub(super) fn peer_addr_changed(
         &mut self,
         common: &SaCommon,
@@ -72,12 +73,13 @@ impl Established {
         false
     }
 
-    /// Closes the Child SAs in transport mode after a move, and requests new ones. Packets of the new address
-    /// do not match their traffic selectors, and packets to the former one must not be held: another host may
-    /// have it now.
+    /// After the peer has moved, closes the Child SAs whose traffic selectors have its former address, and
+    /// requests new ones. Packets of the new address do not match, and packets to the former one must neither
+    /// be held nor go to the peer: another host may have it now.
     #[cfg(feature = "mobike")]
-    pub(super) fn replace_transport_mode(&mut self, step: &Step<'_, '_>) {
-        let is_bound = |child: &&ChildSa| !child.is_stopped && child.agreed.mode == Mode::Transport;
+    pub(super) fn replace_outdated(&mut self, step: &Step<'_, '_>) {
+        let addrs = &self.contents.dynamic_addrs;
+        let is_bound = |child: &&ChildSa| !child.is_stopped && child.is_outdated(addrs);
         let bound = self.children().iter().filter(is_bound);
         let bound: Vec<_> =
             bound.map(|child| (child.id, child.is_installed().then(|| child.config.clone()))).collect();

@@ -382,7 +382,7 @@ impl Established {
         #[cfg(feature = "eap")]
         {
             status.own_id = Some(peer.own_id().clone());
-            status.eap_identity = peer.eap_identity().map(Vec::from);
+            status.eap_identity = peer.eap_identity().cloned();
             status.earlier_rounds = peer.earlier_rounds().to_vec();
         }
         #[cfg(feature = "ppk")]

@@ -88,9 +88,10 @@ impl ResponderRounds {
         }))
     }
 
-    /// Length of the first request in bytes.
-    pub(super) const fn held_bytes(&self) -> usize {
-        self.first_request.len()
+    /// Bytes of the first request and of the EAP conversation.
+    pub(super) fn held_bytes(&self) -> usize {
+        let eap = self.eap.as_ref().map_or(0, |eap| eap.held_bytes());
+        eap.saturating_add(self.first_request.len())
     }
 
     /// Parses the first request again.

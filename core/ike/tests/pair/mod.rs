@@ -156,11 +156,13 @@ pub(crate) struct OneRoute {
     pub(crate) host: HostAddrs,
     /// An address that this host no longer has.
     pub(crate) lost: Option<IpAddr>,
+    /// An address of this host, which cannot be a virtual one.
+    pub(crate) own: Option<IpAddr>,
 }
 
 impl Default for OneRoute {
     fn default() -> Self {
-        Self { source: None, link_mtu: None, host: HostAddrs::Unknown, lost: None }
+        Self { source: None, link_mtu: None, host: HostAddrs::Unknown, lost: None, own: None }
     }
 }
 
@@ -171,6 +173,10 @@ impl Routes for OneRoute {
 
     fn has_addr(&self, addr: IpAddr) -> bool {
         self.lost != Some(addr)
+    }
+
+    fn can_be_virtual(&self, addr: IpAddr, _: IpAddr) -> bool {
+        self.own != Some(addr)
     }
 
     fn link_mtu(&self, _: IpAddr) -> Option<usize> {

@@ -3,7 +3,7 @@
 use crate::pair::{key, without_certificates};
 use casemate_crypto::{PasswordAlgorithms, SecretBytes};
 use casemate_eap::{
-    Authenticator, AuthenticatorStep, EapContext, EapCredentials, LocalAuthenticator, Method,
+    Authenticated, Authenticator, AuthenticatorStep, EapContext, EapCredentials, LocalAuthenticator, Method,
 };
 use casemate_ike::config::{Connection, EapIdentity, Identity, RemoteEap, RemoteMethod};
 use casemate_ike::{Credentials, EapSession, SharedKeys};
@@ -64,6 +64,7 @@ impl Credentials for Passwords {
             local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
             asked: relay.asked.clone(),
             addrs: relay.addrs.clone(),
+            user: relay.user.clone(),
             answer: None,
         }))
     }
@@ -80,12 +81,39 @@ pub(crate) struct Relay {
     /// Number of responses of the peer, that to the identity request included.
     pub(crate) asked: Arc<AtomicUsize>,
     pub(crate) addrs: Vec<IpAddr>,
+    pub(crate) user: Answered,
+}
+
+/// What is known of the user after the server has accepted the peer.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Answered {
+    /// The method has authenticated the EAP identity.
+    #[default]
+    Identity,
+    /// The server names the user.
+    Name(&'static str),
+    /// The method may have authenticated another identity, and the server names no user.
+    Claim,
+    /// The same method, and a server that names the user.
+    NameInTunnel(&'static str),
+}
+
+impl Answered {
+    fn complete(self, done: &mut Authenticated) {
+        let (Self::Name(name) | Self::NameInTunnel(name)) = self else {
+            done.is_identity_proven = matches!(self, Self::Identity);
+            return;
+        };
+        done.user = Some(name.into());
+        done.is_identity_proven = matches!(self, Self::Name(_));
+    }
 }
 
 struct RelayedPeer {
     local: LocalAuthenticator,
     asked: Arc<AtomicUsize>,
     addrs: Vec<IpAddr>,
+    user: Answered,
     answer: Option<AuthenticatorStep>,
 }
 
@@ -93,6 +121,7 @@ impl RelayedPeer {
     fn delay(&mut self, mut step: AuthenticatorStep) -> AuthenticatorStep {
         if let AuthenticatorStep::Succeeded(_, done) = &mut step {
             done.addrs.clone_from(&self.addrs);
+            self.user.complete(done);
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.answer = Some(step);

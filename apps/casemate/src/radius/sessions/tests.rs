@@ -6,8 +6,8 @@ use crate::swanctl::{Accounting, GroupSources};
 use crate::xfrm::XfrmFile;
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Direction};
-use casemate_ike::Path;
 use casemate_ike::config::{Connection, Identity};
+use casemate_ike::{Path, UserIdentity};
 use casemate_radius::{AccountingStatus, Retransmission, TerminationAction, Usage, Verdict};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::os::unix::net::UnixStream;
@@ -36,6 +36,7 @@ impl Setup {
             retransmission: Retransmission::DEFAULT,
             ids_have_port: false,
             groups: GroupSources::default(),
+            trusts_user_name: false,
             accounting: Some(accounting),
             dae: None,
         };
@@ -43,12 +44,12 @@ impl Setup {
         let (waker, woken) = UnixStream::pair().unwrap();
         let link = RadiusLink::new(to_thread, waker, channel().0, &config);
         let mut setup = Self { sessions: Sessions::new(7), link, config, orders, _woken: woken };
-        setup.sessions.accept(ORIGIN, Box::new(accepted()));
+        setup.sessions.accept(ORIGIN, b"eve".to_vec(), Box::new(accepted()));
         let up = Event::IkeUp {
             ike: ORIGIN,
             connection: connection(),
             peer: Identity::Fqdn("eve".into()),
-            eap_identity: Some(b"eve".to_vec()),
+            eap_identity: Some(UserIdentity::Proven(b"eve".to_vec())),
             earlier_rounds: Vec::new(),
             resumes: None,
             ppk_id: None,
@@ -64,7 +65,8 @@ impl Setup {
     }
 
     fn ended(&mut self, ike: IkeSaId, reason: DownReason) {
-        self.note(Event::IkeDown { ike, connection: connection(), reason, half_open: false });
+        let (connection, path) = (connection(), path());
+        self.note(Event::IkeDown { ike, connection, reason, half_open: false, path });
     }
 
     /// What was recorded since the last call.

@@ -48,6 +48,15 @@ fn preference_precedes_the_order_of_the_file() {
 }
 
 #[test]
+fn copies_of_claimed_names_are_trusted_only_on_request() {
+    for (keys, expected) in
+        [("", false), ("trust_user_name = no\n", false), ("trust_user_name = yes\n", true)]
+    {
+        assert_eq!(read(&format!("{keys}{ONE}")).trusts_user_name, expected);
+    }
+}
+
+#[test]
 fn accounting_and_requests_of_servers() {
     let config = read(&format!(
         "accounting = yes\n accounting_interval = 5m\n accounting_send_class = no\n {ONE}\n \

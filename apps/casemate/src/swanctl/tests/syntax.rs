@@ -206,3 +206,36 @@ fn pools_that_overlap_cause_a_warning() {
     };
     assert_eq!((count("10.3.0.128/25"), count("10.3.1.0/24"), count("fd00::/120")), (1, 0, 0));
 }
+
+/// A gateway for users with EAP, whose child may have a `start_action` only as a shunt.
+fn users(away: &str, remote_addrs: &str) -> String {
+    format!(
+        "connections {{\n users {{\n {remote_addrs}\n local {{\n auth = pubkey\n certs = gw.pem\n }}\n remote {{\n \
+         auth = eap-mschapv2\n eap_id = %any\n }}\n children {{\n away {{\n {away}\n start_action = trap\n }}\n \
+         other {{\n rekey_time = 2h\n life_time = 1h\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_value_that_cannot_be_read_causes_no_other_error() {
+    let contradiction =
+        "swanctl.conf:19: connections.users.children.other.life_time: it ends before rekey_time";
+    let errors = wrong(&users("mode = drop", ""));
+    assert!(errors.len() == 1 && errors[0].starts_with(contradiction), "{errors:?}");
+    // Without the mode, `start_action` would be that of a Child SA.
+    let errors = wrong(&users("mode = dorp", ""));
+    let [of_value, other] = &errors[..] else { panic!("{errors:#?}") };
+    assert!(
+        of_value.starts_with("swanctl.conf:14: connections.users.children.away.mode: `dorp`"),
+        "{errors:?}"
+    );
+    assert!(other.starts_with(contradiction), "{errors:?}");
+    // Without the address, no child has a peer to initiate to.
+    for key in ["remote_addrs = 192.0.2.256", "remote_adrs = 192.0.2.1"] {
+        let errors = wrong(&users("", key).replace("eap-mschapv2\n eap_id = %any", "psk"));
+        assert!(errors.len() == 1 && errors[0].starts_with("swanctl.conf:3: "), "{errors:?}");
+    }
+    // What this host does not support changes no other value.
+    let errors = wrong(&users("mode = pass\n label = a", "aggressive = yes"));
+    assert_eq!(errors.len(), 3, "{errors:?}");
+}

@@ -28,6 +28,7 @@ pub(super) use server::AkaServer;
 
 use crate::{EapContext, EapFault, Method};
 use alloc::vec::Vec;
+use attribute::Message;
 use attribute::Packet;
 use casemate_crypto::{HashAlg, PrfAlg};
 use casemate_wire::ike::EapCode;
@@ -60,6 +61,13 @@ impl Flavour {
             Self::AkaPrime => HashAlg::Sha256,
         }
     }
+}
+
+/// The identity (AT_IDENTITY) in the type data of a response of AKA or AKA', if the server has asked for one. It
+/// then counts in place of the EAP identity (RFC 4187 section 4.1.5). `None` also for malformed messages.
+pub fn aka_identity(data: &[u8]) -> Option<&[u8]> {
+    let message = Message::parse(data).ok()?;
+    message.identity.filter(|_| message.subtype == Subtype::IDENTITY)
 }
 
 /// Subtype of a message (RFC 4187 section 11).

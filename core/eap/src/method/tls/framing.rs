@@ -19,8 +19,8 @@ const START: u8 = 0x20;
 /// Maximum number of bytes in a fragment that we send. The IKE message around it stays below an MTU of 1,280.
 const MAX_FRAGMENT: usize = 1000;
 
-/// Maximum length of a message that we accept, in bytes.
-pub(super) const MAX_MESSAGE: usize = 1 << 16;
+/// Maximum length of a message that we accept, in bytes, unless the caller has a lower limit.
+pub(crate) const MAX_MESSAGE: usize = 1 << 16;
 
 /// The first request of the authenticator.
 pub(super) fn start_packet() -> TypeData {
@@ -50,9 +50,6 @@ impl<'a> Fragment<'a> {
         }
         let (&length, data) = rest.split_first_chunk().ok_or(EapFault::Malformed)?;
         let total = usize::try_from(u32::from_be_bytes(length)).map_err(|_| EapFault::Malformed)?;
-        if total > MAX_MESSAGE {
-            return Err(EapFault::Malformed);
-        }
         Ok(Self { flags, total: Some(total), data })
     }
 
@@ -72,14 +69,24 @@ impl<'a> Fragment<'a> {
 }
 
 /// Fragments of a message that is not yet complete.
-#[derive(Default)]
 pub(super) struct Reassembly {
+    /// Maximum length of a message in bytes.
+    max: usize,
     received: Zeroizing<Vec<u8>>,
     /// Announced length of the message; `None` before the first fragment.
     total: Option<usize>,
 }
 
 impl Reassembly {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, received: Zeroizing::default(), total: None }
+    }
+
+    /// Bytes of the fragments that have arrived.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.received.len()
+    }
+
     /// Whether a message has begun and is not complete.
     pub(super) const fn is_pending(&self) -> bool {
         self.total.is_some()
@@ -99,8 +106,11 @@ impl Reassembly {
             (Some(_), Some(_)) => return Err(EapFault::Malformed),
         };
         let received = self.received.len().saturating_add(fragment.data.len());
+        if total > self.max {
+            return Err(EapFault::TooLong);
+        }
         let fits = if fragment.has_more() { received < total } else { received == total };
-        if !fits || received > MAX_MESSAGE {
+        if !fits {
             return Err(EapFault::Malformed);
         }
         append(&mut self.received, fragment.data);
@@ -132,6 +142,11 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) const fn new(message: Vec<u8>) -> Self {
         Self { message, sent: 0 }
+    }
+
+    /// Bytes of the message, which is kept until the next one.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.message.len()
     }
 
     /// Whether a fragment is left.

@@ -12,6 +12,7 @@ mod server;
 mod tests;
 mod ttls;
 
+pub(crate) use framing::MAX_MESSAGE;
 pub(super) use peap::{PeapPeer, PeapServer};
 pub(super) use peer::TlsPeer;
 pub(super) use server::TlsServer;
@@ -64,8 +65,15 @@ enum HandshakeStep {
 }
 
 impl TlsConnection {
-    fn new(session: Box<dyn TlsSession>) -> Self {
-        Self { session, incoming: Reassembly::default(), outgoing: Outgoing::default() }
+    /// A connection that accepts messages of up to `max_message` bytes.
+    fn new(session: Box<dyn TlsSession>, max_message: usize) -> Self {
+        Self { session, incoming: Reassembly::new(max_message), outgoing: Outgoing::default() }
+    }
+
+    /// Bytes of the messages of both directions that are not complete, and of the session.
+    fn held_bytes(&self) -> usize {
+        let messages = self.incoming.held_bytes().saturating_add(self.outgoing.held_bytes());
+        messages.saturating_add(self.session.held_bytes())
     }
 
     /// Handles the type data of a packet.

@@ -2,7 +2,7 @@
 
 use super::framing::{Fragment, acknowledgement};
 use super::{LABEL, SUCCESS_INDICATION};
-use super::{Received, TlsConnection};
+use super::{MAX_MESSAGE, Received, TlsConnection};
 use crate::method::{Finished, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::{TlsRole, TlsVersion};
@@ -63,7 +63,7 @@ impl PeerMethod for TlsPeer {
                 return Err(EapFault::OutOfState);
             }
             let session = context.credentials.tls(TlsRole::Client { has_certificate: true })?;
-            let connection = self.connection.insert(TlsConnection::new(session));
+            let connection = self.connection.insert(TlsConnection::new(session, MAX_MESSAGE));
             return connection.send().ok_or(EapFault::Tls);
         };
         match connection.receive(request.data)? {

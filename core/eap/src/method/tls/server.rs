@@ -14,6 +14,7 @@ use core::mem;
 /// The authenticator.
 pub(in crate::method) struct TlsServer {
     identity: Vec<u8>,
+    max_message: usize,
     state: State,
 }
 
@@ -26,8 +27,8 @@ enum State {
 }
 
 impl TlsServer {
-    pub(in crate::method) fn new(identity: &[u8]) -> Self {
-        Self { identity: identity.into(), state: State::Begin }
+    pub(in crate::method) fn new(identity: &[u8], max_message: usize) -> Self {
+        Self { identity: identity.into(), max_message, state: State::Begin }
     }
 
     fn on_handshake(&mut self, mut connection: TlsConnection, data: &[u8]) -> Result<TypeData, EapFault> {
@@ -75,7 +76,8 @@ impl ServerMethod for TlsServer {
 
     fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
         let role = TlsRole::Server { client: Some(&self.identity) };
-        self.state = State::Handshake(TlsConnection::new(context.credentials.tls(role)?));
+        let session = context.credentials.tls(role)?;
+        self.state = State::Handshake(TlsConnection::new(session, self.max_message));
         Ok(start_packet())
     }
 
@@ -90,6 +92,13 @@ impl ServerMethod for TlsServer {
             }
             State::Established(connection, msk) => self.on_established(connection, msk, response.data),
             State::Begin | State::Ended => Err(EapFault::OutOfState),
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Handshake(connection) | State::Established(connection, _) => connection.held_bytes(),
+            State::Begin | State::Ended => 0,
         }
     }
 

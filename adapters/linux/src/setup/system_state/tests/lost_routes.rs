@@ -53,7 +53,7 @@ fn routes_stay_when_virtual_addresses_go() {
         let before = routes();
         assert_eq!(before.len(), 5, "{before:?}");
         for addrs in [&[V4][..], &[v6()], &[V4, v6()]] {
-            host.state.change_addresses(addrs, Netlink::add_address).unwrap();
+            host.state.add_addresses(addrs).unwrap();
             host.state.reconcile_blocking().unwrap();
             assert_ne!(routes(), before, "they prefer {addrs:?}");
             host.state.remove_addresses(addrs).unwrap();
@@ -64,12 +64,30 @@ fn routes_stay_when_virtual_addresses_go() {
     });
 }
 
+/// A new IKE SA brings the addresses of the former one, whose removal comes first, or may have failed.
+#[test]
+fn addresses_of_a_former_ike_sa_can_come_again() {
+    in_namespace(|| {
+        let mut host = host();
+        let own = |host: &Host| Netlink::open().unwrap().addresses_of(host.tun.index()).unwrap();
+        let addrs = [V4, v6()];
+        host.state.add_addresses(&addrs).unwrap();
+        host.state.remove_addresses(&addrs).unwrap();
+        host.state.add_addresses(&addrs).unwrap();
+        assert!(addrs.iter().all(|addr| own(&host).contains(addr)));
+        host.state.add_addresses(&addrs).unwrap();
+        host.state.remove_addresses(&addrs).unwrap();
+        assert!(!addrs.iter().any(|addr| own(&host).contains(addr)));
+        host.end();
+    });
+}
+
 /// The addresses are the same before and after, but routes have gone or have lost their source.
 #[test]
 fn routes_stay_when_another_program_replaces_an_address() {
     in_namespace(|| {
         let mut host = host();
-        host.state.change_addresses(&[V4, v6()], Netlink::add_address).unwrap();
+        host.state.add_addresses(&[V4, v6()]).unwrap();
         host.state.reconcile_blocking().unwrap();
         let before = routes();
         while host.state.read_system_changes() {}

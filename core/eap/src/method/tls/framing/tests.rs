@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 /// Feeds packets until a message is complete.
 fn reassemble(packets: &[&[u8]]) -> Result<Option<Vec<u8>>, EapFault> {
-    let mut reassembly = Reassembly::default();
+    let mut reassembly = Reassembly::new(MAX_MESSAGE);
     let mut message = None;
     for packet in packets {
         assert!(message.is_none(), "the message was complete before the last packet");
@@ -87,11 +87,11 @@ fn a_message_above_the_bound_is_refused_before_its_data() {
     let bound = u32::try_from(MAX_MESSAGE).unwrap();
     assert_eq!(reassemble(&[&announce(bound)]), Ok(None));
     for total in [bound + 1, u32::MAX] {
-        assert_eq!(reassemble(&[&announce(total)]), Err(EapFault::Malformed));
+        assert_eq!(reassemble(&[&announce(total)]), Err(EapFault::TooLong));
     }
     let whole = |len: usize| [vec![0], vec![7; len]].concat();
     assert!(reassemble(&[&whole(MAX_MESSAGE)]).is_ok());
-    assert_eq!(reassemble(&[&whole(MAX_MESSAGE + 1)]), Err(EapFault::Malformed));
+    assert_eq!(reassemble(&[&whole(MAX_MESSAGE + 1)]), Err(EapFault::TooLong));
 }
 
 #[test]
@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn what_is_sent_in_fragments_is_received(message in prop::collection::vec(any::<u8>(), 1..5000)) {
         let mut outgoing = Outgoing::new(message.clone());
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(MAX_MESSAGE);
         let mut received = None;
         while outgoing.is_pending() {
             let packet = outgoing.next();
@@ -122,7 +122,7 @@ proptest! {
     fn no_packet_panics_or_exceeds_the_bound(
         packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20),
     ) {
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(MAX_MESSAGE);
         for packet in packets {
             let Ok(fragment) = Fragment::parse(&packet) else { continue };
             if let Ok(Some(message)) = reassembly.add(&fragment) {

@@ -17,7 +17,7 @@ mod tlv;
 pub(in crate::method) use server::PeapServer;
 
 use super::framing::{Fragment, acknowledgement};
-use super::{LABEL, Received, TlsConnection};
+use super::{LABEL, MAX_MESSAGE, Received, TlsConnection};
 use crate::method::{Finished, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::TlsRole;
@@ -135,7 +135,7 @@ impl PeerMethod for PeapPeer {
                 return Err(EapFault::OutOfState);
             }
             let session = context.credentials.tls(TlsRole::Client { has_certificate: false })?;
-            let connection = self.connection.insert(TlsConnection::new(session));
+            let connection = self.connection.insert(TlsConnection::new(session, MAX_MESSAGE));
             return connection.send().ok_or(EapFault::Tls);
         };
         match connection.receive(request.data)? {

@@ -17,6 +17,7 @@ use core::mem;
 
 /// The authenticator.
 pub(in crate::method) struct PeapServer {
+    max_message: usize,
     state: State,
     /// The conversation in the tunnel.
     inner: LocalAuthenticator,
@@ -53,9 +54,9 @@ impl Tunnel {
 }
 
 impl PeapServer {
-    pub(in crate::method) fn new() -> Self {
+    pub(in crate::method) fn new(max_message: usize) -> Self {
         let inner = LocalAuthenticator::new(None, Method::WITH_PASSWORD.into());
-        Self { state: State::Begin, inner, proven: None }
+        Self { max_message, state: State::Begin, inner, proven: None }
     }
 
     fn on_handshake(
@@ -188,6 +189,14 @@ impl ServerMethod for PeapServer {
         Method::Peap
     }
 
+    fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Handshake(connection) => connection.held_bytes(),
+            State::Tunnel { tunnel, .. } | State::Accepted(tunnel, _) => tunnel.connection.held_bytes(),
+            State::Begin | State::Rejected(_) | State::Ended => 0,
+        }
+    }
+
     fn fault(&self) -> Option<EapFault> {
         match &self.state {
             State::Rejected(fault) => Some(*fault),
@@ -197,7 +206,7 @@ impl ServerMethod for PeapServer {
 
     fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
         let session = context.credentials.tls(TlsRole::Server { client: None })?;
-        self.state = State::Handshake(TlsConnection::new(session));
+        self.state = State::Handshake(TlsConnection::new(session, self.max_message));
         Ok(start_packet())
     }
 

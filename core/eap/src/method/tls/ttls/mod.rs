@@ -9,7 +9,7 @@ mod server;
 pub(in crate::method) use server::TtlsServer;
 
 use super::framing::{Fragment, acknowledgement};
-use super::{Received, TlsConnection};
+use super::{MAX_MESSAGE, Received, TlsConnection};
 use crate::method::{Finished, IDENTITY, MethodRequest, PeerMethod};
 use crate::packet::TypeData;
 use crate::tls::TlsRole;
@@ -82,7 +82,7 @@ impl PeerMethod for TtlsPeer {
                 return Err(EapFault::OutOfState);
             }
             let session = context.credentials.tls(TlsRole::Client { has_certificate: false })?;
-            let connection = self.connection.insert(TlsConnection::new(session));
+            let connection = self.connection.insert(TlsConnection::new(session, MAX_MESSAGE));
             return connection.send().ok_or(EapFault::Tls);
         };
         match connection.receive(request.data)? {

@@ -16,6 +16,7 @@ use core::mem;
 
 /// The authenticator.
 pub(in crate::method) struct TtlsServer {
+    max_message: usize,
     state: State,
     /// The conversation in the tunnel.
     inner: LocalAuthenticator,
@@ -38,9 +39,9 @@ struct Tunnel {
 }
 
 impl TtlsServer {
-    pub(in crate::method) fn new() -> Self {
+    pub(in crate::method) fn new(max_message: usize) -> Self {
         let inner = LocalAuthenticator::new(None, Method::WITH_PASSWORD.into());
-        Self { state: State::Begin, inner, has_begun: false, proven: None }
+        Self { max_message, state: State::Begin, inner, has_begun: false, proven: None }
     }
 
     fn on_handshake(
@@ -144,13 +145,21 @@ impl ServerMethod for TtlsServer {
         Method::Ttls
     }
 
+    fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Handshake(connection) => connection.held_bytes(),
+            State::Tunnel(tunnel) => tunnel.connection.held_bytes(),
+            State::Begin | State::Ended => 0,
+        }
+    }
+
     fn fault(&self) -> Option<EapFault> {
         self.inner.fault()
     }
 
     fn begin(&mut self, _identifier: u8, context: &mut EapContext<'_>) -> Result<TypeData, EapFault> {
         let session = context.credentials.tls(TlsRole::Server { client: None })?;
-        self.state = State::Handshake(TlsConnection::new(session));
+        self.state = State::Handshake(TlsConnection::new(session, self.max_message));
         Ok(start_packet())
     }
 
