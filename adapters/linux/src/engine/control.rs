@@ -12,7 +12,7 @@ use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
-use casemate_sa::{Instant, Protocol, Selector, SpdId};
+use casemate_sa::{Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;

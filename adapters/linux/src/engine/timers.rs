@@ -43,7 +43,7 @@ impl EventLoop {
 
     /// Passes protected packets to all local addresses to the data path, while no other program needs them: a
     /// peer may use SAs of a former run.
-    fn update_ike_addrs(&mut self, shared: &Shared) {
+    pub(super) fn update_ike_addrs(&mut self, shared: &Shared) {
         let mut addrs = HashSet::new();
         if self.ike.is_some() && !self.host_rules.others_receive() {
             addrs.extend(self.system.addresses().iter().copied());
