@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(crate) use monitor::{NetworkChange, NetworkMonitor, RoutingChange};
-pub(crate) use rules::is_same_rule;
+pub use rules::Rule;
 
 /// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {

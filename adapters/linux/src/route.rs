@@ -4,8 +4,6 @@
 //! sends every packet without our mark to this table. Protected packets carry the mark and use the other
 //! tables, so a peer may be a protected destination itself, as in transport mode.
 
-mod rule;
-
 use crate::instance::Instance;
 use crate::journal::{Journal, Undo, ignore_missing};
 use crate::netlink::{self, Netlink};
@@ -21,7 +19,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use rule::Rule;
+pub use crate::netlink::Rule;
 
 /// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
