@@ -1,12 +1,13 @@
 //! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
 //! as the workers do, and alone handles signals, IKE and timers.
 
-use super::control::{DiscardPolicies, PendingNotices, TICK};
+use super::control::{DiscardPolicies, PendingNotices};
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
 use super::shared::{Batch, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
+use super::timers::TICK;
 use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;
 use crate::dns::DnsState;

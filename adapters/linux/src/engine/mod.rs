@@ -35,13 +35,13 @@ mod inbound;
 mod ip_idents;
 mod outbound;
 mod own_tunnels;
-mod received_packets;
 mod reorder;
 mod rx;
 mod shared;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed_packets;
+mod timers;
 mod transmitter;
 mod tun_queue;
 mod tunnels;
