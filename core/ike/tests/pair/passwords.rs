@@ -94,7 +94,7 @@ pub(crate) enum Answered {
     /// The server names the user.
     Name(&'static str),
     /// The method may have authenticated another identity, and the server names no user.
-    Claim,
+    Unproven,
     /// The same method, and a server that names the user.
     NameInTunnel(&'static str),
 }
