@@ -64,7 +64,7 @@ impl Credentials for Passwords {
             local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
             asked: relay.asked.clone(),
             addrs: relay.addrs.clone(),
-            user: relay.user.clone(),
+            user: relay.user,
             answer: None,
         }))
     }
