@@ -370,7 +370,7 @@ fn no_cleartext_while_a_child_loses_its_interface() {
     });
 }
 
-/// A policy-based child gets a mark, and loses it again: its packets with the mark are protected all the time.
+/// A policy-based child gets a mark, and loses it again: packets with the mark are protected all the time.
 #[test]
 fn no_cleartext_while_a_child_gets_a_mark() {
     let Some(net) = TestNet::build("no_cleartext_while_a_child_gets_a_mark") else { return };

@@ -7,10 +7,11 @@ use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
 use crate::pmtu::PathMtuSource;
+use crate::removals::Removals;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
-use crate::spd::{Action, FlowCache, InsertError, Policy, PolicyId, PolicyTable};
+use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::trace::Tracer;
 use crate::{Direction, DropCounters, DropReason, SaId, Unmatched};
 use alloc::collections::VecDeque;
@@ -77,11 +78,8 @@ pub struct Datapath {
     pub(crate) flows_out: FlowCache<CachedDecision>,
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
-    unmatched: Unmatched,
-    /// Number of outbound policies of the main SPD that were removed.
-    removed: u64,
-    /// Number of removals that the routes of the host follow; `None` if no routes depend on policies.
-    followed: Option<u64>,
+    pub(crate) default_unmatched: Unmatched,
+    pub(crate) removals: Removals,
     /// Whether the caller keeps packets without an SA.
     pub(crate) holds_packets: bool,
     pub(crate) link_mtu: usize,
@@ -117,9 +115,8 @@ impl Datapath {
             flows_out: FlowCache::new(limits.flows, seed),
             flows_in: FlowCache::new(limits.flows, seed),
             events: Events::new(limits.audit_events),
-            unmatched,
-            removed: 0,
-            followed: None,
+            default_unmatched: unmatched,
+            removals: Removals::default(),
             link_mtu,
             holds_packets: false,
             widest_sa_link: 0,
@@ -198,43 +195,8 @@ impl Datapath {
     pub fn remove_policy(&mut self, direction: Direction, id: PolicyId) -> Option<Policy> {
         self.forget_flows();
         let removed = self.spd_mut(direction).remove(id)?;
-        if direction == Direction::Outbound && removed.spd.is_main() && removed.action != Action::Bypass {
-            // A counter of 64 bits never wraps in practice.
-            self.removed = self.removed.wrapping_add(1);
-        }
+        self.removals.note(direction, &removed);
         Some(removed)
-    }
-
-    /// What happens to packets that match no policy.
-    pub(crate) fn unmatched(&self, direction: Direction) -> Unmatched {
-        match self.followed {
-            Some(followed) if direction == Direction::Outbound && followed != self.removed => {
-                Unmatched::Discard
-            }
-            _ => self.unmatched,
-        }
-    }
-
-    /// From now on, routes of the host that follow the policies lead packets here. After the removal of an
-    /// outbound policy, packets that match none are discarded until [`removals_followed`] says that the routes
-    /// follow: another policy may protect them elsewhere.
-    ///
-    /// [`removals_followed`]: Self::removals_followed
-    pub const fn expect_routes_to_follow(&mut self) {
-        self.followed = Some(self.removed);
-    }
-
-    /// Number of removals so far that routes have to follow.
-    pub const fn removals(&self) -> u64 {
-        self.removed
-    }
-
-    /// Notes that the routes follow this number of removals.
-    pub fn removals_followed(&mut self, removals: u64) {
-        if self.followed.is_some_and(|followed| followed != removals) {
-            self.followed = Some(removals);
-            self.forget_flows();
-        }
     }
 
     /// The policies of one direction, of all SPDs, in order of precedence.

@@ -64,8 +64,8 @@ fn nothing_passes_another_spd_in_clear() {
     }
 }
 
-/// After the removal of a policy, packets that match none do not leave before the routes follow: another policy
-/// may protect them elsewhere.
+/// After the removal of a policy, packets that match none do not leave before the routes follow: another
+/// policy may protect them elsewhere.
 #[test]
 fn unmatched_packets_wait_for_the_routes_to_follow_a_removal() {
     let mut host = Host::new(Unmatched::PassClear, 1_500);
