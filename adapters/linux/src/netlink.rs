@@ -3,6 +3,7 @@
 //! Each request has one reply. Used at the start, at the end and when a path changes, never for a packet.
 
 mod monitor;
+mod rules;
 
 use crate::Error;
 use netlink_packet_core::{
@@ -14,7 +15,6 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
-use netlink_packet_route::rule::{RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(crate) use monitor::{NetworkChange, NetworkMonitor, RoutingChange};
+pub use rules::Rule;
 
 /// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {
@@ -234,28 +235,6 @@ impl Netlink {
         Ok(lost)
     }
 
-    /// All policy rules of an IP version.
-    pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
-        let mut message = RuleMessage::default();
-        message.header.family = family(v4);
-        let replies = self
-            .request(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
-            .map_err(|error| Error::new("list of rules", error))?;
-        let rule = |reply| match reply {
-            RouteNetlinkMessage::NewRule(rule) => Some(rule),
-            _ => None,
-        };
-        Ok(replies.into_iter().filter_map(rule).collect())
-    }
-
-    pub(crate) fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
-        self.request(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
-    }
-
-    pub(crate) fn remove_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
-        self.request(RouteNetlinkMessage::DelRule(rule), NLM_F_ACK).map(drop)
-    }
-
     pub(crate) fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
         self.request(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
@@ -348,15 +327,6 @@ impl Netlink {
 /// Address family of an IP version.
 pub(crate) fn family(v4: bool) -> AddressFamily {
     if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
-}
-
-/// Whether a rule of the kernel is this one. The kernel adds attributes and flags of its own.
-pub(crate) fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
-    let header = |rule: &RuleMessage| {
-        let is_inverted = rule.header.flags.contains(RuleFlags::Invert);
-        (rule.header.family, rule.header.action, rule.header.src_len, rule.header.dst_len, is_inverted)
-    };
-    header(rule) == header(wanted) && wanted.attributes.iter().all(|own| rule.attributes.contains(own))
 }
 
 /// Whether a route leads into the interface with this index.

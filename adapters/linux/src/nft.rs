@@ -12,7 +12,7 @@ use crate::runner::Runner;
 use casemate_wire::invariant::OrBroken;
 pub use program::{check_installed, run_script_server};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,13 +55,7 @@ impl Nft {
 
     /// An error if no script can be applied any more.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Some(runner) = &self.runner else { return Ok(()) };
-        match runner.try_lock() {
-            Ok(runner) => runner.check(),
-            // The thread that waits for a reply detects the end.
-            Err(TryLockError::WouldBlock) => Ok(()),
-            Err(TryLockError::Poisoned(error)) => error.into_inner().check(),
-        }
+        self.runner.as_deref().map_or(Ok(()), Runner::check_shared)
     }
 
     /// Waits for the end of a script, however long it takes, because the next reply belongs to this script.

@@ -12,12 +12,14 @@ use casemate_wire::invariant::{self, OrBroken};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::rule::RuleAttribute;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+pub use crate::netlink::Rule;
 
 /// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -237,54 +239,6 @@ impl RoutingNumbers {
 
 fn none_free() -> crate::Error {
     crate::Error::other("policy rules", format!("all {MAX_INSTANCES} numbers are in use by other instances"))
-}
-
-/// A rule: packets without our mark use our table first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// For IPv4, otherwise for IPv6.
-    pub v4: bool,
-    /// The numbers of the instance.
-    pub numbers: RoutingNumbers,
-}
-
-impl Rule {
-    pub(crate) fn add(self, netlink: &mut Netlink) -> io::Result<()> {
-        netlink.add_rule(self.message())
-    }
-
-    pub(crate) fn remove(self, netlink: &mut Netlink) -> io::Result<()> {
-        netlink.remove_rule(self.message())
-    }
-
-    /// Whether it is among these rules of the kernel.
-    pub(crate) fn is_among(self, rules: &[RuleMessage]) -> bool {
-        let own = self.message();
-        rules.iter().any(|rule| netlink::is_same_rule(rule, &own))
-    }
-
-    fn message(self) -> RuleMessage {
-        let RoutingNumbers { mark, table, priority } = self.numbers;
-        let mut message = RuleMessage::default();
-        message.header.family = netlink::family(self.v4);
-        message.header.action = RuleAction::ToTable;
-        message.header.flags = RuleFlags::Invert;
-        message.attributes = vec![
-            RuleAttribute::Priority(priority),
-            RuleAttribute::FwMark(mark),
-            RuleAttribute::FwMask(u32::MAX),
-            RuleAttribute::Table(table),
-        ];
-        message
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RoutingNumbers { mark, table, priority } = self.numbers;
-        let version = if self.v4 { "-4" } else { "-6" };
-        write!(f, "ip {version} rule add pref {priority} not fwmark {mark} lookup {table}")
-    }
 }
 
 /// A route of our table.

@@ -18,6 +18,7 @@ use crate::program::MAX_MESSAGE;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, TryLockError};
 
 /// Length of the longest request, in bytes. The script for a hundred thousand policies needs less.
 const MAX_REQUEST: u32 = 64 << 20;
@@ -58,6 +59,16 @@ impl Runner {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let has_ended = self.has_ended || self.process.has_closed();
         if has_ended { Err(Error::other(process_name(self.what), "it has ended")) } else { Ok(()) }
+    }
+
+    /// The same for a runner that another thread may be using.
+    pub(crate) fn check_shared(runner: &Mutex<Self>) -> Result<(), Error> {
+        match runner.try_lock() {
+            Ok(runner) => runner.check(),
+            // The thread that waits for a reply detects the end.
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Poisoned(error)) => error.into_inner().check(),
+        }
     }
 
     /// Process ID.

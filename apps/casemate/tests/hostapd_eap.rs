@@ -108,4 +108,10 @@ fn casemate_is_a_client_of_casemate_in_front_of_hostapd() {
     let conf = format!("{}charon {{\nplugins {{\n{}}}\n}}\n", gateway(), radius());
     let running = net.right.run_config(&conf, None);
     authenticate(&net, &server, &certificates, || running.log());
+    // hostapd names no user. It asks for the identity of AKA itself, and gets the same one.
+    let log = running.log();
+    for digit in [0, 6] {
+        assert!(log.contains(&format!("established with EAP identity `{digit}{IMSI}{REALM}`")), "{log}");
+    }
+    assert!(log.contains("established with unproven EAP identity `carol`"), "{log}");
 }

@@ -31,6 +31,8 @@ const TICKS: [u8; 2] = [0x88, 0xb5];
 struct Traffic<'l> {
     net: &'l TestNet,
     routed: bool,
+    /// Mark of all packets.
+    mark: u32,
     src: IpAddr,
     dst: IpAddr,
     sent: AtomicU64,
@@ -50,17 +52,27 @@ impl Traffic<'_> {
 
     /// Like [`between`](Self::between), but all packets follow the routes of the host.
     fn routed(net: &TestNet, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
-        Self::run(net, true, [src, dst], work);
+        Self::run(net, (true, 0), [src, dst], work);
+    }
+
+    /// Like [`routed`](Self::routed), with a mark.
+    fn marked(net: &TestNet, mark: u32, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
+        Self::run(net, (true, mark), [src, dst], work);
     }
 
     /// Like [`during`](Self::during), with other addresses of the hosts.
     fn between(net: &TestNet, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
-        Self::run(net, false, [src, dst], work);
+        Self::run(net, (false, 0), [src, dst], work);
     }
 
-    fn run(net: &TestNet, routed: bool, [src, dst]: [IpAddr; 2], work: impl FnOnce(&Traffic<'_>)) {
+    fn run(
+        net: &TestNet,
+        (routed, mark): (bool, u32),
+        [src, dst]: [IpAddr; 2],
+        work: impl FnOnce(&Traffic<'_>),
+    ) {
         let (sent, clear, ticks, ticked, over) = Default::default();
-        let traffic = Traffic { net, routed, src, dst, sent, clear, ticks, ticked, over };
+        let traffic = Traffic { net, routed, mark, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
             let _end = SetOnDrop(&traffic.over);
             scope.spawn(|| traffic.send());
@@ -75,6 +87,11 @@ impl Traffic<'_> {
         let (src, dst) = (self.src, self.dst);
         let open = || UdpSocket::bind((src, 0));
         let sockets = [(); 2].map(|()| self.net.left.run(open).unwrap());
+        if self.mark != 0 {
+            let set =
+                || sockets.iter().try_for_each(|socket| socket2::SockRef::from(socket).set_mark(self.mark));
+            self.net.left.run(set).unwrap();
+        }
         if !self.routed {
             let bind = || socket2::SockRef::from(&sockets[1]).bind_device(Some(WIRE.as_bytes()));
             self.net.left.run(bind).unwrap();
@@ -349,6 +366,27 @@ fn no_cleartext_while_a_child_loses_its_interface() {
         assert!(!net.left.output("ip", &["link", "show", "dev", "ipsec5"]).status.success());
         traffic.wait_for(100);
         assert_eq!(traffic.clear(), before, "{}", left.log());
+        assert!(left.stop().success());
+    });
+}
+
+/// A policy-based child gets a mark, and loses it again: packets with the mark are protected all the time.
+#[test]
+fn no_cleartext_while_a_child_gets_a_mark() {
+    let Some(net) = TestNet::build("no_cleartext_while_a_child_gets_a_mark") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let without = children_of_one_network(Side::Left, &[1], "trap");
+    let with = without.replace("start_action", "mark_in = 7\n mark_out = 7\n start_action");
+    let left = net.left.run_config(&without, None);
+    Traffic::marked(&net, 7, Side::Left.inner(true), Side::Right.inner(true), |traffic| {
+        for conf in [&with, &without].repeat(4) {
+            traffic.wait_for(100);
+            std::fs::write(net.left.file("conf"), conf).unwrap();
+            assert!(net.left.casemate(&["reload"]).status.success());
+            traffic.wait_for(100);
+            assert_eq!(traffic.clear(), 0, "{}", left.log());
+        }
         assert!(left.stop().success());
     });
 }

@@ -1,4 +1,4 @@
-//! Whose IKE SAs and virtual addresses a peer may replace after a RADIUS server has accepted it: charon as the
+//! Whose IKE SAs and virtual addresses a peer may replace after a RADIUS server has accepted it: charon as a
 //! peer, Casemate as the gateway, FreeRADIUS as the server. FreeRADIUS copies User-Name of the Access-Request
 //! to Access-Accept unless its configuration names another user.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
@@ -12,6 +12,7 @@ mod swanctl;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
+use casemate_test_support::{TempDir, write_program};
 use charon::Charon;
 use freeradius::{FreeRadius, SECRET, Settings};
 use serde_json::Value;
@@ -105,20 +106,34 @@ impl<'n> Setup<'n> {
     }
 }
 
-/// The gateway with a script that writes its environment to a file, whose path is returned.
-fn with_script(net: &TestNet, gateway: &str) -> (String, PathBuf) {
-    let (script, output) = (net.right.file("updown"), net.right.file("environment"));
-    fs::write(&script, format!("#!/bin/sh\nenv >> {}\n", output.display())).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let child = format!("updown = {}\n local_ts", script.display());
-    (gateway.replace("local_ts", &child), output)
-}
+/// A script that writes its environment to a file, as a user without privileges.
+struct Script(TempDir);
 
-/// The environment of the first scripts.
-fn environment(output: &Path) -> String {
-    let read = || fs::read_to_string(output).unwrap_or_default();
-    eventually("a script", || read().contains("PLUTO_VERB=up"));
-    read()
+impl Script {
+    fn new() -> Self {
+        let directory = TempDir::new("radius-script").unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let script = Self(directory);
+        let text = format!("#!/bin/sh\n/usr/bin/env >> {}\n", script.output().display());
+        write_program(&script.0.file("script"), text.as_bytes());
+        script
+    }
+
+    fn output(&self) -> PathBuf {
+        self.0.file("environment")
+    }
+
+    /// The gateway with the script.
+    fn of(&self, gateway: &str) -> String {
+        gateway.replace("local_ts", &format!("updown = {}\n local_ts", self.0.file("script").display()))
+    }
+
+    /// The environment of the first runs.
+    fn environment(&self) -> String {
+        let read = || fs::read_to_string(self.output()).unwrap_or_default();
+        eventually("a script", || read().contains("PLUTO_VERB=up"));
+        read()
+    }
 }
 
 fn vips(sas: &[Value]) -> Vec<&str> {
@@ -131,7 +146,8 @@ const TTLS: &str = "auth = eap-ttls\neap_id = carol\naaa_id = \"CN=aaa.test\"";
 #[test]
 fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
     let Some(net) = TestNet::build("radius_claimed") else { return };
-    let (conf, output) = with_script(&net, &gateway("eap_id = %any", ""));
+    let script = Script::new();
+    let conf = script.of(&gateway("eap_id = %any", ""));
     let Some(setup) = Setup::start(&net, &Settings::of_users(USERS), &conf, &[("one", TTLS), ("two", TTLS)])
     else {
         return;
@@ -144,7 +160,7 @@ fn a_name_that_the_server_may_have_copied_replaces_no_other_peer() {
     let log = setup.gateway.log();
     assert_eq!(log.matches("has not said which user it has authenticated").count(), 2, "{log}");
     assert!(log.contains("update outer.session-state { User-Name := &User-Name }"), "{log}");
-    let environment = environment(&output);
+    let environment = script.environment();
     assert!(!environment.contains("PLUTO_XAUTH_ID"), "{environment}");
     // A claim is no name for commands.
     assert!(!net.right.casemate(&["terminate", "carol"]).status.success());
@@ -188,11 +204,12 @@ fn the_user_of_the_server_replaces_its_own_ike_sa_only() {
     let users = users.trim_end().to_owned() + "\n User-Name := \"staff\"\n";
     let (carol, dave) = (format!("{MSCHAPV2}carol"), format!("{MSCHAPV2}dave"));
     let logins = [("one", carol.as_str()), ("two", dave.as_str())];
-    let (conf, output) = with_script(&net, &gateway("eap_id = %any", ""));
+    let script = Script::new();
+    let conf = script.of(&gateway("eap_id = %any", ""));
     let Some(setup) = Setup::start(&net, &Settings::of_users(&users), &conf, &logins) else { return };
     let sas = setup.log_in_twice(["one", "two"]);
     assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"staff".into()), "{sas:#?}");
-    assert!(environment(&output).contains("PLUTO_XAUTH_ID=staff"));
+    assert!(script.environment().contains("PLUTO_XAUTH_ID=staff"));
     assert!(net.right.casemate(&["terminate", "staff"]).status.success());
     net.right.wait_until(|status| status["ike_sas"].as_array().unwrap().is_empty());
 }

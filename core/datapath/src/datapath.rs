@@ -7,6 +7,7 @@ use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
 use crate::pmtu::PathMtuSource;
+use crate::removals::Removals;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
@@ -77,7 +78,8 @@ pub struct Datapath {
     pub(crate) flows_out: FlowCache<CachedDecision>,
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
-    pub(crate) unmatched: Unmatched,
+    pub(crate) default_unmatched: Unmatched,
+    pub(crate) removals: Removals,
     /// Whether the caller keeps packets without an SA.
     pub(crate) holds_packets: bool,
     pub(crate) link_mtu: usize,
@@ -113,7 +115,8 @@ impl Datapath {
             flows_out: FlowCache::new(limits.flows, seed),
             flows_in: FlowCache::new(limits.flows, seed),
             events: Events::new(limits.audit_events),
-            unmatched,
+            default_unmatched: unmatched,
+            removals: Removals::default(),
             link_mtu,
             holds_packets: false,
             widest_sa_link: 0,
@@ -191,7 +194,9 @@ impl Datapath {
     /// Removes a policy and returns it; `None` if it does not exist.
     pub fn remove_policy(&mut self, direction: Direction, id: PolicyId) -> Option<Policy> {
         self.forget_flows();
-        self.spd_mut(direction).remove(id)
+        let removed = self.spd_mut(direction).remove(id)?;
+        self.removals.note(direction, &removed);
+        Some(removed)
     }
 
     /// The policies of one direction, of all SPDs, in order of precedence.
@@ -205,7 +210,7 @@ impl Datapath {
     /// Whether every packet passes unchanged: there is no SA and no policy, and packets without a policy
     /// pass. Cheap enough to be called for each packet.
     pub fn passes_everything(&self) -> bool {
-        self.unmatched == Unmatched::PassClear
+        self.unmatched(Direction::Outbound) == Unmatched::PassClear
             && self.sad.is_empty()
             && self.spd_out.is_empty()
             && self.spd_in.is_empty()

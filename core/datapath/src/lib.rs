@@ -53,6 +53,7 @@ mod outbound;
 pub mod pmtu;
 mod protect;
 pub mod reassembly;
+mod removals;
 mod replay;
 mod rohc;
 mod sa;

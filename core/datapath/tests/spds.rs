@@ -64,6 +64,34 @@ fn nothing_passes_another_spd_in_clear() {
     }
 }
 
+/// After the removal of a policy, packets that match none do not leave before the routes follow: another
+/// policy may protect them elsewhere.
+#[test]
+fn unmatched_packets_wait_for_the_routes_to_follow_a_removal() {
+    let mut host = Host::new(Unmatched::PassClear, 1_500);
+    let discard = Policy { action: Action::Discard, ..spec().policy(true) };
+    let remove = |host: &mut Host, policy: &Policy| {
+        let id = host.dp.add_policy(Direction::Outbound, policy.clone()).unwrap();
+        host.dp.remove_policy(Direction::Outbound, id).unwrap();
+        verdict(host, SpdId::MAIN)
+    };
+    assert_eq!(remove(&mut host, &discard), Outbound::Bypass, "no routes depend on policies");
+    host.dp.expect_routes_to_follow();
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+    let bypass = Policy { action: Action::Bypass, ..discard.clone() };
+    assert_eq!(remove(&mut host, &bypass), Outbound::Bypass);
+    assert_eq!(remove(&mut host, &Policy { spd: SEVEN, ..discard.clone() }), Outbound::Bypass);
+    assert_eq!(remove(&mut host, &discard), Outbound::Drop(DropReason::NoPolicy));
+    assert!(!host.dp.passes_everything());
+    let first = host.dp.removals();
+    assert_eq!(remove(&mut host, &discard), Outbound::Drop(DropReason::NoPolicy));
+    host.dp.removals_followed(first);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy), "one is missing");
+    let all = host.dp.removals();
+    host.dp.removals_followed(all);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+}
+
 #[test]
 fn an_incoming_packet_meets_the_policies_of_the_spd_of_its_sa() {
     let mut link = spec().build();

@@ -34,13 +34,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
-use core::net::IpAddr;
-use core::time::Duration;
 
 pub use retries::PendingRetry;
-
-/// Time in which the peer confirms a half-open IKE SA with a protected request, as a rule.
-const CONFIRMATION_TIME: Duration = Duration::from_secs(2);
 
 /// All IKE SAs of a host.
 pub struct Ike {
@@ -375,27 +370,6 @@ impl Ike {
 
     fn step<'s, 'c>(&'s mut self, host: &'s mut dyn Host, context: &'s mut Context<'c>) -> Step<'s, 'c> {
         Step { context, host, shared: &mut self.shared }
-    }
-
-    /// Whether an IKE SA with the peer at this address is being set up, established or being closed. Takes
-    /// time in proportion to the number of IKE SAs.
-    ///
-    /// A request with a forged source address also leaves a half-open IKE SA. Those that the peer has not
-    /// confirmed with a protected request count for two seconds, and not at all if one has been there for
-    /// longer.
-    pub fn has_ike_sa_with(&self, peer: IpAddr, now: Instant) -> bool {
-        self.any_with(peer, now, |sa| sa.is_alive() || sa.authenticated_at().is_some())
-    }
-
-    /// Whether one of the IKE SAs with the peer at this address is as `counts` says. Half-open ones are
-    /// treated as in [`has_ike_sa_with`](Self::has_ike_sa_with).
-    fn any_with(&self, peer: IpAddr, now: Instant, counts: impl Fn(&IkeSa) -> bool) -> bool {
-        let mut unconfirmed: Option<Instant> = None;
-        for sa in self.sas.values().filter(|sa| sa.common.path.remote.ip() == peer && counts(sa)) {
-            let Some(since) = sa.unconfirmed_since() else { return true };
-            unconfirmed = Some(unconfirmed.map_or(since, |other| other.min(since)));
-        }
-        unconfirmed.is_some_and(|since| now.since(since) < CONFIRMATION_TIME)
     }
 
     /// Number of IKE SAs, including half-open ones.

@@ -158,8 +158,8 @@ state_faults! {
     ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
     /// The request continues a series of key exchanges that does not exist, or no longer.
     NoKexSeries = "no-kex-series", Notify(NotifyType::STATE_NOT_FOUND), "RFC 9370 section 2.2.4";
-    /// The connection does not accept the addresses to which the peer wants to move or from which it sends, or
-    /// the peer has moved without MOBIKE and has a Child SA in transport mode.
+    /// The connection does not accept the addresses to which the peer wants to move or from which it sends,
+    /// or the peer has moved without MOBIKE and has a Child SA in transport mode.
     UnacceptableAddresses = "unacceptable-addresses", Notify(NotifyType::UNACCEPTABLE_ADDRESSES),
         "RFC 4555 section 3.5";
     /// The peer prohibits NATs, and one has changed the addresses of its message.

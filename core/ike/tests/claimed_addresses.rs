@@ -299,8 +299,8 @@ fn a_proved_move_ends_the_traffic_of_transport_mode_at_the_former_address() {
     }
 }
 
-/// In tunnel mode, `dynamic` selectors have the address of the client, too. If the gateway does not replace the
-/// Child SA, the client rekeys it.
+/// In tunnel mode, `dynamic` selectors have the address of the client, too. If the gateway does not replace
+/// the Child SA, the client rekeys it.
 #[test]
 fn a_move_replaces_the_child_sa_with_the_former_address() {
     let mut pair = established(true);

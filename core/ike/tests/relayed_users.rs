@@ -1,5 +1,5 @@
-//! Users whom an AAA server has authenticated: whose IKE SAs and virtual addresses a peer takes over depends on
-//! what is proved, and not on the EAP identity that it claims.
+//! Users whom an AAA server has authenticated: whose IKE SAs and virtual addresses a peer takes over depends
+//! on what is proved, and not on the EAP identity that it claims.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
@@ -136,10 +136,10 @@ fn a_method_that_authenticates_the_identity_needs_no_name_of_the_server() {
 #[test]
 fn a_claimed_identity_replaces_no_ike_sa_and_takes_over_no_address() {
     for unique in [Unique::No, Unique::Replace, Unique::Keep] {
-        for former in [Answered::Identity, Answered::Claim] {
+        for former in [Answered::Identity, Answered::Unproven] {
             let mut logins = Logins::new(|gateway| gateway.unique = unique);
             logins.log_in(former);
-            logins.log_in(Answered::Claim);
+            logins.log_in(Answered::Unproven);
             assert_eq!(logins.addrs(), [FIRST, SECOND], "{unique:?}");
             assert_eq!(logins.pair.right.down_reasons(), [], "{unique:?}");
             let (user, _) = logins.known().remove(1);
@@ -154,7 +154,7 @@ fn a_claimed_identity_replaces_no_ike_sa_and_takes_over_no_address() {
 #[test]
 fn an_assigned_address_of_another_login_is_refused_without_a_proven_user() {
     let assigned: IpAddr = "10.77.0.9".parse().unwrap();
-    for (user, expected) in [(Answered::Claim, 1), (ALICE, 2)] {
+    for (user, expected) in [(Answered::Unproven, 1), (ALICE, 2)] {
         let mut logins = Logins::new(|gateway| {
             gateway.pools = vec![SERVER_POOL.into()];
             gateway.unique = Unique::Never;
@@ -170,7 +170,7 @@ fn an_assigned_address_of_another_login_is_refused_without_a_proven_user() {
 #[test]
 fn a_claimed_identity_resumes_its_own_session_with_its_address() {
     let mut logins = Logins::new(|_| {});
-    logins.log_in(Answered::Claim);
+    logins.log_in(Answered::Unproven);
     let before = logins.known();
     let pair = &mut logins.pair;
     for _ in 0..200 {
@@ -207,7 +207,7 @@ fn a_connection_for_one_user_accepts_no_other_name_and_no_claim() {
             (Answered::Name("Carol of Sales"), None),
             (Answered::NameInTunnel(CLAIMED), None),
             (BOB, Some(EapFault::OtherIdentity)),
-            (Answered::Claim, Some(EapFault::UnprovenIdentity)),
+            (Answered::Unproven, Some(EapFault::UnprovenIdentity)),
         ] {
             let mut logins = Logins::new(change);
             logins.client.local.id = Some(Identity::Fqdn(CLAIMED.into()));
@@ -226,6 +226,6 @@ fn a_connection_for_many_users_accepts_a_claim() {
         gateway.remote.id = IdPattern::Any;
     });
     logins.client.local.id = Some(Identity::Fqdn(CLAIMED.into()));
-    logins.log_in(Answered::Claim);
+    logins.log_in(Answered::Unproven);
     assert_eq!(logins.addrs(), [FIRST]);
 }

@@ -5,7 +5,7 @@ use crate::input::{Input, Script};
 use casemate_crypto::{PasswordAlgorithms, Providers, SecretBytes};
 use casemate_eap::{
     Authenticator as _, AuthenticatorStep, EapContext, EapCredentials, EapPacket, LocalAuthenticator, Method,
-    NetworkSequence, Peer, PeerStep, SequenceNumbers, Subscriber, UsimSequence,
+    NetworkSequence, Peer, PeerStep, SequenceNumbers, Subscriber, UsimSequence, aka_identity,
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -169,6 +169,8 @@ impl Side<LocalAuthenticator> {
 
 /// Input: the setup, then one choice for each packet.
 fn run(bytes: &[u8]) {
+    // A relay reads responses of peers that it passes on.
+    let _ = aka_identity(bytes);
     let mut input = Input::new(bytes);
     let setup = input.u8();
     let is_right = setup & 1 != 0;

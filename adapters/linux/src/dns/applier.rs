@@ -75,6 +75,11 @@ impl NameServers {
         Self { mode, handle, tun, tunnels: Tunnels::default(), applied, job, failure, reported }
     }
 
+    /// An error if the name servers cannot be changed any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.handle.as_ref().map_or(Ok(()), DnsHandle::check)
+    }
+
     /// Takes an event into account.
     pub(crate) fn note(&mut self, event: &Event) {
         self.tunnels.note(event);

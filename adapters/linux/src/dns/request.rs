@@ -145,6 +145,11 @@ impl DnsHandle {
         Ok(Self(Some(Arc::new(Mutex::new(runner)))))
     }
 
+    /// An error if name servers cannot be changed any more.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.0.as_deref().map_or(Ok(()), Runner::check_shared)
+    }
+
     /// Sets name servers. Waits for the programs that do so, each of which has a time limit.
     pub(super) fn set(&self, target: &DnsTarget, settings: &DnsSettings) -> Result<(), Error> {
         self.send(&Request::Set(target.clone(), settings.clone())).map(drop)

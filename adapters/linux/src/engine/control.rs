@@ -3,6 +3,7 @@
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
+use super::timers::TICK;
 use super::{EngineHandler, SystemProblem, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
@@ -11,15 +12,12 @@ use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
-use casemate_sa::{Instant, Protocol, Selector, SpdId};
+use casemate_sa::{Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::MutexGuard;
 use std::time::Duration;
-
-/// Interval of the work that depends on time alone.
-pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// IKE messages that wait for the system, at most.
 const MAX_OUTBOX: usize = 4_096;
@@ -92,18 +90,9 @@ impl EventLoop {
         if let Some(error) = shared.reports.take_error() {
             handler.on_problem(SystemProblem::Sending, error);
         }
-        if now.since(self.last_tick) >= TICK {
-            self.last_tick = now;
-            handler.on_tick();
-            self.host_rules.check(now);
-            self.update_early_drop(shared);
-            self.update_ike_addrs(shared);
-            self.run_timers(shared, now);
-            let messages = self.raw_sender.review_peer_sockets(now);
-            messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
-        }
+        self.run_timers(shared, handler, now);
         // Without the process that runs nft, the guard cannot follow policies any more. It stays when the run
-        // ends.
+        // ends. Without that for name servers, those of a tunnel that has ended would stay.
         self.system.check()?;
         match &self.counters {
             Some(counters) if counters.writer_has_ended() => {
@@ -137,6 +126,7 @@ impl EventLoop {
         handler: &mut dyn EngineHandler,
     ) {
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
+        self.removed_policies = context.endpoint.datapath().removals();
         let sas: Vec<Option<NoticeSa>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
         let mut lost = 0_usize;
@@ -224,7 +214,10 @@ impl EventLoop {
             let what = format!("an interface of a former configuration is not removed: {error}");
             handler.on_problem(SystemProblem::Policies, what);
         }
-        shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        let mut context = shared.lock_endpoint();
+        context.endpoint.datapath_mut().removals_followed(self.removed_policies);
+        context.endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        drop(context);
         // After the routes that lead to the servers.
         let problems = self.system.advance_name_servers();
         problems.into_iter().for_each(|what| handler.on_problem(SystemProblem::NameServers, what));
@@ -264,15 +257,6 @@ impl EventLoop {
                 report(format!("IKE message from {local} to {remote}: {error}{hint}"));
             }
         }
-    }
-
-    fn run_timers(&mut self, shared: &Shared, now: Instant) {
-        shared.outbound.with_consumer(|stage| stage.expire(now, shared));
-        shared.inbound.with_consumer(|stage| stage.expire(now, shared));
-        shared.drop_expired_held(now);
-        let mut context = shared.lock_endpoint();
-        let datapath = context.endpoint.datapath_mut();
-        self.keepalives.send_due(datapath, now, &mut |what| shared.reports.report_error(what));
     }
 
     /// Ends a run: terminates all IKE SAs and returns unused sequence numbers. An `orderly` end undoes all

@@ -1,12 +1,13 @@
 //! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
 //! as the workers do, and alone handles signals, IKE and timers.
 
-use super::control::{DiscardPolicies, PendingNotices, TICK};
+use super::control::{DiscardPolicies, PendingNotices};
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
 use super::shared::{Batch, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
+use super::timers::TICK;
 use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;
 use crate::dns::DnsState;
@@ -62,6 +63,8 @@ pub(super) struct EventLoop {
     pub(super) name_servers: DnsState,
     /// Whether that traffic stays blocked, whatever is configured.
     pub(super) keeps_former_traffic: bool,
+    /// Removals of policies that `system` knows.
+    pub(super) removed_policies: u64,
     /// Interfaces of the configuration and their indices, if the others are not removed yet.
     pub(super) configured_tunnels: Option<BTreeMap<String, u32>>,
 }

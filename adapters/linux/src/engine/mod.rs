@@ -35,13 +35,13 @@ mod inbound;
 mod ip_idents;
 mod outbound;
 mod own_tunnels;
-mod received_packets;
 mod reorder;
 mod rx;
 mod shared;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed_packets;
+mod timers;
 mod transmitter;
 mod tun_queue;
 mod tunnels;
@@ -153,6 +153,7 @@ impl Engine {
             discard_policies: DiscardPolicies::default(),
             name_servers: DnsState::default(),
             keeps_former_traffic,
+            removed_policies: 0,
             configured_tunnels: None,
         };
         let own_tun = OwnTun { index: tun.index(), name: tun.name().into() };
@@ -243,6 +244,7 @@ fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
     }
     datapath.set_local_addrs(parts.system.addresses());
     datapath.hold_packets(parts.ike_enabled);
+    datapath.expect_routes_to_follow();
     let padding = BatchPadding { max_percent: parts.performance.batch_padding, ttl: gso::TTL };
     // Dummy packets exclude GSO, see `outbound_stage`.
     datapath.set_batch_padding(parts.dummy_traffic.is_none().then_some(padding));

@@ -96,7 +96,7 @@ impl MarkRoutes {
     }
 
     /// Sets the rules of an IP version again that are not among those of the kernel. If that fails,
-    /// [`reconcile`](Self::reconcile) tries again.
+    /// [`set_missing`](Self::set_missing) tries again.
     pub(super) fn restore_rules(
         &mut self,
         v4: bool,
@@ -117,7 +117,7 @@ impl MarkRoutes {
         }
     }
 
-    /// Sets routes again that have gone. If that fails, [`reconcile`](Self::reconcile) tries again.
+    /// Sets routes again that have gone. If that fails, [`set_missing`](Self::set_missing) tries again.
     pub(super) fn restore_routes(&mut self, netlink: &mut Netlink, lost: &mut Lost) -> Result<(), Error> {
         // Routes about which the kernel does not answer are set again, which does no harm.
         for (key, index) in std::mem::take(&mut self.tables) {
@@ -134,19 +134,29 @@ impl MarkRoutes {
         Ok(())
     }
 
-    /// Changes rules and routes to what policies and tunnels ask for.
-    pub(super) fn reconcile(&mut self, journal: &mut Journal, netlink: &mut Netlink) -> Result<(), Error> {
+    /// The rules that policies and tunnels ask for, and the interface of each.
+    fn wanted(&self) -> BTreeMap<MarkRule, u32> {
         let mut wanted = BTreeMap::<MarkRule, u32>::new();
         for (spd, selector) in self.policies.values() {
             let Some(MarkedTunnel { mark, index }) = self.tunnels.get(spd).copied() else { continue };
             let rules = Prefix::cover(&selector.dst).into_iter().map(|dst| MarkRule { dst, mark });
             wanted.extend(rules.map(|rule| (rule, index)));
         }
+        wanted
+    }
+
+    /// Sets the rules and routes that policies and tunnels ask for and that are not set.
+    pub(super) fn set_missing(&mut self, journal: &mut Journal, netlink: &mut Netlink) -> Result<(), Error> {
         let mut outcome = Ok(());
-        for (rule, index) in &wanted {
-            outcome = outcome.and(self.set(*rule, *index, journal, netlink));
+        for (rule, index) in self.wanted() {
+            outcome = outcome.and(self.set(rule, index, journal, netlink));
         }
-        outcome?;
+        outcome
+    }
+
+    /// Removes the other rules and routes.
+    pub(super) fn remove_others(&mut self, journal: &Journal, netlink: &mut Netlink) -> Result<(), Error> {
+        let wanted = self.wanted();
         for rule in self.rules.extract_if(.., |rule| !wanted.contains_key(rule)).collect::<Vec<_>>() {
             let failed = |error| Error::new(format!("removal of `{rule}`"), error);
             netlink.remove_rule(rule.message()).or_else(crate::journal::ignore_missing).map_err(failed)?;

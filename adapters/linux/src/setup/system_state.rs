@@ -171,9 +171,9 @@ impl SystemState {
         self.journal.abandoned = true;
     }
 
-    /// An error if the filter cannot be changed any more.
+    /// An error if the filter or the name servers cannot be changed any more.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.journal.nft().check()
+        self.journal.nft().check().and_then(|()| self.name_servers.check())
     }
 
     /// Signalled when [`reconcile`](Self::reconcile) should be called again.
@@ -326,7 +326,10 @@ impl SystemState {
             }
             Event::ConfigAssigned { new_addrs, .. } => {
                 self.virtual_addrs.extend(new_addrs);
-                return self.add_addresses(new_addrs);
+                // An address that cannot be added now is tried again.
+                return self.add_addresses(new_addrs).inspect_err(|_| {
+                    self.routing_check.request(CheckReason::Address);
+                });
             }
             Event::AddrsReleased { addrs, .. } => {
                 return self.remove_addresses(addrs);

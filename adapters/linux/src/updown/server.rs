@@ -6,13 +6,14 @@ use super::{MAX_OUTPUT, MAX_RUNNING, ScriptEnd, TIME_LIMIT, UpdownResult};
 use crate::process::Signals;
 use crate::{Error, sandbox, sys};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
+use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ pub fn run_updown_server(commands: Vec<String>) -> Result<(), Error> {
     let results = Arc::new(Mutex::new(requests.try_clone().map_err(failed)?));
     let _signals = Signals::block()?;
     sandbox::keep_for_scripts()?;
+    let running = Arc::new(Running::default());
     // The parent never asks for more at once. A place in the channel is the right to run.
     let (right, taken) = sync_channel(MAX_RUNNING);
     let taken = Arc::new(Mutex::new(taken));
@@ -43,9 +45,9 @@ pub fn run_updown_server(commands: Vec<String>) -> Result<(), Error> {
         if right.send(()).is_err() {
             return Ok(());
         }
-        let (of_job, taken) = (results.clone(), taken.clone());
+        let (of_job, taken, running) = (results.clone(), taken.clone(), running.clone());
         let run = move || {
-            let (end, output) = run(&command, &environment);
+            let (end, output) = run_for(&command, &environment, TIME_LIMIT, &running);
             let _ = taken.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
             send(&of_job, id, end, output);
         };
@@ -53,7 +55,45 @@ pub fn run_updown_server(commands: Vec<String>) -> Result<(), Error> {
             send(&results, id, ScriptEnd::Failed(format!("thread: {error}")), String::new());
         }
     }
+    // Nothing would end them at their time limit.
+    running.kill_all();
     Ok(())
+}
+
+/// The scripts that run; `None` if none may run any more.
+struct Running(Mutex<Option<BTreeSet<i32>>>);
+
+impl Default for Running {
+    fn default() -> Self {
+        Self(Mutex::new(Some(BTreeSet::new())))
+    }
+}
+
+impl Running {
+    /// Notes a script, or kills it.
+    fn add(&self, script: Pid) {
+        match &mut *self.lock() {
+            Some(scripts) => drop(scripts.insert(script.as_raw_nonzero().get())),
+            None => drop(kill_process_group(script, Signal::KILL)),
+        }
+    }
+
+    /// Must be called before the script is reaped, because then its number may be given to another process.
+    fn remove(&self, script: Pid) {
+        if let Some(scripts) = &mut *self.lock() {
+            scripts.remove(&script.as_raw_nonzero().get());
+        }
+    }
+
+    fn kill_all(&self) {
+        for script in self.lock().take().into_iter().flatten().filter_map(Pid::from_raw) {
+            let _ = kill_process_group(script, Signal::KILL);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeSet<i32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Sends a result. If the parent has ended, the kernel kills this process.
@@ -64,18 +104,19 @@ fn send(socket: &Mutex<UnixStream>, id: u64, end: ScriptEnd, output: String) {
 }
 
 /// Runs a script and waits for its end. Processes that it leaves behind in its process group are killed.
-fn run(command: &str, environment: &[(String, String)]) -> (ScriptEnd, String) {
-    run_for(command, environment, TIME_LIMIT)
-}
-
-fn run_for(command: &str, environment: &[(String, String)], limit: Duration) -> (ScriptEnd, String) {
+fn run_for(
+    command: &str,
+    environment: &[(String, String)],
+    limit: Duration,
+    running: &Running,
+) -> (ScriptEnd, String) {
     let failed = |error: io::Error| (ScriptEnd::Failed(format!("{SHELL}: {error}")), String::new());
     let (mut child, output) = match start(command, environment) {
         Ok(started) => started,
         Err(error) => return failed(error),
     };
     let output = Output::collect(output);
-    match wait_until(&mut child, Instant::now().checked_add(limit)) {
+    match wait_until(&mut child, Instant::now().checked_add(limit), running) {
         Err(error) => failed(error),
         Ok(None) => (ScriptEnd::TimedOut, output.finish()),
         Ok(Some(status)) => {
@@ -112,8 +153,9 @@ fn start(command: &str, environment: &[(String, String)]) -> io::Result<(Child, 
 
 /// Waits for the end of a script and kills what is left of its process group. `None` if it did not end in
 /// time.
-fn wait_until(child: &mut Child, end: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+fn wait_until(child: &mut Child, end: Option<Instant>, running: &Running) -> io::Result<Option<ExitStatus>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+    running.add(pid);
     let mut pause = Duration::from_millis(1);
     let mut is_late = false;
     while has_ended(pid)?.is_none() {
@@ -126,6 +168,7 @@ fn wait_until(child: &mut Child, end: Option<Instant>) -> io::Result<Option<Exit
     }
     // The script is not reaped yet, so its number still belongs to its group.
     let _ = kill_process_group(pid, Signal::KILL);
+    running.remove(pid);
     let status = child.wait()?;
     Ok(Some(status).filter(|_| !is_late))
 }
@@ -176,7 +219,7 @@ mod tests {
     use super::*;
 
     fn run_shell(command: &str, limit: Duration) -> (ScriptEnd, String) {
-        run_for(command, &[("PATH".into(), "/usr/bin:/bin".into())], limit)
+        run_for(command, &[("PATH".into(), "/usr/bin:/bin".into())], limit, &Running::default())
     }
 
     #[test]
@@ -203,5 +246,30 @@ mod tests {
             casemate_test_support::eventually("the process ends", || is_gone().then_some(()));
         }
         assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    /// The end of the run. Without a runner, nothing would end them at their time limit.
+    #[test]
+    fn scripts_that_run_at_the_end_are_killed_with_their_processes() {
+        let running = Arc::new(Running::default());
+        let limit = Duration::from_secs(60);
+        let script = |command: &'static str| {
+            let running = running.clone();
+            thread::spawn(move || {
+                run_for(command, &[("PATH".into(), "/usr/bin:/bin".into())], limit, &running)
+            })
+        };
+        let first = script("sleep 61 & echo $!; wait");
+        casemate_test_support::eventually("it runs", || {
+            running.lock().as_ref().is_some_and(|scripts| !scripts.is_empty()).then_some(())
+        });
+        thread::sleep(Duration::from_millis(200));
+        running.kill_all();
+        let (end, child) = first.join().unwrap();
+        assert_eq!(end, ScriptEnd::Signal(9));
+        let stat = format!("/proc/{}/stat", child.trim());
+        let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        casemate_test_support::eventually("the process ends", || is_gone().then_some(()));
+        assert_eq!(script("sleep 61").join().unwrap().0, ScriptEnd::Signal(9), "none may run any more");
     }
 }

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 /// EAP types of requests that belong to no method (RFC 3748 section 5).
 const IDENTITY: u8 = 1;
 const NOTIFICATION: u8 = 2;
-/// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and authenticates that one in
-/// place of the EAP identity.
+/// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and authenticates that one
+/// in place of the EAP identity.
 const AKA_IDENTITY: u8 = 5;
 /// Maximum length of a User-Name in bytes.
 const MAX_IDENTITY: usize = 253;

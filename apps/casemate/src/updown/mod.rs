@@ -155,7 +155,7 @@ impl Updown {
         true
     }
 
-    /// An error if the process that runs the scripts has ended: a Child SA must not come up without its script.
+    /// An error if the process that runs the scripts has ended: no Child SA may come up without its script.
     pub(crate) fn check_runner(&self) -> Result<(), Error> {
         self.0.as_ref().map_or(Ok(()), |active| active.runner.check())
     }

@@ -87,6 +87,32 @@ fn systemd_resolved_asks_the_tunnel_for_its_domains_and_forgets_it_after_a_kill(
     });
 }
 
+/// Otherwise the name servers of the tunnel would outlive it.
+#[test]
+fn the_end_of_the_process_that_changes_name_servers_ends_the_run() {
+    let Some(net) = TestNet::build("dns-runner") else { return };
+    let Some(host) = Client::new(&net.left, Manager::None) else { return };
+    let _gateway = net.right.run_config(&gateway(SPLIT, "10.2.0.0/16"), None);
+    let contents = || fs::read_to_string(host.resolv_conf()).unwrap();
+    let mut running = host.run(&client(""));
+    host.wait_for(&[SERVER], &["corp.example"]);
+    let is_runner = |pid: &u32| {
+        let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        file("cmdline").contains("internal-dns-runner")
+            && file("status").contains(&format!("\nPPid:\t{}\n", running.pid()))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let runner = pids.find(is_runner).unwrap();
+    net.left.stdout_of("kill", &["-KILL", &runner.to_string()]);
+    assert_eq!(running.wait().code(), Some(1), "{}", running.log());
+    assert!(running.log().contains("it has ended"), "{}", running.log());
+    assert!(contents().contains(SERVER), "{}", contents());
+    let running = host.run(&client("").replace("= start", "= none"));
+    assert_eq!(contents(), ORIGINAL, "the next start restores it");
+    assert!(running.stop().success());
+}
+
 #[test]
 fn the_file_comes_back_however_the_program_ends() {
     let Some(net) = TestNet::build("resolv-conf") else { return };

@@ -85,7 +85,8 @@ impl Datapath {
         let found = policies.lookup(spd, flow);
         let chain = match found {
             Lookup::Match(_, Policy { action: Action::Protect(bundle), .. }) => {
-                let (events, unmatched) = (&mut self.events, self.unmatched);
+                let unmatched = self.unmatched(Direction::Outbound);
+                let events = &mut self.events;
                 Classifier { policies, sad, events, unmatched }.chain(bundle, flow)
             }
             _ => None,

@@ -91,7 +91,7 @@ pub(crate) fn install(
     let id = step.shared.next_child_id();
     step.shared.child_owners.insert(id, owner.ike);
     let now = step.context.now;
-    step.shared.retries.end_for(&owner.connection, |child| child.name == config.name);
+    step.shared.retries.end_for(owner.connection, |child| child.name == config.name);
     step.event(Event::ChildUp(Box::new(ChildUp {
         id,
         ike: owner.ike,

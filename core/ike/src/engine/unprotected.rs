@@ -30,6 +30,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of addresses whose last message is remembered.
 const MAX_REPORTED: usize = 64;
 
+/// Time in which the peer confirms a half-open IKE SA with a protected request, as a rule.
+const CONFIRMATION_TIME: Duration = Duration::from_secs(2);
+
 /// Limits of messages in clear.
 #[derive(Debug)]
 pub(crate) struct UnprotectedLimits {
@@ -104,6 +107,27 @@ impl Ike {
         send_clear(&header(spis, Role::Initiator, kind), &notifies, path, &mut self.step(host, context));
     }
 
+    /// Whether an IKE SA with the peer at this address is being set up, established or being closed. Takes
+    /// time in proportion to the number of IKE SAs.
+    ///
+    /// A request with a forged source address also leaves a half-open IKE SA. Those that the peer has not
+    /// confirmed with a protected request count for two seconds, and not at all if one has been there for
+    /// longer.
+    pub fn has_ike_sa_with(&self, peer: IpAddr, now: Instant) -> bool {
+        self.any_with(peer, now, |sa| sa.is_alive() || sa.authenticated_at().is_some())
+    }
+
+    /// Whether one of the IKE SAs with the peer at this address is as `counts` says. Half-open ones are
+    /// treated as in [`has_ike_sa_with`](Self::has_ike_sa_with).
+    pub(super) fn any_with(&self, peer: IpAddr, now: Instant, counts: impl Fn(&IkeSa) -> bool) -> bool {
+        let mut unconfirmed: Option<Instant> = None;
+        for sa in self.sas.values().filter(|sa| sa.common.path.remote.ip() == peer && counts(sa)) {
+            let Some(since) = unconfirmed_since(sa) else { return true };
+            unconfirmed = Some(unconfirmed.map_or(since, |other| other.min(since)));
+        }
+        unconfirmed.is_some_and(|since| now.since(since) < CONFIRMATION_TIME)
+    }
+
     /// Responds to a protected request of an IKE SA that does not exist here (RFC 7296 section 2.21.4, RFC
     /// 6290 section 4.5).
     pub(super) fn respond_to_unknown(
@@ -125,8 +149,8 @@ impl Ike {
             return;
         }
         // A request on a successor may overtake the response that creates the successor here.
-        // From an IKE SA that this host is setting up, the peer learns more than from a report. A half-open one
-        // may come from a late copy of IKE_SA_INIT, or be forged.
+        // From an IKE SA that this host is setting up, the peer learns more than from a report. A half-open
+        // one may come from a late copy of IKE_SA_INIT, or be forged.
         let is_ours = |sa: &IkeSa| sa.common.path.remote.ip() == path.remote.ip() && sa.is_attempt();
         if self.sas.values().any(|sa| is_ours(sa) || spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
             return;
@@ -187,6 +211,14 @@ impl Ike {
             _ => false,
         };
         self.sas.values().find(is_it).map(|sa| sa.common.id)
+    }
+}
+
+/// Since when an IKE SA is half-open, if the peer has not sent a protected request on it yet.
+fn unconfirmed_since(sa: &IkeSa) -> Option<Instant> {
+    match &sa.state {
+        State::HalfOpen(state) if state.channel.window.expected_id() <= 1 => Some(state.started_at),
+        _ => None,
     }
 }
 

@@ -337,8 +337,8 @@ impl AuthSent {
             #[cfg(feature = "resumption")]
             Err(Rejection::Refused(_)) if self.resumes.is_some() => self.authenticate_anew(common, step),
             Err(rejection) => {
-                // The reauthentication has failed. The response may come from any host, so the old IKE SA stays
-                // until it has to end.
+                // The reauthentication has failed. The response may come from any host, so the old IKE SA
+                // stays until it has to end.
                 let old = common.predecessor.take().filter(|old| old.ends_if_refused);
                 old.into_iter().for_each(|old| step.effect(Effect::ReauthenticationRefused(old.origin)));
                 match rejection {

@@ -220,7 +220,7 @@ impl Established {
         match makes {
             SeriesResult::Child { response, replaces } => {
                 let ChildResponse { config, agreed, .. } = *response;
-                // The peer may have closed the old Child SA since. A command of this host may have done so, too.
+                // The peer may have closed the old Child SA since, and a command of this host, too.
                 let installed = replaces.filter(|old| self.child(*old).is_some());
                 let made = RespondedChild {
                     config: &config,

@@ -110,8 +110,8 @@ impl SaCommon {
     }
 
     /// Whether to begin again with IKE_SA_INIT after this number of retransmissions: the peer says that it
-    /// does not know the IKE SA that this host is setting up. The message may be forged, so the peer gets time
-    /// to respond.
+    /// does not know the IKE SA that this host is setting up. The message may be forged, so the peer gets
+    /// time to respond.
     pub(crate) fn begins_again(&mut self, retransmissions: u32, step: &mut Step<'_, '_>) -> bool {
         let is_due = self.is_reported_unknown && retransmissions >= RETRANSMISSIONS_AFTER_REPORT;
         let begins = is_due && self.new_beginnings < MAX_NEW_BEGINNINGS;

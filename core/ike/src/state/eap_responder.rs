@@ -45,8 +45,8 @@ impl EapResponder {
         self.held.saturating_add(self.peer_body.len())
     }
 
-    /// Counts what the authenticator holds. Fails if it holds more than before, and `room` bytes do not suffice
-    /// for that and for `others`, which are about to be held.
+    /// Counts what the authenticator holds. Fails if it holds more than before, and `room` bytes do not
+    /// suffice for that and for `others`, which are about to be held.
     fn count_bytes(&mut self, others: usize, room: usize) -> Result<(), StateFault> {
         let before = core::mem::replace(&mut self.held, self.authenticator.held_bytes());
         let more = self.held.saturating_sub(before);

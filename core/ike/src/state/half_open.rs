@@ -42,7 +42,8 @@ pub(crate) struct HalfOpen {
     /// When the ticket that the peer was given expires.
     #[cfg(feature = "resumption")]
     pub(super) ticket_until: Option<Instant>,
-    /// Number of bytes that half-open IKE SAs of the source could hold in addition when the last message came.
+    /// Number of bytes that half-open IKE SAs of the source could hold in addition when the last message
+    /// came.
     #[cfg(feature = "eap")]
     pub(crate) room: usize,
     /// Progress of authentication, if EAP or several rounds make it longer.

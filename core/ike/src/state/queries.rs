@@ -136,24 +136,9 @@ impl IkeSa {
         self.is_half_open() || self.accepts_child_requests()
     }
 
-    /// Since when the IKE SA is half-open, if the peer has not sent a protected request on it yet.
-    pub(crate) fn unconfirmed_since(&self) -> Option<Instant> {
-        match &self.state {
-            State::HalfOpen(state) if state.channel.window.expected_id() <= 1 => Some(state.started_at),
-            _ => None,
-        }
-    }
-
     /// Whether the IKE SA is being set up.
     pub(crate) const fn is_connecting(&self) -> bool {
         !matches!(self.state, State::Established(_) | State::Closed(_))
-    }
-
-    /// Notes that the IKE SA that reauthenticates this one was refused.
-    pub(crate) fn note_refused_reauthentication(&mut self) {
-        if let State::Established(state) = &mut self.state {
-            state.is_reauth_refused = true;
-        }
     }
 
     /// Whether this host is setting the IKE SA up.

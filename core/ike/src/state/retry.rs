@@ -12,7 +12,7 @@ use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
 use crate::engine::retries::Retry;
 use crate::negotiate::Offer;
-use crate::state::{Established, SaCommon, Task};
+use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, Role};
 use alloc::boxed::Box;
@@ -160,6 +160,15 @@ impl EndCause {
             _ if self.by_peer && role == Role::Responder => retry_at(attempts.saturating_add(1), step),
             _ if self.by_peer || attempts > 0 => retry_at(attempts, step),
             _ => step.context.now,
+        }
+    }
+}
+
+impl IkeSa {
+    /// Notes that the IKE SA that reauthenticates this one was refused.
+    pub(crate) fn note_refused_reauthentication(&mut self) {
+        if let State::Established(state) = &mut self.state {
+            state.is_reauth_refused = true;
         }
     }
 }

@@ -64,7 +64,7 @@ impl Credentials for Passwords {
             local: LocalAuthenticator::new(session.identity.clone(), vec![Method::Gtc]),
             asked: relay.asked.clone(),
             addrs: relay.addrs.clone(),
-            user: relay.user.clone(),
+            user: relay.user,
             answer: None,
         }))
     }
@@ -86,6 +86,7 @@ pub(crate) struct Relay {
 
 /// What is known of the user after the server has accepted the peer.
 #[derive(Clone, Copy, Default)]
+#[allow(dead_code, reason = "most tests need no names of a server")]
 pub(crate) enum Answered {
     /// The method has authenticated the EAP identity.
     #[default]
@@ -93,7 +94,7 @@ pub(crate) enum Answered {
     /// The server names the user.
     Name(&'static str),
     /// The method may have authenticated another identity, and the server names no user.
-    Claim,
+    Unproven,
     /// The same method, and a server that names the user.
     NameInTunnel(&'static str),
 }

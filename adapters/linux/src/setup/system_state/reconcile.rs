@@ -74,6 +74,8 @@ impl SystemState {
         while self.guard_job.is_some() || self.is_stale {
             let addressed = self.reconcile_addresses();
             let found = self.restore_lost_routes();
+            // Before the guard: packets with a mark may have been protected by another policy so far.
+            let marked = self.mark_routes.set_missing(&mut self.journal, &mut self.netlink);
             match self.reconcile_guard() {
                 Ok(true) => self.is_stale = false,
                 Ok(false) => {
@@ -94,7 +96,8 @@ impl SystemState {
             let loosened = self.loosen_rp_filters(&changed);
             let routed = self.reconcile_routes(changed);
             let ruled = self.reconcile_rules();
-            let marked = self.mark_routes.reconcile(&mut self.journal, &mut self.netlink);
+            let marked =
+                marked.and_then(|()| self.mark_routes.remove_others(&self.journal, &mut self.netlink));
             let outcome = addressed.and(found).and(loosened).and(routed).and(ruled).and(marked);
             self.routing_check.note_outcome(outcome, report);
         }

@@ -38,8 +38,8 @@ fn response(verdict: Verdict, packet: &Eap<'_>, user_name: Option<&[u8]>) -> Box
     })
 }
 
-/// The result for a peer with the EAP identity `carol@example.org` after these requests of the server, and the
-/// User-Name for accounting.
+/// The result for a peer with the EAP identity `carol@example.org` after these requests of the server, and
+/// the User-Name for accounting.
 fn converse(
     requests: &[&[u8]],
     user_name: Option<&[u8]>,

@@ -63,8 +63,8 @@ impl Flavour {
     }
 }
 
-/// The identity (AT_IDENTITY) in the type data of a response of AKA or AKA', if the server has asked for one. It
-/// then counts in place of the EAP identity (RFC 4187 section 4.1.5). `None` also for malformed messages.
+/// The identity (AT_IDENTITY) in the type data of a response of AKA or AKA', if the server has asked for one.
+/// It then counts in place of the EAP identity (RFC 4187 section 4.1.5). `None` also for malformed messages.
 pub fn aka_identity(data: &[u8]) -> Option<&[u8]> {
     let message = Message::parse(data).ok()?;
     message.identity.filter(|_| message.subtype == Subtype::IDENTITY)
