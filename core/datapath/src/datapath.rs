@@ -7,6 +7,7 @@ use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
 use crate::pmtu::PathMtuSource;
+#[cfg(feature = "spds")]
 use crate::removals::Removals;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
@@ -79,6 +80,7 @@ pub struct Datapath {
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
     pub(crate) default_unmatched: Unmatched,
+    #[cfg(feature = "spds")]
     pub(crate) removals: Removals,
     /// Whether the caller keeps packets without an SA.
     pub(crate) holds_packets: bool,
@@ -116,6 +118,7 @@ impl Datapath {
             flows_in: FlowCache::new(limits.flows, seed),
             events: Events::new(limits.audit_events),
             default_unmatched: unmatched,
+            #[cfg(feature = "spds")]
             removals: Removals::default(),
             link_mtu,
             holds_packets: false,
@@ -195,6 +198,7 @@ impl Datapath {
     pub fn remove_policy(&mut self, direction: Direction, id: PolicyId) -> Option<Policy> {
         self.forget_flows();
         let removed = self.spd_mut(direction).remove(id)?;
+        #[cfg(feature = "spds")]
         self.removals.note(direction, &removed);
         Some(removed)
     }

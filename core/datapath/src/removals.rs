@@ -1,12 +1,15 @@
 //! Removals of outbound policies that the routes of the host have to follow.
 //!
 //! A route that follows a policy leads packets here until it is changed, which takes longer than a change of
-//! the SPD. Meanwhile, packets that match no policy any more must not leave in clear.
+//! the SPD. Meanwhile, packets that match no policy any more must not leave in clear. Devices have no such
+//! routes.
 
+#[cfg(feature = "spds")]
 use crate::spd::{Action, Policy};
 use crate::{Datapath, Direction, Unmatched};
 
 /// Number of removals, and how many of them the routes follow.
+#[cfg(feature = "spds")]
 #[derive(Debug, Default)]
 pub(crate) struct Removals {
     /// Number of outbound policies of the main SPD that were removed.
@@ -15,10 +18,12 @@ pub(crate) struct Removals {
     followed: Option<u64>,
 }
 
+#[cfg(feature = "spds")]
 impl Removals {
     /// Notes that a policy was removed.
     pub(crate) fn note(&mut self, direction: Direction, policy: &Policy) {
-        if direction == Direction::Outbound && policy.spd.is_main() && policy.action != Action::Bypass {
+        let is_bypass = matches!(policy.action, Action::Bypass);
+        if direction == Direction::Outbound && policy.spd.is_main() && !is_bypass {
             // A counter of 64 bits never wraps in practice.
             self.count = self.count.wrapping_add(1);
         }
@@ -29,6 +34,7 @@ impl Removals {
     }
 }
 
+#[cfg(feature = "spds")]
 impl Datapath {
     /// What happens to packets that match no policy.
     pub(crate) fn unmatched(&self, direction: Direction) -> Unmatched {
@@ -56,5 +62,13 @@ impl Datapath {
             self.removals.followed = Some(removals);
             self.forget_flows();
         }
+    }
+}
+
+#[cfg(not(feature = "spds"))]
+impl Datapath {
+    /// What happens to packets that match no policy.
+    pub(crate) const fn unmatched(&self, _direction: Direction) -> Unmatched {
+        self.default_unmatched
     }
 }
