@@ -111,7 +111,9 @@ impl Ike {
             #[cfg(feature = "redirect")]
             Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
-            Effect::ReauthenticationRefused(origin) => self.note_refused_reauthentication(origin),
+            Effect::ReauthenticationRefused(origin) => {
+                self.note_refused_reauthentication(origin, context.now)
+            }
         }
     }
 

@@ -178,9 +178,9 @@ impl Ike {
 
     /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
     /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps.
-    pub(super) fn note_refused_reauthentication(&mut self, origin: IkeSaId) {
+    pub(super) fn note_refused_reauthentication(&mut self, origin: IkeSaId, now: Instant) {
         for sa in self.sas.values_mut().filter(|sa| sa.origin() == origin && sa.is_current()) {
-            sa.note_refused_reauthentication();
+            sa.note_refused_reauthentication(now);
         }
     }
 

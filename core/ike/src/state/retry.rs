@@ -39,6 +39,8 @@ const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(15 * 60);
 /// Number of attempts at a silent peer after which the pause no longer grows: 16 s, and up to 32 s with the
 /// random part. Each attempt takes about two minutes itself.
 const LONGEST_SILENT_PAUSE: u8 = 3;
+/// Shortest time for which an IKE SA stays after its reauthentication was refused.
+const SHORTEST_OVER_TIME: Duration = Duration::from_secs(10);
 /// Shortest lifetime that is respected. A peer that announces less does not make this host start without
 /// pause.
 #[cfg(feature = "eap")]
@@ -165,10 +167,16 @@ impl EndCause {
 }
 
 impl IkeSa {
-    /// Notes that the IKE SA that reauthenticates this one was refused.
-    pub(crate) fn note_refused_reauthentication(&mut self) {
-        if let State::Established(state) = &mut self.state {
-            state.is_reauth_refused = true;
+    /// Notes that the IKE SA that reauthenticates this one was refused. Without a hard lifetime, this one has a
+    /// tenth of `reauth_time` left.
+    pub(crate) fn note_refused_reauthentication(&mut self, now: Instant) {
+        let State::Established(state) = &mut self.state else { return };
+        state.is_reauth_refused = true;
+        if let Some(time) = self.common.connection.reauth
+            && state.timers.get(Timer::Expire).is_none()
+        {
+            let over = time.checked_div(10).unwrap_or_default().max(SHORTEST_OVER_TIME);
+            state.timers.set(Timer::Expire, Some(now.after(over)));
         }
     }
 }
