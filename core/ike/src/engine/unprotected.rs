@@ -30,8 +30,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of addresses whose last message is remembered.
 const MAX_REPORTED: usize = 64;
 
-/// Time in which the peer confirms a half-open IKE SA with a protected request, as a rule.
-const CONFIRMATION_TIME: Duration = Duration::from_secs(2);
+/// Time in which the peer confirms a half-open IKE SA with a protected request, even if messages are lost.
+const CONFIRMATION_TIME: Duration = Duration::from_secs(10);
 
 /// Limits of messages in clear.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Ike {
     /// time in proportion to the number of IKE SAs.
     ///
     /// A request with a forged source address also leaves a half-open IKE SA. Those that the peer has not
-    /// confirmed with a protected request count for two seconds, and not at all if one has been there for
+    /// confirmed with a protected request count for ten seconds, and not at all if one has been there for
     /// longer.
     pub fn has_ike_sa_with(&self, peer: IpAddr, now: Instant) -> bool {
         self.any_with(peer, now, |sa| sa.is_alive() || sa.authenticated_at().is_some())

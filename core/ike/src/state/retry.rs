@@ -167,16 +167,16 @@ impl EndCause {
 }
 
 impl IkeSa {
-    /// Notes that the IKE SA that reauthenticates this one was refused. Without a hard lifetime, this one has a
-    /// tenth of `reauth_time` left.
+    /// Notes that the IKE SA that reauthenticates this one was refused. After the first refusal, this one has a
+    /// tenth of `reauth_time` left, or less.
     pub(crate) fn note_refused_reauthentication(&mut self, now: Instant) {
         let State::Established(state) = &mut self.state else { return };
-        state.is_reauth_refused = true;
-        if let Some(time) = self.common.connection.reauth
-            && state.timers.get(Timer::Expire).is_none()
-        {
+        let is_first = !core::mem::replace(&mut state.is_reauth_refused, true);
+        if let Some(time) = self.common.connection.reauth.filter(|_| is_first) {
             let over = time.checked_div(10).unwrap_or_default().max(SHORTEST_OVER_TIME);
-            state.timers.set(Timer::Expire, Some(now.after(over)));
+            let end = now.after(over);
+            let known = state.timers.get(Timer::Expire);
+            state.timers.set(Timer::Expire, Some(known.map_or(end, |at| at.min(end))));
         }
     }
 }
