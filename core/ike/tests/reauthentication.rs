@@ -4,7 +4,7 @@
 
 mod pair;
 
-use casemate_ike::config::{Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::config::{Connection, IdPattern, Identity, Lifespan, Unique};
 use casemate_ike::{DownReason, Event, IkeSettings, IkeState, IkeStatus, Transmit};
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{IkePeer, Pair, connection, deliver};
@@ -171,6 +171,39 @@ fn a_refusal_of_an_unknown_host_closes_nothing() {
     pair.check_children(1);
     pair.advance(Duration::from_secs(5));
     assert_eq!(pair.left.down_reasons(), [refused, DownReason::Reauth]);
+    pair.check_children(1);
+}
+
+/// The old IKE SA is closed while the refusal of the last attempt is on its way. Its Child SA is set up anew.
+#[test]
+fn a_late_refusal_does_not_leave_the_host_without_an_ike_sa() {
+    let right = Connection { unique: Unique::Keep, ..connection("right", "left") };
+    let mut pair = established(reauthenticating("left", "right"), right);
+    pair.advance(Duration::from_secs(61));
+    assert_eq!(states(&pair.left), [IkeState::Established], "the first attempt was refused");
+    let mut held = Vec::new();
+    let is_refusal =
+        |transmit: &Transmit| Header::parse(&transmit.message).unwrap().exchange == ExchangeType::IKE_AUTH;
+    let closed = |pair: &Pair| pair.left.down_reasons().contains(&DownReason::Reauth);
+    for _ in 0..20 {
+        pair.now = pair.now.after(SECOND);
+        let now = pair.now;
+        pair.left.handle_timeouts(now);
+        for _ in 0..4 {
+            pair.deliver_to_right();
+            if !closed(&pair) {
+                held.extend(pair.right.sent.iter().filter(|sent| is_refusal(sent)).cloned());
+                pair.right.sent.retain(|sent| !is_refusal(sent));
+            }
+            pair.deliver_to_left();
+        }
+        if closed(&pair) {
+            break;
+        }
+    }
+    assert!(closed(&pair) && !held.is_empty(), "{:?}", pair.left.down_reasons());
+    held.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    pair.advance(Duration::from_secs(5));
     pair.check_children(1);
 }
 

@@ -1,10 +1,13 @@
 //! Effects: what a step of one IKE SA requests for others. The engine runs them after the step.
 
 use super::Ike;
+use crate::config::{ChildConfig, Connection};
 use crate::engine::retries::Retry;
 use crate::state::{IkeSa, SaContents, State};
 use crate::{Context, DownReason, Host, IkeSaId, Path};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// Upper bound for the chain of effects of one message. No message reaches it.
 const MAX_EFFECTS: usize = 16;
@@ -38,8 +41,17 @@ pub(crate) enum Effect {
     Redirect(IkeSaId, Box<crate::redirect::Redirect>),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
-    /// The peer has refused the IKE SA that reauthenticates the one with this origin.
-    ReauthenticationRefused(IkeSaId),
+    /// The peer has refused the IKE SA that reauthenticates another one.
+    ReauthenticationRefused(Box<RefusedReauthentication>),
+}
+
+/// A refused reauthentication.
+pub(crate) struct RefusedReauthentication {
+    /// Origin of the IKE SA that was to be reauthenticated.
+    pub(crate) origin: IkeSaId,
+    pub(crate) connection: Arc<Connection>,
+    /// Child SAs that the refused IKE SA requested.
+    pub(crate) children: Vec<Arc<ChildConfig>>,
 }
 
 impl Effect {
@@ -111,8 +123,8 @@ impl Ike {
             #[cfg(feature = "redirect")]
             Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
-            Effect::ReauthenticationRefused(origin) => {
-                self.note_refused_reauthentication(origin, context.now)
+            Effect::ReauthenticationRefused(refused) => {
+                self.note_refused_reauthentication(*refused, context.now);
             }
         }
     }

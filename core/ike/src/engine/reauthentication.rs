@@ -4,6 +4,8 @@
 //! one: the IKE SA whose IKE_AUTH exchange authenticated the peer. Every successor has the same origin.
 
 use super::Ike;
+use super::effects::RefusedReauthentication;
+use super::retries::Retry;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
 use crate::{Context, DownReason, Event, ForgottenSign, Host, IkeSaId, Lookup, Role};
@@ -177,10 +179,19 @@ impl Ike {
     }
 
     /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
-    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps.
-    pub(super) fn note_refused_reauthentication(&mut self, origin: IkeSaId, now: Instant) {
+    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps. If it
+    /// has ended meanwhile, its Child SAs were left to the IKE SA that is now refused.
+    pub(super) fn note_refused_reauthentication(&mut self, refused: RefusedReauthentication, now: Instant) {
+        let RefusedReauthentication { origin, connection, children } = refused;
+        let mut is_there = false;
         for sa in self.sas.values_mut().filter(|sa| sa.origin() == origin && sa.is_current()) {
             sa.note_refused_reauthentication(now);
+            is_there = true;
+        }
+        if !is_there && !children.is_empty() {
+            let (at, restores) = (now, true);
+            let retry = Retry { connection, children, at, attempts: 1, waits_for_addrs: false, restores };
+            self.shared.retries.add(retry);
         }
     }
 

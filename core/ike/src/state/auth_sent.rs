@@ -14,7 +14,7 @@ use crate::auth::{CertRequests, PeerAuthenticated};
 use crate::child_sa::{ChildNegotiation, ChildRequest};
 use crate::config::{Identity, Unique};
 use crate::context::Step;
-use crate::engine::effects::Effect;
+use crate::engine::effects::{Effect, RefusedReauthentication};
 use crate::engine::peer_index::PeerPair;
 #[cfg(feature = "redirect")]
 use crate::redirect::Redirect;
@@ -339,8 +339,12 @@ impl AuthSent {
             Err(rejection) => {
                 // The reauthentication has failed. The response may come from any host, so the old IKE SA
                 // stays until it has to end.
-                let old = common.predecessor.take().filter(|old| old.ends_if_refused);
-                old.into_iter().for_each(|old| step.effect(Effect::ReauthenticationRefused(old.origin)));
+                if let Some(old) = common.predecessor.take().filter(|old| old.ends_if_refused) {
+                    let children = self.child_requests().map(|request| request.config.clone()).collect();
+                    let connection = common.connection.clone();
+                    let refused = RefusedReauthentication { origin: old.origin, connection, children };
+                    step.effect(Effect::ReauthenticationRefused(Box::new(refused)));
+                }
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
                     Rejection::Fault(fault) => self.reject(common, fault, step),
