@@ -6,6 +6,7 @@ mod common;
 
 use casemate_crypto::{MacAlg, MacKind};
 use casemate_datapath::{Direction, DropReason};
+use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{AddrPattern, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy};
 use casemate_sa::{AddrRange, Spi};
 use common::node::{Node, connection, exchange_messages};
@@ -24,8 +25,15 @@ fn established() -> [Node; 2] {
 
 fn established_with(child: &ChildConfig) -> [Node; 2] {
     let v6 = AddrPattern::Range(AddrRange::single(PEER_V6.into()));
-    let mut client = connection(OWN, PEER, child.clone());
-    let mut gateway = connection(PEER, OWN, child.clone());
+    // As with virtual addresses, the selectors do not depend on the addresses of the hosts.
+    let only = |addr: [u8; 4]| {
+        let addrs = Some(AddrRange::single(addr.into()));
+        vec![TrafficSelectorTemplate { addrs, ..TrafficSelectorTemplate::DYNAMIC }]
+    };
+    let between =
+        |local, remote| ChildConfig { local_ts: only(local), remote_ts: only(remote), ..child.clone() };
+    let mut client = connection(OWN, PEER, between(OWN, PEER));
+    let mut gateway = connection(PEER, OWN, between(PEER, OWN));
     client.local_addrs = vec![AddrPattern::Any];
     client.remote_addrs.push(v6.clone());
     gateway.local_addrs.push(v6);
