@@ -179,8 +179,8 @@ impl Ike {
     }
 
     /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
-    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps. If it
-    /// has ended meanwhile, its Child SAs were left to the IKE SA that is now refused.
+    /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps. If
+    /// it has ended meanwhile, its Child SAs were left to the IKE SA that is now refused.
     pub(super) fn note_refused_reauthentication(&mut self, refused: RefusedReauthentication, now: Instant) {
         let RefusedReauthentication { origin, connection, children } = refused;
         let mut is_there = false;

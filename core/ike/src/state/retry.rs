@@ -167,8 +167,8 @@ impl EndCause {
 }
 
 impl IkeSa {
-    /// Notes that the IKE SA that reauthenticates this one was refused. After the first refusal, this one has a
-    /// tenth of `reauth_time` left, or less.
+    /// Notes that the IKE SA that reauthenticates this one was refused. After the first refusal, this one has
+    /// a tenth of `reauth_time` left, or less.
     pub(crate) fn note_refused_reauthentication(&mut self, now: Instant) {
         let State::Established(state) = &mut self.state else { return };
         let is_first = !core::mem::replace(&mut state.is_reauth_refused, true);
