@@ -96,8 +96,8 @@ impl MarkedRoutes {
         let name = &self.tun.name;
         let what = if netlink.interface_to(remote, self.mark)? == Some(self.tun.index) {
             format!(
-                "it leads into {name}, the interface of the tunnels themselves: `ip route replace default via \
-                 ROUTER dev LINK` names the interface of the link"
+                "it leads into {name}, the interface of the tunnels themselves: `ip route replace default \
+                 via ROUTER dev LINK` names the interface of the link"
             )
         } else if netlink.addresses_of(self.tun.index)?.contains(&source)
             && !self.is_on_another_link(source, netlink)?

@@ -181,7 +181,7 @@ fn a_trusted_server_names_users_behind_a_tunnel() {
     assert_eq!((vips(&sas), &sas[0]["eap_identity"]), (vec!["10.78.0.1"], &"carol".into()), "{sas:#?}");
 }
 
-/// The server names the user in the tunnel, who has another name there.
+/// The inner identity differs from the EAP identity, and the server returns it as User-Name.
 #[test]
 fn a_name_from_the_tunnel_is_the_user() {
     let Some(net) = TestNet::build("radius_tunnel") else { return };

@@ -47,7 +47,8 @@ fn a_client_that_reconnects_at_once_takes_its_addresses_again() {
         let [first, second] = children;
         format!(
             "connections {{ t {{\n local_addrs = {}\n remote_addrs = {}\n local {{ auth = psk }}\n\
-             remote {{ auth = psk }}\n {keys}\n children {{ c {{\n {first}\n }}\n d {{\n {second}\n }} }} }} }}\n\
+             remote {{ auth = psk }}\n {keys}\n\
+             children {{ c {{\n {first}\n }}\n d {{\n {second}\n }} }} }} }}\n\
              {SECRETS}",
             side.outer(true),
             side.other().outer(true)

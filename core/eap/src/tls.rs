@@ -57,7 +57,7 @@ pub trait TlsSession: Send {
     fn receive(&mut self, records: &[u8]) -> Result<(), EapFault>;
 
     /// Bytes of memory that the session holds, as far as known. They are counted until the other side is
-    /// authenticated. The default is for sessions of which nothing is known.
+    /// authenticated. The default, zero, is for sessions that do not report their size.
     fn held_bytes(&self) -> usize {
         0
     }

@@ -370,21 +370,25 @@ mod tests {
         assert_eq!(error.lines[0], "ended: ke-method");
     }
 
-    #[test]
-    fn a_refused_rekeying_is_an_error_until_the_ike_sa_is_replaced() {
-        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
-        let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
-        let up = Event::IkeUp {
+    /// An IKE SA of the connection is established.
+    fn ike_up(ike: IkeSaId, connection: &Arc<Connection>) -> Event {
+        Event::IkeUp {
             ike,
-            connection: gw.clone(),
+            connection: connection.clone(),
             peer: Identity::Fqdn("right".into()),
             eap_identity: None,
             earlier_rounds: Vec::new(),
             resumes: None,
             ppk_id: None,
             path: path(),
-        };
-        note(&mut history, up);
+        }
+    }
+
+    #[test]
+    fn a_refused_rekeying_is_an_error_until_the_ike_sa_is_replaced() {
+        let (mut history, gw, ike) = (History::default(), connection("gw"), ike_id());
+        let reason = DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN);
+        note(&mut history, ike_up(ike, &gw));
         let message = note(&mut history, Event::IkeRekeyFailed { ike, connection: gw, reason });
         let text = "rekeying failed, and the IKE SA stays until its lifetime ends: refused by the peer: \
                     NO_PROPOSAL_CHOSEN";
@@ -469,17 +473,7 @@ mod tests {
         let reason = DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE);
         let child = Arc::new(casemate_ike::config::ChildConfig::new("net"));
         note(&mut history, Event::ChildFailed { connection: gw.clone(), child, replaces: None, reason });
-        let up = Event::IkeUp {
-            ike,
-            connection: gw.clone(),
-            peer: Identity::Fqdn("right".into()),
-            eap_identity: None,
-            earlier_rounds: Vec::new(),
-            resumes: None,
-            ppk_id: None,
-            path: path(),
-        };
-        note(&mut history, up);
+        note(&mut history, ike_up(ike, &gw));
         let down = || Event::IkeDown { ike, connection: gw.clone(), reason, half_open: false, path: path() };
         note(&mut history, down());
         let error = history.of("gw").unwrap().last_error.clone().unwrap().event;

@@ -47,8 +47,8 @@ pub(crate) const UNPROVEN_USER: &[&str] = &[
      trust_user_name = yes in `eap-radius`: a copy of the EAP identity then counts as well",
 ];
 
-const UNPROVEN: &str = "the RADIUS server has not said which user it has authenticated, so this IKE SA replaces \
-                        no other one, and takes over no virtual address";
+const UNPROVEN: &str = "the RADIUS server has not said which user it has authenticated, so this IKE SA \
+                        replaces no other one, and takes over no virtual address";
 
 /// What a peer proved before the last round of authentication.
 fn earlier_round(round: &ProvenRound) -> String {

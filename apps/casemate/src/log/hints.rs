@@ -18,8 +18,8 @@ const NATT_PORT: u16 = 4_500;
 pub(super) fn dead_peer(connection: &Connection, peer: SocketAddr, half_open: bool) -> String {
     if half_open {
         return format!(
-            "{peer} has sent IKE_SA_INIT, this host has responded, and IKE_AUTH was not completed: UDP port 4500 \
-             is blocked on the way, long requests or their fragments are lost, or the peer has stopped"
+            "{peer} has sent IKE_SA_INIT, this host has responded, and IKE_AUTH was not completed: UDP port \
+             4500 is blocked on the way, long requests or their fragments are lost, or the peer has stopped"
         );
     }
     format!(

@@ -233,8 +233,8 @@ fn is_aka(method: u8) -> bool {
     method == Method::Aka.id() || method == Method::AkaPrime.id()
 }
 
-/// Whether a name may be made from an EAP identity without more knowledge: it is the same but for the case of
-/// letters, a realm behind it (RFC 7542) and a domain before it.
+/// Whether a name may be made from an EAP identity without more knowledge. The comparison ignores case, the
+/// realm (`user@realm`, RFC 7542) and the Windows domain (`DOMAIN\user`).
 fn is_copy(name: &[u8], identity: &[u8]) -> bool {
     let user = |name: &[u8]| {
         let without_realm = name.split(|byte| b"@%".contains(byte)).next().unwrap_or_default();

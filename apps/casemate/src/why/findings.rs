@@ -203,7 +203,8 @@ fn refused_request(facts: &Facts<'_>, found: &mut Findings) {
 
 /// What to try if a peer has sent IKE_SA_INIT and no IKE_AUTH has arrived.
 const INCOMPLETE: &[&str] = &[
-    "let UDP port 4500 pass between the hosts, in both directions: after IKE_SA_INIT, IKE uses it instead of 500",
+    "let UDP port 4500 pass between the hosts, in both directions: after IKE_SA_INIT, IKE uses it instead of \
+     port 500",
     "fragmentation = yes on both hosts, which is the default, if certificates or ML-KEM make requests long",
 ];
 

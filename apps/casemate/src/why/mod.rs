@@ -104,8 +104,8 @@ fn add_facts_of_host(report: &mut Value) {
             report,
             rank,
             &format!("there is no route to the peer: {addr}"),
-            "add a route to the peer or a default route: `ip route` and `ip -6 route` show those of this host, \
-             and `ip address` whether an interface has an address of the same IP version",
+            "add a route to the peer or a default route: `ip route` and `ip -6 route` show those of this \
+             host, and `ip address` whether an interface has an address of the same IP version",
         );
     }
     for interface in without_carrier(&routes, &links) {
@@ -116,7 +116,8 @@ fn add_facts_of_host(report: &mut Value) {
                 "{interface}, on the route to the peer, has no carrier: a cable or the radio link is missing"
             ),
             &format!(
-                "plug in the cable of {interface}, or connect to its radio network: `ip link show {interface}`"
+                "plug in the cable of {interface}, or connect to its radio network: `ip link show \
+                 {interface}`"
             ),
         );
     }

@@ -210,8 +210,9 @@ fn pools_that_overlap_cause_a_warning() {
 /// A gateway for users with EAP, whose child may have a `start_action` only as a shunt.
 fn users(away: &str, remote_addrs: &str) -> String {
     format!(
-        "connections {{\n users {{\n {remote_addrs}\n local {{\n auth = pubkey\n certs = gw.pem\n }}\n remote {{\n \
-         auth = eap-mschapv2\n eap_id = %any\n }}\n children {{\n away {{\n {away}\n start_action = trap\n }}\n \
+        "connections {{\n users {{\n {remote_addrs}\n local {{\n auth = pubkey\n certs = gw.pem\n }}\n \
+         remote {{\n auth = eap-mschapv2\n eap_id = %any\n }}\n children {{\n \
+         away {{\n {away}\n start_action = trap\n }}\n \
          other {{\n rekey_time = 2h\n life_time = 1h\n }}\n }}\n }}\n}}\n"
     )
 }
