@@ -124,7 +124,7 @@ impl Ike {
             Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
             Effect::ReauthenticationRefused(refused) => {
-                self.note_refused_reauthentication(*refused, context.now);
+                self.note_refused_reauthentication(*refused, host, context);
             }
         }
     }

@@ -178,18 +178,28 @@ impl Ike {
         None
     }
 
+    /// IKE SAs with this origin that no successor has replaced.
+    fn current_of_origin(&self, origin: IkeSaId) -> Vec<IkeSaId> {
+        let is_one = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
+        self.sas.values().filter(is_one).map(|sa| sa.common.id).collect()
+    }
+
     /// Notes that a host has refused the new IKE SA. It may be any host, so the IKE SA with this origin stays
     /// until its deadline. If the peer accepts only one IKE SA, setting up the new one afterwards helps. If
     /// it has ended meanwhile, its Child SAs were left to the IKE SA that is now refused.
-    pub(super) fn note_refused_reauthentication(&mut self, refused: RefusedReauthentication, now: Instant) {
+    pub(super) fn note_refused_reauthentication(
+        &mut self,
+        refused: RefusedReauthentication,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
         let RefusedReauthentication { origin, connection, children } = refused;
-        let mut is_there = false;
-        for sa in self.sas.values_mut().filter(|sa| sa.origin() == origin && sa.is_current()) {
-            sa.note_refused_reauthentication(now);
-            is_there = true;
+        let refused = self.current_of_origin(origin);
+        for id in &refused {
+            self.apply_to_sa(*id, host, context, |sa, step| sa.note_refused_reauthentication(step));
         }
-        if !is_there && !children.is_empty() {
-            let (at, restores) = (now, true);
+        if refused.is_empty() && !children.is_empty() {
+            let (at, restores) = (context.now, true);
             let retry = Retry { connection, children, at, attempts: 1, waits_for_addrs: false, restores };
             self.shared.retries.add(retry);
         }
@@ -198,9 +208,7 @@ impl Ike {
     /// Closes the IKE SA with this origin, because another IKE SA has been authenticated in its place. The
     /// peer closes an IKE SA that has been replaced by rekeying.
     pub(super) fn close_origin(&mut self, origin: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
-        let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
-        let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<Vec<_>>();
-        for id in ended {
+        for id in self.current_of_origin(origin) {
             self.apply_to_sa(id, host, context, |sa, step| match sa.forgotten_by() {
                 // The Delete payload would have to wait for the outstanding request.
                 Some(sign) => {

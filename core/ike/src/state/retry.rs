@@ -39,8 +39,6 @@ const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(15 * 60);
 /// Number of attempts at a silent peer after which the pause no longer grows: 16 s, and up to 32 s with the
 /// random part. Each attempt takes about two minutes itself.
 const LONGEST_SILENT_PAUSE: u8 = 3;
-/// Shortest time for which an IKE SA stays after its reauthentication was refused.
-const SHORTEST_OVER_TIME: Duration = Duration::from_secs(10);
 /// Shortest lifetime that is respected. A peer that announces less does not make this host start without
 /// pause.
 #[cfg(feature = "eap")]
@@ -169,15 +167,15 @@ impl EndCause {
 impl IkeSa {
     /// Notes that the IKE SA that reauthenticates this one was refused. After the first refusal, this one has
     /// a tenth of `reauth_time` left, or less.
-    pub(crate) fn note_refused_reauthentication(&mut self, now: Instant) {
-        let State::Established(state) = &mut self.state else { return };
+    pub(crate) fn note_refused_reauthentication(mut self, step: &Step<'_, '_>) -> Self {
+        let State::Established(state) = &mut self.state else { return self };
         let is_first = !core::mem::replace(&mut state.is_reauth_refused, true);
         if let Some(time) = self.common.connection.reauth.filter(|_| is_first) {
-            let over = time.checked_div(10).unwrap_or_default().max(SHORTEST_OVER_TIME);
-            let end = now.after(over);
+            let end = step.context.now.after(time.checked_div(10).unwrap_or_default());
             let known = state.timers.get(Timer::Expire);
             state.timers.set(Timer::Expire, Some(known.map_or(end, |at| at.min(end))));
         }
+        self
     }
 }
 
