@@ -1,4 +1,4 @@
-//! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
+//! The AUTH payload (RFC 7296 section 2.15): our proof, and verification of the peer's proof.
 
 mod cert_requests;
 pub(crate) mod credentials;
@@ -14,11 +14,11 @@ pub(crate) mod resumption;
 #[cfg(feature = "eap")]
 pub(crate) mod rounds;
 mod signature;
+mod signed_octets;
 
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
 use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
-use crate::negotiate::IkeSuite;
 #[cfg(feature = "eap")]
 use crate::status::{ProvenRound, UserIdentity};
 use crate::{Context, Credentials, OwnKey, StateFault};
@@ -35,6 +35,7 @@ pub(crate) use int_auth::IntAuth;
 #[cfg(feature = "multiple-kex")]
 pub(crate) use int_auth::{AuthenticatedExchange, authenticated_octets};
 pub(crate) use signature::{OwnSignature, announced_hashes};
+pub(crate) use signed_octets::SignedOctets;
 
 /// Proof that a peer's AUTH payload was valid for this identity, and its certificate not revoked. Only this
 /// module creates it. An IKE SA and its successors share one proof.
@@ -48,6 +49,8 @@ pub(crate) struct PeerAuthenticated {
     own_id: Identity,
     #[cfg(feature = "resumption")]
     proof: Proof,
+    /// Whether AUTH covered the first messages of both sides.
+    full_transcript: bool,
     #[cfg(feature = "ppk")]
     ppk_id: Option<Box<[u8]>>,
     #[cfg(feature = "eap")]
@@ -62,6 +65,11 @@ impl PeerAuthenticated {
     /// Identity of the peer.
     pub(crate) const fn id(&self) -> &Identity {
         &self.id
+    }
+
+    /// Whether AUTH covered the first messages of both sides.
+    pub(crate) const fn has_full_transcript(&self) -> bool {
+        self.full_transcript
     }
 
     /// Notes that SK_d depends on the post-quantum pre-shared key with this PPK_ID.
@@ -91,48 +99,6 @@ impl PeerAuthenticated {
 pub(crate) fn id_body(id: &Identity) -> Vec<u8> {
     let (kind, data) = id.to_payload();
     [&[kind.0, 0, 0, 0], data.as_slice()].concat()
-}
-
-/// Octets that the AUTH payload of one side covers.
-pub(crate) struct SignedOctets<'a> {
-    /// First message of this side, complete.
-    pub(crate) message: &'a [u8],
-    /// Nonce of the other side.
-    pub(crate) nonce: &'a [u8],
-    /// SK_pi or SK_pr.
-    pub(crate) sk_p: &'a SecretBytes,
-    /// Body of this side's ID payload.
-    pub(crate) id: &'a [u8],
-    /// IntAuth (RFC 9242 section 3.3.2); empty without IKE_INTERMEDIATE exchanges.
-    pub(crate) int_auth: &'a [u8],
-    pub(crate) suite: IkeSuite,
-}
-
-impl SignedOctets<'_> {
-    fn maced_id(&self, providers: &Providers<'_>) -> Result<PrfOutput, StateFault> {
-        let key = providers.prf(self.suite.prf, self.sk_p.expose()).map_err(|_| StateFault::Provider)?;
-        key.prf(&[self.id]).map_err(|_| StateFault::Provider)
-    }
-
-    /// Concatenated octets, for a signature.
-    fn concat(&self, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
-        Ok([self.message, self.nonce, self.maced_id(providers)?.expose(), self.int_auth].concat())
-    }
-
-    /// prf( prf(Shared Secret, "Key Pad for IKEv2"), octets)
-    fn with_shared_key(
-        &self,
-        secret: &SecretBytes,
-        providers: &Providers<'_>,
-    ) -> Result<PrfOutput, StateFault> {
-        const PAD: &[u8] = b"Key Pad for IKEv2";
-        let prf = |key: &[u8], parts: &[&[u8]]| {
-            let key = providers.prf(self.suite.prf, key).map_err(|_| StateFault::Provider)?;
-            key.prf(parts).map_err(|_| StateFault::Provider)
-        };
-        let key = prf(secret.expose(), &[PAD])?;
-        prf(key.expose(), &[self.message, self.nonce, self.maced_id(providers)?.expose(), self.int_auth])
-    }
 }
 
 /// Our proof.
@@ -247,6 +213,7 @@ pub(crate) fn verify(
         own_id: own_id.clone(),
         #[cfg(feature = "resumption")]
         proof,
+        full_transcript: octets.other_message.is_some(),
         #[cfg(feature = "ppk")]
         ppk_id: None,
         #[cfg(feature = "eap")]

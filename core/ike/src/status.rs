@@ -303,6 +303,9 @@ pub struct IkeStatus {
     /// type. A resumed session has that of the earlier IKE SA.
     #[cfg(feature = "ppk")]
     pub ppk_id: Option<Vec<u8>>,
+    /// Whether the AUTH payloads covered the IKE_SA_INIT messages of both sides
+    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub full_transcript_auth: bool,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
     /// Which side is behind a NAT.

@@ -774,3 +774,21 @@ fn secrets_differ_after_resumption() {
     let children = pair.left.children();
     assert!(children.iter().all(|child| child.active));
 }
+
+/// IKE_SESSION_RESUME does not agree on it anew: the messages do not announce it.
+#[test]
+fn auth_covers_the_first_messages_of_both_sides_if_it_did_before() {
+    for agreed in [true, false] {
+        let left = Connection { full_transcript_auth: agreed, ..connection("left", "right") };
+        let mut pair = pair_of(left, connection("right", "left"));
+        establish(&mut pair);
+        let request = presented(&mut pair);
+        let announcement = NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH.0.to_be_bytes();
+        assert!(!request.windows(2).any(|part| part == announcement));
+        pair.run();
+        check_resumed(&pair);
+        for host in [&pair.left, &pair.right] {
+            assert_eq!(host.ike.status().next().unwrap().full_transcript_auth, agreed);
+        }
+    }
+}

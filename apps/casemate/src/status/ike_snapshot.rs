@@ -152,6 +152,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "earlier_rounds": sa.earlier_rounds.iter().map(proven_round).collect::<Vec<_>>(),
         "resumed": sa.is_resumed,
         "ppk": sa.ppk_id.as_deref().map(wording::octets),
+        "full_transcript_auth": sa.full_transcript_auth,
         "proposal": sa.suite.map(|suite| notation::ike_suite(&suite)),
         "nat": {
             "local": sa.nat.local && !sa.nat.forced,

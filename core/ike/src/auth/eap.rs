@@ -152,6 +152,7 @@ impl PeerAuthenticated {
             own_id: own.clone(),
             #[cfg(feature = "resumption")]
             proof,
+            full_transcript: octets.other_message.is_some(),
             #[cfg(feature = "ppk")]
             ppk_id: None,
             eap_identity: Some(user),

@@ -306,8 +306,15 @@ mod tests {
             kex: KexMethod::X25519,
             additional: AgreedKexes::default(),
         };
-        let octets =
-            || SignedOctets { message: &[], nonce: &[], sk_p: &sk_pr, id: &[], int_auth: &[], suite };
+        let octets = || SignedOctets {
+            message: &[],
+            other_message: None,
+            nonce: &[],
+            sk_p: &sk_pr,
+            id: &[],
+            int_auth: &[],
+            suite,
+        };
         let identity = [0, 0, 0, 8, 0, 0, 0x40, 0x34];
         let without = parse_payloads(PayloadType::NONE, &[]).unwrap();
         let with = parse_payloads(PayloadType::NOTIFY, &identity).unwrap();

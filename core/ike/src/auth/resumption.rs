@@ -10,7 +10,7 @@ use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 #[cfg(feature = "ppk")]
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use casemate_crypto::{PrfOutput, Providers};
+use casemate_crypto::Providers;
 use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
@@ -27,6 +27,8 @@ pub(crate) struct PeerRecord {
     /// Our identity.
     pub(crate) own_id: Identity,
     pub(crate) proof: Proof,
+    /// Whether AUTH covered the first messages of both sides. IKE_SESSION_RESUME does not agree on that anew.
+    pub(crate) full_transcript: bool,
     /// PPK_ID of the post-quantum pre-shared key that SK_d depends on.
     #[cfg(feature = "ppk")]
     pub(crate) ppk_id: Option<Box<[u8]>>,
@@ -44,23 +46,13 @@ pub(crate) struct ResumptionProof<'a> {
     pub(crate) octets: SignedOctets<'a>,
 }
 
-impl SignedOctets<'_> {
-    /// prf(SK_p, octets)
-    fn with_sk_p(&self, providers: &Providers<'_>) -> Result<PrfOutput, StateFault> {
-        let key = providers.prf(self.suite.prf, self.sk_p.expose()).map_err(|_| StateFault::Provider)?;
-        let maced_id = self.maced_id(providers)?;
-        key.prf(&[self.message, self.nonce, maced_id.expose(), self.int_auth])
-            .map_err(|_| StateFault::Provider)
-    }
-}
-
 impl OwnProof {
     /// Creates the proof that this host has the keys of the earlier IKE SA.
     pub(crate) fn of_resumption(
         octets: &SignedOctets<'_>,
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
-        octets.with_sk_p(providers).map(Self::SharedKey)
+        octets.with_key(octets.sk_p.expose(), providers).map(Self::SharedKey)
     }
 }
 
@@ -71,6 +63,7 @@ impl PeerAuthenticated {
             id: self.id.clone(),
             own_id: self.own_id.clone(),
             proof: self.proof,
+            full_transcript: self.full_transcript,
             #[cfg(feature = "ppk")]
             ppk_id: self.ppk_id.clone(),
             #[cfg(feature = "eap")]
@@ -103,7 +96,7 @@ impl PeerRecord {
         if proof.auth.method != AuthMethod::SHARED_KEY {
             return Err(StateFault::AuthMethod);
         }
-        let expected = proof.octets.with_sk_p(providers)?;
+        let expected = proof.octets.with_key(proof.octets.sk_p.expose(), providers)?;
         if !bool::from(expected.expose().ct_eq(proof.auth.data)) {
             return Err(StateFault::AuthMismatch);
         }
@@ -118,6 +111,7 @@ impl PeerRecord {
             scope: AuthScope::new(connection, self.proof, own, &proven, remote),
             own_id: own.clone(),
             proof: self.proof,
+            full_transcript: proof.octets.other_message.is_some(),
             #[cfg(feature = "ppk")]
             ppk_id: self.ppk_id.clone(),
             #[cfg(feature = "eap")]
@@ -188,9 +182,17 @@ mod tests {
         let (prf, additional) = (PrfAlg::HmacSha256, AgreedKexes::NONE);
         let suite = crate::IkeSuite { sk, prf, kex: KexMethod::X25519, additional };
         let message = b"the first message of the initiator";
-        let octets = SignedOctets { message, nonce: &nr, sk_p: &keys.pi, id: &id, int_auth: &[], suite };
+        let octets = SignedOctets {
+            message,
+            other_message: None,
+            nonce: &nr,
+            sk_p: &keys.pi,
+            id: &id,
+            int_auth: &[],
+            suite,
+        };
         assert_eq!(
-            hex(octets.with_sk_p(&providers).unwrap().expose()),
+            hex(octets.with_key(keys.pi.expose(), &providers).unwrap().expose()),
             "70b07ca395f0c35fb602fd56b7d1f4548a10fea4da85cf9b84a1b8dc6937eaed"
         );
     }

@@ -2,9 +2,11 @@
 
 #[cfg(feature = "split-dns")]
 use super::DomainPolicy;
+#[cfg(feature = "revocation")]
+use super::OcspInIke;
 use super::{
     AddrPattern, ChildConfig, DomainName, IdPattern, Identity, IkeProposal, LocalAuth, LocalMethod,
-    RemoteAuth, RemoteMethod, Shunt, ike_proposals,
+    RemoteAuth, RemoteMethod, SendCert, Shunt, ike_proposals,
 };
 use crate::{HostAddrs, InitiateError, Lookup, Path, Routes};
 use alloc::string::String;
@@ -83,6 +85,10 @@ pub struct Connection {
     pub path_mtu_probes: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
+    /// Whether the AUTH payloads cover the IKE_SA_INIT messages of both sides, if the peer supports that
+    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention). Then no change of these messages remains unnoticed,
+    /// even if one of the two authentication keys is known to an attacker.
+    pub full_transcript_auth: bool,
     /// Number of sequences of requests to a peer that does not respond to IKE_SA_INIT or IKE_AUTH; 0 means
     /// without end. A peer that refuses is not asked again.
     pub keying_tries: u32,
@@ -157,6 +163,7 @@ impl Connection {
             fragmentation: Fragmentation::Yes,
             path_mtu_probes: false,
             childless: Childless::Allow,
+            full_transcript_auth: true,
             keying_tries: 1,
             keeps_trying: false,
             unique: Unique::No,
@@ -320,45 +327,6 @@ pub enum Unique {
     Keep,
     /// The old IKE SA is closed.
     Replace,
-}
-
-/// When certificates are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendCert {
-    /// Always.
-    Always,
-    /// When the peer requests one.
-    IfAsked,
-    /// Never.
-    Never,
-}
-
-/// Whether OCSP responses for the certificates of IKE are exchanged in IKE itself (RFC 4806). A response of a
-/// peer is used in each case.
-#[cfg(feature = "revocation")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OcspInIke {
-    /// The response for our certificate is sent to a peer that requests it.
-    Reply,
-    /// The peer's response is requested, and ours is not sent.
-    Request,
-    /// Both.
-    Both,
-    /// Neither.
-    Never,
-}
-
-#[cfg(feature = "revocation")]
-impl OcspInIke {
-    /// Whether the peer's response is requested.
-    pub const fn requests(self) -> bool {
-        matches!(self, Self::Request | Self::Both)
-    }
-
-    /// Whether our response is sent to a peer that requests it.
-    pub const fn replies(self) -> bool {
-        matches!(self, Self::Reply | Self::Both)
-    }
 }
 
 /// A pool of virtual addresses.

@@ -285,3 +285,42 @@ pub enum EapIdentity {
     /// is then a claim without proof: it selects the connection and nothing else.
     Asked,
 }
+
+/// When certificates are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendCert {
+    /// Always.
+    Always,
+    /// When the peer requests one.
+    IfAsked,
+    /// Never.
+    Never,
+}
+
+/// Whether OCSP responses for the certificates of IKE are exchanged in IKE itself (RFC 4806). A response of a
+/// peer is used in each case.
+#[cfg(feature = "revocation")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OcspInIke {
+    /// The response for our certificate is sent to a peer that requests it.
+    Reply,
+    /// The peer's response is requested, and ours is not sent.
+    Request,
+    /// Both.
+    Both,
+    /// Neither.
+    Never,
+}
+
+#[cfg(feature = "revocation")]
+impl OcspInIke {
+    /// Whether the peer's response is requested.
+    pub const fn requests(self) -> bool {
+        matches!(self, Self::Request | Self::Both)
+    }
+
+    /// Whether our response is sent to a peer that requests it.
+    pub const fn replies(self) -> bool {
+        matches!(self, Self::Reply | Self::Both)
+    }
+}

@@ -21,16 +21,17 @@ pub use additional_kex::{AdditionalKex, AdditionalKexes, AgreedKexes, KexRound};
 pub(crate) use address::may_move_to;
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
-#[cfg(feature = "revocation")]
-pub use connection::OcspInIke;
 pub use connection::{
-    Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, SendCert,
-    Unique,
+    Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, Unique,
 };
 pub use gateway::{Gateway, HostName};
+#[cfg(feature = "revocation")]
+pub use identity::OcspInIke;
 #[cfg(feature = "eap")]
 pub use identity::{EapIdentity, LocalEap, RemoteEap};
-pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+pub use identity::{
+    IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, SendCert,
+};
 pub use name_servers::{DomainName, DomainPolicy, is_host};
 #[cfg(feature = "ppk")]
 pub use ppk::{PpkId, PpkPolicy};

@@ -63,6 +63,7 @@ impl Session {
         for number in [encr.id, key_bits, integ, suite.prf.id(), suite.kex.id(), peer.proof as u16] {
             out.extend_from_slice(&number.to_be_bytes());
         }
+        out.push(peer.full_transcript.into());
         for round in KexRound::ALL {
             let id = suite.additional.method(round).map_or(KeMethod::NONE.0, KexMethod::id);
             out.extend_from_slice(&id.to_be_bytes());
@@ -100,6 +101,7 @@ impl Session {
         let integ = integ.map(|id| Algorithm { kind: TransformType::INTEG, id, key_bits: None });
         let suite = IkeSuite::from_transforms(encr, integ, fields.u16()?, fields.u16()?)?;
         let proof = proof(fields.u16()?)?;
+        let full_transcript = fields.flag()?;
         let suite = IkeSuite { additional: fields.additional()?, ..suite };
         let sk_d = SecretBytes::new(fields.bytes()?);
         let (id, own_id) = (identity(fields.bytes()?)?, identity(fields.bytes()?)?);
@@ -120,6 +122,7 @@ impl Session {
             id,
             own_id,
             proof,
+            full_transcript,
             #[cfg(feature = "ppk")]
             ppk_id,
             #[cfg(feature = "eap")]
@@ -208,6 +211,16 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes(*number))
     }
 
+    fn flag(&mut self) -> Option<bool> {
+        let (flag, rest) = self.0.split_first()?;
+        self.0 = rest;
+        match *flag {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     fn additional(&mut self) -> Option<AgreedKexes> {
         KexRound::ALL.into_iter().try_fold(AgreedKexes::NONE, |agreed, round| match self.u16()? {
             id if id == KeMethod::NONE.0 => Some(agreed),
@@ -258,6 +271,7 @@ mod tests {
                 id: Identity::Email("carol@example.org".into()),
                 own_id: Identity::Fqdn("gateway.example.org".into()),
                 proof,
+                full_transcript: proof == Proof::SharedKey,
                 #[cfg(feature = "ppk")]
                 ppk_id: Some(b"carol@example.org".as_slice().into()),
                 #[cfg(feature = "eap")]

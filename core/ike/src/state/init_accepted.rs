@@ -110,6 +110,8 @@ impl InitSent {
             nonce_r: nonce.into(),
             sk_pi: keys.pi,
             sk_pr: keys.pr,
+            full_transcript: common.connection.full_transcript_auth
+                && content.has_notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH),
             int_auth: IntAuth::default(),
             nat: nat.unwrap_or_default(),
             peer,

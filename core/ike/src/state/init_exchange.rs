@@ -23,6 +23,9 @@ pub(crate) struct InitExchange {
     /// SK_pi and SK_pr.
     pub(crate) sk_pi: SecretBytes,
     pub(crate) sk_pr: SecretBytes,
+    /// Whether each AUTH payload covers both messages, because both peers support that
+    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub(crate) full_transcript: bool,
     /// What AUTH covers of the IKE_INTERMEDIATE exchanges.
     pub(crate) int_auth: IntAuth,
     pub(crate) nat: NatStatus,
@@ -43,13 +46,15 @@ impl InitExchange {
     /// payload.
     pub(crate) fn initiator_octets<'a>(&'a self, id: &'a [u8], suite: IkeSuite) -> SignedOctets<'a> {
         let (message, nonce, sk_p) = (&*self.request, &*self.nonce_r, &self.sk_pi);
-        SignedOctets { message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
+        let other_message = self.full_transcript.then_some(&*self.response);
+        SignedOctets { message, other_message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
     }
 
     /// Octets that the responder's AUTH payload covers, as [`Self::initiator_octets`].
     pub(crate) fn responder_octets<'a>(&'a self, id: &'a [u8], suite: IkeSuite) -> SignedOctets<'a> {
         let (message, nonce, sk_p) = (&*self.response, &*self.nonce_i, &self.sk_pr);
-        SignedOctets { message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
+        let other_message = self.full_transcript.then_some(&*self.request);
+        SignedOctets { message, other_message, nonce, sk_p, id, int_auth: self.int_auth.octets(), suite }
     }
 
     /// Creates our proof as the initiator. `id` is the body of our ID payload.

@@ -125,6 +125,8 @@ impl FirstExchange<'_> {
             nonce_r,
             sk_pi: keys.pi,
             sk_pr: keys.pr,
+            full_transcript: announced.full_transcript
+                && content.has_notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH),
             int_auth: IntAuth::default(),
             nat,
             peer,
@@ -366,6 +368,9 @@ pub(crate) fn write_features(announced: &AnnouncedFeatures, out: &mut Writer<'_>
     #[cfg(feature = "ppk")]
     if announced.ppk {
         out.notify(&Notify::new(NotifyType::USE_PPK, &[]))?;
+    }
+    if announced.full_transcript {
+        out.notify(&Notify::new(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH, &[]))?;
     }
     if announced.childless {
         out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;

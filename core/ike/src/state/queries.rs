@@ -243,6 +243,7 @@ impl IkeSa {
             is_resumed: common.resumes.is_some(),
             #[cfg(feature = "ppk")]
             ppk_id: None,
+            full_transcript_auth: false,
             suite: None,
             nat: NatStatus::default(),
             established: None,
@@ -374,6 +375,7 @@ impl Established {
         {
             status.ppk_id = peer.ppk_id().map(Vec::from);
         }
+        status.full_transcript_auth = peer.has_full_transcript();
         status.suite = Some(self.channel.suite);
         status.nat = *nat;
         status.established = Some(self.established_at);

@@ -32,6 +32,8 @@ pub(crate) struct AnnouncedFeatures {
     pub(crate) fragments: bool,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub(crate) childless: bool,
+    /// AUTH payloads that cover IKE_SA_INIT of both sides (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub(crate) full_transcript: bool,
     /// IKE_INTERMEDIATE exchanges (RFC 9242).
     pub(crate) intermediate: bool,
     /// Several rounds of authentication (RFC 4739). Only a responder announces them in IKE_SA_INIT.
@@ -50,6 +52,7 @@ impl AnnouncedFeatures {
         Self {
             fragments: connection.fragmentation != Fragmentation::No,
             childless: connection.childless != Childless::Never,
+            full_transcript: connection.full_transcript_auth,
             intermediate: Offer::all_ike(connection).iter().any(Offer::has_additional),
             #[cfg(feature = "eap")]
             multiple_auth: false,
@@ -65,14 +68,25 @@ impl AnnouncedFeatures {
         exchange: ExchangeType,
         step: &Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        #[cfg(feature = "ppk")]
-        if exchange == ExchangeType::IKE_SA_INIT {
-            let ppk = ppk::is_announced(connection, step.context.credentials)?;
-            return Ok(Self { ppk, ..Self::of_connection(connection) });
+        #[cfg(feature = "resumption")]
+        if exchange == ExchangeType::IKE_SESSION_RESUME {
+            return Ok(Self::of_resumption(connection));
         }
+        #[cfg(not(feature = "resumption"))]
+        let _ = exchange;
         #[cfg(not(feature = "ppk"))]
-        let _ = (exchange, step);
-        Ok(Self::of_connection(connection))
+        let _ = step;
+        Ok(Self {
+            #[cfg(feature = "ppk")]
+            ppk: ppk::is_announced(connection, step.context.credentials)?,
+            ..Self::of_connection(connection)
+        })
+    }
+
+    /// Features of an IKE_SESSION_RESUME exchange. The ticket says which messages AUTH covers.
+    #[cfg(feature = "resumption")]
+    pub(crate) fn of_resumption(connection: &Connection) -> Self {
+        Self { full_transcript: false, ..Self::of_connection(connection) }
     }
 
     /// Features of all candidates with these addresses and algorithms.
@@ -84,6 +98,7 @@ impl AnnouncedFeatures {
             let one = Self::of_connection(connection);
             all.fragments |= one.fragments;
             all.childless |= one.childless;
+            all.full_transcript |= one.full_transcript;
             #[cfg(feature = "eap")]
             {
                 all.multiple_auth |= connection.has_further_rounds();

@@ -184,7 +184,7 @@ fn refused(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     draw_topology(plan, rng);
     let wanted = &mut plan.setup.post_quantum;
     let (used, refused) = (Outcome::Used, Outcome::Refused);
-    let strips = match rng.below(4) {
+    let strips = match rng.below(5) {
         0 => {
             wanted.ike = PerNode::draw(refused, rng);
             None
@@ -197,10 +197,11 @@ fn refused(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
             wanted.ike = PerNode::draw(used, rng);
             Some(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED)
         }
-        _ => {
+        3 => {
             wanted.ppk = PerNode::draw(used, rng);
             Some(NotifyType::USE_PPK)
         }
+        _ => Some(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH),
     };
     Scenario::at_once(vec![], Rules { strips, ..Rules::none() })
 }

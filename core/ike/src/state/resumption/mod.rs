@@ -183,7 +183,9 @@ impl InitSent {
         let keys = SaKeys::resumed(suite.prf, suite.sk, &lost.sk_d, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let response = KeyedResponse { spi_r, bytes, path, content, nonce };
-        self.keyed(common, &response, suite, keys, step)
+        let full_transcript = lost.peer.full_transcript;
+        let (channel, init) = self.keyed(common, &response, suite, keys, step)?;
+        Ok((channel, InitExchange { full_transcript, ..init }))
     }
 
     /// Continues with IKE_AUTH. This attempt does not present the ticket again.

@@ -44,7 +44,7 @@ pub(crate) fn respond_to_resumption(
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
     let keys = SaKeys::resumed(suite.prf, suite.sk, &session.sk_d, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
-    let announced = AnnouncedFeatures::of_connection(&connection);
+    let announced = AnnouncedFeatures::of_resumption(&connection);
     let common = SaCommon::new(connection, path, Role::Responder, spis, step);
     let response = build(&common, &nonce_r, &announced, &nat.detection, step)?;
     let (announced, nat) = (&announced, nat.status);
@@ -55,6 +55,7 @@ pub(crate) fn respond_to_resumption(
 /// Adds the session that the peer resumes.
 fn resuming(mut sa: IkeSa, session: Session) -> IkeSa {
     if let State::HalfOpen(state) = &mut sa.state {
+        state.init.full_transcript = session.peer.full_transcript;
         state.resumes = Some(Box::new(session));
         // The keys of the session depend on its additional key exchanges already.
         #[cfg(feature = "multiple-kex")]

@@ -77,6 +77,8 @@ registry! {
         IP6_ALLOWED = 16440, "IP6_ALLOWED", "RFC 8983";
         ADDITIONAL_KEY_EXCHANGE = 16441, "ADDITIONAL_KEY_EXCHANGE", "RFC 9370";
         USE_AGGFRAG = 16442, "USE_AGGFRAG", "RFC 9347";
+        IKE_SA_INIT_FULL_TRANSCRIPT_AUTH = 16447, "IKE_SA_INIT_FULL_TRANSCRIPT_AUTH",
+            "draft-ietf-ipsecme-ikev2-downgrade-prevention-08";
     }
 }
 
