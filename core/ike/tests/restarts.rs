@@ -4,9 +4,10 @@
 mod pair;
 
 use casemate_ike::config::{AddrPattern, ChildConfig, CloseAction, Connection};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::{DownReason, Event, Transmit};
 use casemate_sa::Instant;
-use pair::{Pair, connection};
+use casemate_wire::ike::{ExchangeType, Header};
+use pair::{IkePeer, Pair, connection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -335,5 +336,46 @@ fn a_silent_peer_that_comes_back_is_found_within_seconds() {
             pair.advance(SECOND);
             seconds += 1;
         }
+    }
+}
+
+/// The right side has crashed. The left side begins to replace the IKE SA, whose end it learns while the
+/// replacement is outstanding: IKE_AUTH is refused late, or never answered.
+#[test]
+fn the_attempt_that_replaces_a_forgotten_ike_sa_is_followed_by_others() {
+    for is_refused in [true, false] {
+        let secret = || Some(casemate_crypto::SecretBytes::new(&[1; 32]));
+        let mut left = with_children("left", "right", &["one"]);
+        Arc::make_mut(&mut left.children[0]).dpd_action = CloseAction::Restart;
+        (left.keeps_trying, left.dpd_delay) = (true, Some(10 * SECOND));
+        let mut pair = Pair::new(left, connection("right", "left"));
+        pair.right.ike.set_crash_secret(secret());
+        pair.left.initiate(pair.now);
+        pair.run();
+        pair.advance(100 * SECOND);
+        let first = pair.left.ike.status().next().unwrap().id;
+        let mut crashed = IkePeer::new(pair::RIGHT, 9, connection("right", "left"));
+        crashed.keys = Box::new(pair::key(b"another key"));
+        crashed.ike.set_crash_secret(secret());
+        pair.right = crashed;
+        let is_auth = |sent: &Transmit| {
+            Header::parse(&sent.message).is_ok_and(|header| header.exchange == ExchangeType::IKE_AUTH)
+        };
+        for _ in 0..200 {
+            pair.now = pair.now.after(SECOND);
+            pair.left.handle_timeouts(pair.now);
+            let is_first_up = pair.left.ike.status().any(|sa| sa.id == first);
+            for _ in 0..10 {
+                if is_first_up || !is_refused {
+                    pair.left.sent.retain(|sent| !is_auth(sent));
+                }
+                pair.deliver_to_right();
+                pair.deliver_to_left();
+            }
+        }
+        assert!(pair.left.ike.status().all(|sa| sa.id != first), "{:?}", pair.left.down_reasons());
+        pair.right.keys = Box::new(pair::key(b"a key that both have"));
+        pair.advance(300 * SECOND);
+        assert_eq!(names(&pair), ["one"], "{is_refused}: {:?}", pair.left.down_reasons());
     }
 }
