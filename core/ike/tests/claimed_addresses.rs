@@ -4,8 +4,10 @@
 
 mod pair;
 
-use casemate_ike::config::{AddrPattern, ChildMode, Connection};
-use casemate_ike::{DownReason, Event, Path, StateFault, TrafficSelector, TrafficSelectorTemplate, Transmit};
+use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection};
+use casemate_ike::{
+    ChildUp, DownReason, Event, Path, StateFault, TrafficSelector, TrafficSelectorTemplate, Transmit,
+};
 use casemate_sa::{AddrRange, Instant};
 use casemate_wire::ike::NotifyType;
 use pair::{IkePeer, LEFT, Pair, RIGHT, connection, deliver};
@@ -327,6 +329,45 @@ fn a_move_replaces_the_child_sa_with_the_former_address() {
     pair.advance(Duration::from_secs(5));
     assert_eq!(carried(&pair), [(only(VICTIM), addr(VICTIM))]);
     pair.check_children(1);
+}
+
+/// The gateway has one child for two of the client. Each Child SA has a successor with its traffic.
+#[test]
+fn a_move_replaces_each_child_sa() {
+    let mut connections = connections(true);
+    let nets = ["10.2.0.0", "10.2.8.0"].map(|net| AddrRange::prefix(addr(net), 24).unwrap());
+    let template = connections[0].children[0].clone();
+    let child = |(number, net): (usize, &AddrRange)| {
+        let remote = TrafficSelectorTemplate { addrs: Some(*net), ..TrafficSelectorTemplate::DYNAMIC };
+        Arc::new(ChildConfig { name: format!("net{number}"), remote_ts: vec![remote], ..(*template).clone() })
+    };
+    connections[0].children = nets.iter().enumerate().map(child).collect();
+    let mut pair = pair_of(connections);
+    pair.run();
+    let second = pair.left.ike.connections()[0].clone();
+    let now = pair.now;
+    pair.left
+        .with_context(now, |ike, host, context| {
+            ike.initiate(&second, Some(&second.children[1]), None, host, context)
+        })
+        .unwrap();
+    pair.run();
+    let traffic = |pair: &Pair| {
+        let one = |up: ChildUp| (up.child.name.clone(), up.local.clone(), up.remote);
+        pair.left.children().into_iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(traffic(&pair).len(), 2);
+    announce(&mut pair, VICTIM);
+    pair.run();
+    pair.advance(Duration::from_secs(10));
+    let expected: Vec<_> = nets
+        .iter()
+        .enumerate()
+        .map(|(number, net)| (format!("net{number}"), only(VICTIM), vec![TrafficSelector::any(*net)]))
+        .collect();
+    assert_eq!(traffic(&pair), expected);
+    pair.check_children(2);
+    assert!(pair.right.leaked_spis().is_empty() && pair.left.leaked_spis().is_empty());
 }
 
 /// A client that is back at its address before the check has the Child SA that it had.

@@ -84,7 +84,8 @@ impl ChildRequest {
     /// Request to send after this one failed: the same if it restarts a Child SA, or none.
     pub(crate) fn retry_after_failure(&self) -> Option<Self> {
         let attempts = self.attempts.saturating_add(1);
-        self.is_restart.then(|| Self::restart(self.config.clone(), self.postponed.until, attempts))
+        let restart = || Self::restart(self.config.clone(), self.postponed.until, attempts);
+        self.is_restart.then(|| Self { packet: self.packet, ..restart() })
     }
 
     /// Request for a Child SA that replaces `old`.

@@ -49,6 +49,8 @@ struct Candidate {
     remote: Vec<TrafficSelector>,
     /// Whether everything requested is accepted.
     covers_request: bool,
+    /// Whether the first selectors of both sides are accepted.
+    covers_first: bool,
     /// Whether everything configured is accepted.
     covers_config: bool,
     /// Whether there is a Child SA of this configuration.
@@ -173,12 +175,14 @@ impl Candidates {
         };
         // RFC 3948 section 5.2: another host behind the same address has this traffic already.
         self.list.retain(|candidate| !is_shared(candidate));
-        // The order is: a configuration that covers the whole request, then one in the requested mode, then
+        // The order is: a configuration that covers the whole request, then one that covers the first
+        // selectors, such as those of a packet (RFC 7296 section 2.9), then one in the requested mode, then
         // one that the request covers, then one without a Child SA. A peer that repeats a request wants
         // another class of service (RFC 4301 section 4.1). Otherwise the order of the configuration decides.
         self.list.sort_by_key(|candidate| {
             let other_mode = (candidate.config.mode == ChildMode::Transport) != transport;
-            (!candidate.covers_request, other_mode, !candidate.covers_config, candidate.is_installed)
+            let Candidate { covers_request, covers_first, covers_config, is_installed, .. } = *candidate;
+            (!covers_request, !covers_first, other_mode, !covers_config, is_installed)
         });
         if self.list.is_empty() { Err(StateFault::TsUnacceptable) } else { Ok(()) }
     }
@@ -229,6 +233,8 @@ impl Candidate {
             asked.iter().all(|part| granted.iter().any(|own| own.contains(part)))
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
+        let [first_r, first_i] = [ts_r, ts_i].map(|asked| asked.get(..1).unwrap_or_default());
+        let specific = holds(&local, first_r) && holds(&remote, first_i);
         let exact = holds(&local, &own.local) && holds(&remote, &own.remote);
         let is_up =
             policy.installed.iter().any(|child| child.is_installed() && child.config.name == config.name);
@@ -237,6 +243,7 @@ impl Candidate {
             local,
             remote,
             covers_request: whole,
+            covers_first: specific,
             covers_config: exact,
             is_installed: is_up,
         })

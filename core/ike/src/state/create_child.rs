@@ -14,7 +14,7 @@ use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::{Build, Content, required};
-use crate::{ChildId, DownReason, Event, PeerFault, Role, StateFault};
+use crate::{ChildId, DownReason, Event, PeerFault, Role, StateFault, TrafficSelector};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -94,12 +94,23 @@ impl Established {
 
     /// Whether this Child SA exists or is requested.
     pub(super) fn has_or_requests(&self, child: &ChildConfig) -> bool {
-        self.is_installed(child) || self.requested_children().any(|config| config.name == child.name)
+        self.installed(child).next().is_some()
+            || self.requested_children().any(|config| config.name == child.name)
     }
 
-    /// Whether this Child SA exists and has not been replaced.
-    fn is_installed(&self, child: &ChildConfig) -> bool {
-        self.children().iter().any(|known| known.is_installed() && known.config.name == child.name)
+    /// Child SAs of a configuration that exist and have not been replaced.
+    fn installed(&self, child: &ChildConfig) -> impl Iterator<Item = &ChildSa> {
+        self.children().iter().filter(|known| known.is_installed() && known.config.name == child.name)
+    }
+
+    /// Whether there is a Child SA such as the requested one.
+    fn is_installed(&self, request: &ChildRequest) -> bool {
+        let is_within = |agreed: &[TrafficSelector], one| agreed.iter().any(|agreed| agreed.contains(one));
+        let carries = |AgreedChild { local, remote, .. }: &AgreedChild| {
+            let packet = request.packet.as_ref();
+            packet.is_none_or(|packet| is_within(local, &packet.src) && is_within(remote, &packet.dst))
+        };
+        self.installed(&request.config).any(|known| carries(&known.agreed))
     }
 
     /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
@@ -137,7 +148,7 @@ impl Established {
         let replaced = child_request.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.is_installed());
         if replaced.is_some_and(|id| !is_live(id))
-            || (child_request.is_restart && self.is_installed(&child_request.config))
+            || (child_request.is_restart && self.is_installed(&child_request))
         {
             // The peer may have closed the Child SA after it asked for another key exchange method. Until
             // then the Child SA was being replaced.

@@ -3,14 +3,20 @@
 
 use super::timers::Timer;
 #[cfg(feature = "mobike")]
-use crate::child_sa::ChildRequest;
+use crate::child_sa::{AgreedChild, ChildRequest};
 use crate::child_sa::{ChildSa, DynamicAddrs};
 use crate::context::Step;
 use crate::nat::NatStatus;
+#[cfg(feature = "mobike")]
+use crate::state::SaContents;
 use crate::state::{Established, PathProbe, SaCommon, Task};
 use crate::{DownReason, Event, Path, StateFault};
 #[cfg(feature = "mobike")]
+use crate::{PacketSelectors, TrafficSelector};
+#[cfg(feature = "mobike")]
 use alloc::{boxed::Box, vec::Vec};
+#[cfg(feature = "mobike")]
+use casemate_sa::AddrRange;
 use casemate_sa::Mode;
 use core::net::IpAddr;
 
@@ -78,19 +84,18 @@ impl Established {
     /// be held nor go to the peer: another host may have it now.
     #[cfg(feature = "mobike")]
     pub(super) fn replace_outdated(&mut self, step: &Step<'_, '_>) {
-        let addrs = &self.contents.dynamic_addrs;
-        let is_bound = |child: &&ChildSa| !child.is_stopped && child.is_outdated(addrs);
-        let bound = self.children().iter().filter(is_bound);
-        let bound: Vec<_> =
-            bound.map(|child| (child.id, child.is_installed().then(|| child.config.clone()))).collect();
-        for config in bound.iter().filter_map(|(_, config)| config.clone()) {
-            if !self.requested_children().any(|requested| requested.name == config.name) {
-                let request = ChildRequest::restart(config, step.context.now, 0);
-                self.tasks.push_back(Task::Child(Box::new(request)));
-            }
-        }
+        let SaContents { children, dynamic_addrs, .. } = &self.contents;
+        let is_bound = |child: &&ChildSa| !child.is_stopped && child.is_outdated(dynamic_addrs);
+        let bound: Vec<&ChildSa> = children.iter().filter(is_bound).collect();
+        let requests = bound.iter().filter(|child| child.is_installed()).map(|child| {
+            let packet = dynamic_addrs.packet_of_moved(&child.agreed);
+            let request = ChildRequest::restart(child.config.clone(), step.context.now, 0);
+            Task::Child(Box::new(ChildRequest { packet, ..request }))
+        });
         // This reason ends the traffic at once, and a rekeying that is under way makes nothing that stays.
-        self.tasks.extend(bound.into_iter().map(|(id, _)| Task::DeleteChild(id, DownReason::Local)));
+        let deletions = bound.iter().map(|child| Task::DeleteChild(child.id, DownReason::Local));
+        let tasks: Vec<Task> = requests.chain(deletions).collect();
+        self.tasks.extend(tasks);
     }
 }
 
@@ -100,6 +105,16 @@ impl DynamicAddrs {
         if self.unproved == Some(before) || self.remote == [before] {
             self.unproved = Some(now).filter(|addr| self.remote != [*addr]);
         }
+    }
+
+    /// Traffic of a Child SA with the former address of the peer, as a packet of its present address. A
+    /// request with it gives the peer's part of the configuration that the Child SA had: the peer may have
+    /// several children within one of this host.
+    #[cfg(feature = "mobike")]
+    fn packet_of_moved(&self, agreed: &AgreedChild) -> Option<PacketSelectors> {
+        let (src, former) = (*agreed.local.first()?, agreed.remote.first()?);
+        let addrs = AddrRange::single(*self.remote.first()?);
+        Some(PacketSelectors { src, dst: TrafficSelector { addrs, ..*former } })
     }
 
     /// Notes that the peer has proved that it receives at the address of the path.
