@@ -498,6 +498,17 @@ fn a_client_that_moves_before_each_response_is_locked_out() {
     }
 }
 
+/// Nor does it delay what else the gateway has to ask, such as a rekeying.
+#[test]
+fn a_client_that_moves_before_each_response_is_asked_for_other_things() {
+    let mut pair = established(true);
+    move_and_answer_late(&mut pair, 10);
+    let ike = pair.right.ike.status().next().unwrap().id;
+    pair.right.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context));
+    move_and_answer_late(&mut pair, 10);
+    assert!(pair.right.ike.status().all(|sa| sa.id != ike), "the IKE SA is rekeyed");
+}
+
 /// The client answers the gateway's rekeying only after the gateway has closed the Child SA by command.
 #[test]
 fn a_closed_child_sa_is_not_replaced() {

@@ -35,6 +35,10 @@ pub(crate) struct IkeSaTable {
 /// Bytes for which every source gets room while there is any: enough for one half-open IKE SA with a key of
 /// ML-KEM-1024.
 const LITTLE: usize = 4_096;
+/// Bytes for which a source gets room before the last eighth is left, where all may hold 256 times as much or
+/// more: enough for one EAP conversation with TLS and chains of certificates.
+#[cfg(feature = "eap")]
+const CONVERSATION: usize = 64 << 10;
 
 /// Half-open IKE SAs of one source.
 #[derive(Clone, Copy, Default)]
@@ -210,14 +214,10 @@ impl IkeSaTable {
         self.half_open_bytes
     }
 
-    /// Number of bytes that half-open IKE SAs of a source may hold in addition, if all may hold `most`: half
-    /// of what other sources leave of three quarters. The last quarter is for sources that hold little.
+    /// Number of bytes that half-open IKE SAs of a source may hold in addition, if all may hold `most`.
     pub(crate) fn half_open_room(&self, source: u128, most: usize) -> usize {
         let own = self.half_open_use(source).bytes;
-        let others = self.half_open_bytes.saturating_sub(own);
-        let shared = most.saturating_sub(most / 4).saturating_sub(others) / 2;
-        let little = LITTLE.min(most.saturating_sub(others));
-        shared.max(little).saturating_sub(own)
+        room_of_source(self.half_open_bytes.saturating_sub(own), most).saturating_sub(own)
     }
 
     /// Counts the bytes that a half-open IKE SA holds after [`get_mut`](Self::get_mut), and held `before`.
@@ -298,6 +298,20 @@ impl IkeSaTable {
 }
 
 /// Address of a connection in memory. It is unique while an IKE SA holds the connection.
+/// Number of bytes that one source may hold if the others hold `others`, and all may hold `most`: half of
+/// what the others leave of three quarters. With EAP, the next eighth is for sources with a single
+/// conversation. The rest is for sources that hold little.
+fn room_of_source(others: usize, most: usize) -> usize {
+    let shared = most.saturating_sub(most / 4).saturating_sub(others) / 2;
+    let little = LITTLE.min(most.saturating_sub(others));
+    #[cfg(feature = "eap")]
+    let shared = {
+        let left = most.saturating_sub(most / 8).saturating_sub(others);
+        shared.max(CONVERSATION.min(most / 256).min(left))
+    };
+    shared.max(little)
+}
+
 fn connection_key(connection: &Arc<Connection>) -> u64 {
     Arc::as_ptr(connection).addr() as u64
 }
@@ -336,4 +350,26 @@ fn half_open_key(peer: SocketAddr, spi: IkeSpi) -> HalfOpenKey {
 fn connection_entry(sa: &IkeSa) -> Option<[u64; 3]> {
     let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
     may_be_asked.then(|| [connection_key(&sa.common.connection), sa.common.id.0, 0])
+}
+
+#[cfg(all(test, feature = "eap"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_leaves_room_for_conversations_and_first_requests() {
+        let most = 32 << 20;
+        let room = |others: usize| room_of_source(others << 20, most);
+        assert_eq!((room(0), room(12)), (12 << 20, 6 << 20));
+        // Sources with much have three quarters, those with one conversation seven eighths.
+        assert_eq!((room(24), room(27)), (CONVERSATION, CONVERSATION));
+        assert_eq!((room(28), room(31)), (LITTLE, LITTLE));
+        assert_eq!(room(32), 0);
+        // A device has 32 KiB, and no EAP.
+        let most = 32 << 10;
+        assert_eq!(
+            [0, 24 << 10, 28 << 10].map(|others| room_of_source(others, most)),
+            [12 << 10, LITTLE, LITTLE]
+        );
+    }
 }

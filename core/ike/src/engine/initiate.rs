@@ -159,7 +159,7 @@ impl Ike {
         if !self.shared.connections.all().iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
         }
-        // An attempt that has begun before, such as that of a forgotten IKE SA, restores the connection as well.
+        // An attempt that has begun before, as for a forgotten IKE SA, restores the connection as well.
         for sa in self.sas.values_mut().filter(|sa| Arc::ptr_eq(&sa.common.connection, &connection)) {
             sa.common.restores |= restores && children.iter().any(|child| sa.has_or_requests(child));
         }

@@ -219,14 +219,13 @@ impl Established {
         self.queue_at(0, task);
     }
 
-    /// Queues another check of the peer's address. A peer that moves before each response must not delay the
-    /// end of an SA for ever, so a Delete comes first.
+    /// Queues another check of the peer's address. A peer that moves before each response must not delay
+    /// other tasks for ever, so one of them comes first: a Delete, or else the one that has waited longest.
     fn queue_another_check(&mut self) {
         let is_delete = |task: &Task| matches!(task, Task::DeleteIke(_) | Task::DeleteChild(..));
         let delete = self.tasks.iter().position(is_delete).and_then(|at| self.tasks.remove(at));
-        let place = usize::from(delete.is_some());
         delete.into_iter().for_each(|delete| self.tasks.push_front(delete));
-        self.queue_at(place, Task::CheckRoute);
+        self.queue_at(1, Task::CheckRoute);
     }
 
     /// Queues a task after this number of others, once.

@@ -53,6 +53,11 @@ impl Established {
         if self.phase == Phase::Replaced {
             return;
         }
+        self.stop_children(reason, step);
+    }
+
+    /// Ends all Child SAs for this host.
+    pub(super) fn stop_children(&mut self, reason: DownReason, step: &mut Step<'_, '_>) {
         let origin = self.origin;
         self.contents.children.iter_mut().for_each(|child| child.stop(reason, origin, step));
     }

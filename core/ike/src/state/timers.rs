@@ -163,6 +163,8 @@ impl Established {
                             let reason =
                                 if is_set_up_anew { DownReason::Reauth } else { DownReason::Expired };
                             self.tasks.push_front(Task::DeleteIke(reason));
+                            // The peer may leave the Delete unanswered.
+                            self.stop_children(reason, step);
                         }
                         Phase::Replaced | Phase::Closing => {
                             return self.close(common, DownReason::Replaced, step);
