@@ -4,8 +4,8 @@
 mod pair;
 
 use casemate_ike::config::{Connection, IdPattern, Identity, Unique};
-use casemate_ike::{IkeSettings, IkeState};
-use pair::{Pair, connection};
+use casemate_ike::{IkeSettings, IkeState, IkeStatus};
+use pair::{Pair, connection, deliver};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,10 +134,13 @@ fn a_unique_connection_replaces_only_its_own_ike_sas() {
     }
 }
 
-/// A peer that sets up several IKE SAs at the same time has one in the end, too.
+/// A peer that sets up several IKE SAs at the same time has one in the end, too, also if this host rekeys
+/// each of them before the next one is established.
 #[test]
 fn ike_sas_of_a_peer_begun_at_the_same_time_are_unique() {
-    for unique in [Unique::Replace, Unique::Keep, Unique::No] {
+    for (unique, rekeys) in
+        [Unique::Replace, Unique::Keep, Unique::No].map(|unique| [(unique, false), (unique, true)]).concat()
+    {
         let (left, right) = (host("left", "left"), host("right", "right"));
         let of_right = Connection { unique, ..between("a", right, left) };
         let mut pair = Pair::new(between("a", left, right), of_right);
@@ -151,9 +154,24 @@ fn ike_sas_of_a_peer_begun_at_the_same_time_are_unique() {
             };
             pair.left.with_context(pair.now, begin).unwrap();
         }
-        pair.run();
+        pair.deliver_to_right();
+        pair.deliver_to_left();
+        for auth in core::mem::take(&mut pair.left.sent) {
+            pair.now = pair.now.after(Duration::from_secs(1));
+            deliver(&mut pair.right, auth, pair.now);
+            pair.run();
+            let is_up = |sa: &IkeStatus| sa.state == IkeState::Established;
+            let newest = pair.right.ike.status().filter(is_up).last().filter(|_| rekeys).map(|sa| sa.id);
+            if let Some(ike) = newest {
+                let now = pair.now;
+                assert!(
+                    pair.right.with_context(now, |engine, host, context| engine.rekey(ike, host, context))
+                );
+                pair.run();
+            }
+        }
         let expected = if unique == Unique::No { 4 } else { 1 };
-        assert_eq!(pair.right.ike.status().count(), expected, "{unique:?}");
+        assert_eq!(pair.right.ike.status().count(), expected, "{unique:?}, {rekeys}");
     }
 }
 

@@ -168,7 +168,7 @@ impl PeerIndex {
     }
 }
 
-/// Marks an IKE SA whose responder this host is. An ID, which counts IKE SAs, never has this bit.
+/// Marks an IKE SA whose origin the peer has initiated. An ID, which counts IKE SAs, never has this bit.
 const RESPONDER_BIT: u64 = 1 << 63;
 
 fn entry(since: Instant, ike: IkeSaId, role: Role) -> [u64; 2] {

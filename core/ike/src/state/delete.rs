@@ -99,7 +99,7 @@ impl Established {
         self.phase = Phase::Replaced;
         #[cfg(feature = "resumption")]
         self.end_session_if_closing(common, step);
-        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id, common.role);
+        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id, self.origin_role);
     }
 
     /// Closes the IKE SA. If the peer has made a successor meanwhile, the successor takes over the Child SAs.
@@ -151,11 +151,11 @@ impl Established {
         }
         #[cfg(feature = "multiple-kex")]
         self.series.iter().for_each(|series| series.release(step));
-        let Self { contents, pending, authenticated_at: peer_since, origin, .. } = *self;
+        let Self { contents, pending, authenticated_at: peer_since, origin, origin_role, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             step.host.release_spi(pending.negotiation.spi);
         }
-        step.shared.peers.remove(&contents.peer, peer_since, common.id, common.role);
+        step.shared.peers.remove(&contents.peer, peer_since, common.id, origin_role);
         contents.release(common.id, origin, reason, step);
         State::Closed(reason)
     }

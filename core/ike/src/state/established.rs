@@ -12,7 +12,7 @@ use crate::nat::NatStatus;
 use crate::path_mtu::PathSearch;
 use crate::state::{IncomingMessage, MessageMeta, PathProbe, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeSpis, PeerFault, StateFault};
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -72,6 +72,8 @@ pub(crate) struct Established {
     pub(super) predecessor: Option<IkeSaId>,
     /// IKE SA whose IKE_AUTH exchange authenticated the peer.
     pub(super) origin: IkeSaId,
+    /// Role of this host in that IKE SA.
+    pub(super) origin_role: Role,
     /// SPIs of that IKE SA, which both sides know.
     pub(super) origin_spis: IkeSpis,
     /// Number of attempts to reauthenticate.
@@ -120,7 +122,7 @@ impl Established {
         });
         let reauth_at = reauth_at(common, step);
         step.shared.retries.end_for(&common.connection, |_| false);
-        Self::build(common, channel, contents, step.context.now, reauth_at, step)
+        Self::build(common, channel, contents, common.role, step.context.now, reauth_at, step)
     }
 
     /// Creates the state of a successor of `old` with the same peer.
@@ -134,7 +136,8 @@ impl Established {
     ) -> Self {
         step.event(Event::IkeRekeyed { old: old.id, new: common.id });
         let reauth_at = self.timers.get(Timer::Reauthenticate);
-        let mut successor = Self::build(common, channel, contents, self.authenticated_at, reauth_at, step);
+        let (role, since) = (self.origin_role, self.authenticated_at);
+        let mut successor = Self::build(common, channel, contents, role, since, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         successor.origin_spis = self.origin_spis;
         #[cfg(feature = "redirect")]
@@ -155,11 +158,12 @@ impl Established {
         common: &SaCommon,
         channel: SecureChannel,
         mut contents: SaContents,
+        origin_role: Role,
         authenticated_at: Instant,
         reauth_at: Option<Instant>,
         step: &mut Step<'_, '_>,
     ) -> Self {
-        step.shared.peers.insert(&contents.peer, authenticated_at, common.id, common.role);
+        step.shared.peers.insert(&contents.peer, authenticated_at, common.id, origin_role);
         step.shared.set_owner(&contents.children, common.id);
         let now = step.context.now;
         let Deadlines { rekey_at, expires_at } = step.deadlines(&common.connection.lifespan, now);
@@ -186,6 +190,7 @@ impl Established {
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
+            origin_role,
             origin_spis: common.spis(),
             reauth_attempts: 0,
             is_reauth_refused: false,
