@@ -10,10 +10,9 @@ use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS, Method,
     aka_identity,
 };
-use casemate_ike::{EapSession, IkeSaId};
+use casemate_ike::{EapSession, IkeSaId, Path};
 use casemate_radius::{AccessRequest, AccessResponse, ServerId, Verdict};
 use casemate_wire::ike::{Eap, EapCode};
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 /// EAP types of requests that belong to no method (RFC 3748 section 5).
@@ -29,9 +28,7 @@ const MAX_IDENTITY: usize = 253;
 pub(crate) struct RelayAuthenticator {
     link: RadiusLink,
     ike: IkeSaId,
-    nas_addr: IpAddr,
-    called_id: String,
-    calling_id: String,
+    path: Path,
     /// EAP identity of the peer, once it is known.
     identity: Option<Vec<u8>>,
     /// Identifier of the last request to the peer.
@@ -59,12 +56,9 @@ enum Stage {
 
 impl RelayAuthenticator {
     pub(crate) fn new(link: RadiusLink, session: &EapSession<'_>) -> Self {
-        let with_port = link.ids_have_port;
         Self {
             ike: session.ike,
-            nas_addr: session.path.local.ip(),
-            called_id: host_id(session.path.local, with_port),
-            calling_id: host_id(session.path.remote, with_port),
+            path: session.path,
             link,
             identity: session.identity.clone(),
             identifier: 0,
@@ -80,13 +74,14 @@ impl RelayAuthenticator {
     /// Passes a packet of the peer on.
     fn pass_on(&mut self, packet: &Eap<'_>) -> Result<AuthenticatorStep, EapFault> {
         let user_name = self.identity.clone().filter(|identity| identity.len() <= MAX_IDENTITY);
+        let with_port = self.link.ids_have_port;
         let request = AccessRequest {
             user_name: user_name.ok_or(EapFault::Malformed)?,
             eap: encode(packet)?,
             state: self.state.take(),
-            nas_addr: self.nas_addr,
-            called_id: self.called_id.clone(),
-            calling_id: self.calling_id.clone(),
+            nas_addr: self.path.local.ip(),
+            called_id: host_id(self.path.local, with_port),
+            calling_id: host_id(self.path.remote, with_port),
         };
         self.stage = Stage::AskedServer(self.link.authenticate(request, self.server, self.ike));
         Ok(AuthenticatorStep::Pending)
@@ -180,7 +175,7 @@ impl RelayAuthenticator {
         done.is_identity_proven &= !self.has_other_identity;
         done.user = response.user_name.clone().filter(|name| self.is_user(name, &done));
         done.groups = self.link.groups_of(&response);
-        self.link.report(Report::Accepted { ike: self.ike, user_name, response });
+        self.link.report(Report::Accepted { ike: self.ike, user_name, path: self.path, response });
         self.stage = Stage::Ended;
         Ok(AuthenticatorStep::Succeeded(packet, done))
     }

@@ -5,7 +5,6 @@ use crate::radius::Order;
 use crate::swanctl::{GroupSources, RadiusConfig};
 use casemate_crypto::{Providers, SecretBytes};
 use casemate_eap::NoCredentials;
-use casemate_ike::Path;
 use casemate_ike::config::{Connection, Identity};
 use casemate_linux::process::SystemRng;
 use casemate_radius::{Retransmission, TerminationAction};
