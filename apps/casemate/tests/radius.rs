@@ -13,7 +13,7 @@ mod testnet;
 use casemate_test_support::Program;
 use charon::Charon;
 use freeradius::{FreeRadius, SECRET, Settings};
-use std::fs;
+use std::{fs, thread};
 use testnet::{Running, Side, TestNet, eventually};
 
 const PORT: u16 = 1_812;
@@ -266,6 +266,37 @@ fn radclient(net: &TestNet, command: &str, attributes: &str) -> String {
         Program::new("radclient").args(["-x", "-r", "1", "-t", "3", "127.0.0.1:3799", command, SECRET]);
     let output = net.right.output_of(program.input(format!("{attributes}\n")));
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// Rules of the peer that hold its last AUTH payload back: the message with number 5. The client of the test
+/// uses port 4500, where the IKE header begins behind a marker of four bytes.
+const WITHHELD: &str = "table inet withheld {\nchain out {\ntype filter hook output priority 0;\n\
+                        udp dport 4500 @th,256,32 5 drop\n}\n}\n";
+
+#[test]
+fn a_login_whose_last_message_is_withheld_ends_when_the_server_wants() {
+    let Some(net) = TestNet::build("radius_withheld") else { return };
+    let dae = format!("dae {{ enable = yes\n listen = 127.0.0.1\n secret = \"{SECRET}\" }}\n");
+    let radius = format!("{dae}{}", one_server(SECRET));
+    let Some(setup) = Setup::start(&net, USERS, &radius, MSCHAPV2) else { return };
+    let rules = net.left.file("rules");
+    fs::write(&rules, WITHHELD).unwrap();
+    net.left.stdout_of("nft", &["-f", rules.to_str().unwrap()]);
+    let outcome = thread::scope(|scope| {
+        let initiated = scope.spawn(|| initiate(&setup.charon, "eap-mschapv2"));
+        eventually("the accepted login is found", || {
+            radclient(&net, "disconnect", "User-Name=carol").contains("Received Disconnect-ACK")
+        });
+        // The peer sends its message again.
+        net.left.stdout_of("nft", &["delete", "table", "inet", "withheld"]);
+        initiated.join().unwrap()
+    });
+    outcome.unwrap_err();
+    assert!(net.right.status()["ike_sas"].as_array().unwrap().is_empty());
+    let log = setup.gateway.log();
+    let line = "RADIUS login of `carol` from";
+    assert!(log.contains(line) && log.contains("has requested its end"), "{log}");
+    setup.establish("eap-mschapv2");
 }
 
 #[test]

@@ -311,6 +311,26 @@ fn a_response_waits_for_the_server() {
 }
 
 #[test]
+fn a_login_that_is_ended_after_eap_success_does_not_come_up() {
+    let mut pair = relayed(Relay::default(), |_, _| {});
+    pair.left.initiate(pair.now);
+    for _ in 1..=2 {
+        pair.run();
+        answer(&mut pair);
+    }
+    pair.deliver_to_left();
+    assert!(!pair.left.sent.is_empty(), "the last AUTH payload of the peer is under way");
+    let id = pair.right.ike.status().next().unwrap().id;
+    let ended = pair
+        .right
+        .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
+    assert!(ended);
+    pair.run();
+    assert_eq!((pair.right.ike.status().count(), pair.right.children().len()), (0, 0));
+    assert!(!pair.right.events.iter().any(|event| matches!(event, Event::IkeUp { .. })));
+}
+
+#[test]
 fn a_repeated_request_is_ignored_while_the_server_decides() {
     let relay = Relay::default();
     let asked = relay.asked.clone();

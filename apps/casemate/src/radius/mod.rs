@@ -16,7 +16,7 @@ pub(crate) use sessions::Sessions;
 
 use crate::control::signal;
 use crate::swanctl::{GroupSources, RadiusConfig};
-use casemate_ike::IkeSaId;
+use casemate_ike::{IkeSaId, Path};
 use casemate_radius::{AccessRequest, AccessResponse, AccountingRequest, Dynamic, ErrorCause, ServerId};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -61,7 +61,7 @@ pub(crate) enum Report {
     /// A server has answered for this half-open IKE SA, or none will.
     Answered(IkeSaId),
     /// The peer of this IKE SA is accepted. Its name is that of the server, or else that of the request.
-    Accepted { ike: IkeSaId, user_name: Vec<u8>, response: Box<AccessResponse> },
+    Accepted { ike: IkeSaId, user_name: Vec<u8>, path: Path, response: Box<AccessResponse> },
     /// A server requests the end of sessions.
     Dynamic(SocketAddr, Box<Dynamic>),
     /// A line for the log.

@@ -10,15 +10,16 @@ use casemate_eap::{
     Authenticated, Authenticator, AuthenticatorStep, EapContext, EapFault, EapPacket, MAX_PACKETS, Method,
     aka_identity,
 };
-use casemate_ike::{EapSession, IkeSaId};
+use casemate_ike::{EapSession, IkeSaId, Path};
 use casemate_radius::{AccessRequest, AccessResponse, ServerId, Verdict};
 use casemate_wire::ike::{Eap, EapCode};
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 /// EAP types of requests that belong to no method (RFC 3748 section 5).
 const IDENTITY: u8 = 1;
 const NOTIFICATION: u8 = 2;
+/// Another form of all types, with the number of a vendor (RFC 3748 section 5.7).
+const EXPANDED: u8 = 254;
 /// Subtype of AKA and AKA' (RFC 4187 section 11): the server asks for an identity, and authenticates that one
 /// in place of the EAP identity.
 const AKA_IDENTITY: u8 = 5;
@@ -29,22 +30,33 @@ const MAX_IDENTITY: usize = 253;
 pub(crate) struct RelayAuthenticator {
     link: RadiusLink,
     ike: IkeSaId,
-    nas_addr: IpAddr,
-    called_id: String,
-    calling_id: String,
-    /// EAP identity of the peer, once it is known.
+    path: Path,
+    /// EAP identity of the peer, once it is known: the last one that it has sent.
     identity: Option<Vec<u8>>,
     /// Identifier of the last request to the peer.
     identifier: u8,
     /// EAP type of the method that the server runs; 0 before its first request.
     method: u8,
-    /// Whether the method has asked for an identity itself, and has got another one than the EAP identity.
-    has_other_identity: bool,
+    /// What the last request of the server has asked for.
+    asked: Asked,
+    /// Whether AKA has asked for an identity itself, and has got another one than the EAP identity.
+    has_other_aka_identity: bool,
+    /// Other EAP identities, which the peer had before the server asked for one itself. The server may have
+    /// authenticated any of them.
+    other_identities: Vec<Vec<u8>>,
     /// State of the last challenge, and the server that knows it.
     state: Option<Vec<u8>>,
     server: Option<ServerId>,
     stage: Stage,
     packets: u32,
+}
+
+/// What a request of a server asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    EapIdentity,
+    AkaIdentity,
+    Other,
 }
 
 enum Stage {
@@ -59,17 +71,16 @@ enum Stage {
 
 impl RelayAuthenticator {
     pub(crate) fn new(link: RadiusLink, session: &EapSession<'_>) -> Self {
-        let with_port = link.ids_have_port;
         Self {
             ike: session.ike,
-            nas_addr: session.path.local.ip(),
-            called_id: host_id(session.path.local, with_port),
-            calling_id: host_id(session.path.remote, with_port),
+            path: session.path,
             link,
             identity: session.identity.clone(),
             identifier: 0,
             method: 0,
-            has_other_identity: false,
+            asked: Asked::Other,
+            has_other_aka_identity: false,
+            other_identities: Vec::new(),
             state: None,
             server: None,
             stage: Stage::Begin,
@@ -80,13 +91,14 @@ impl RelayAuthenticator {
     /// Passes a packet of the peer on.
     fn pass_on(&mut self, packet: &Eap<'_>) -> Result<AuthenticatorStep, EapFault> {
         let user_name = self.identity.clone().filter(|identity| identity.len() <= MAX_IDENTITY);
+        let with_port = self.link.ids_have_port;
         let request = AccessRequest {
             user_name: user_name.ok_or(EapFault::Malformed)?,
             eap: encode(packet)?,
             state: self.state.take(),
-            nas_addr: self.nas_addr,
-            called_id: self.called_id.clone(),
-            calling_id: self.calling_id.clone(),
+            nas_addr: self.path.local.ip(),
+            called_id: host_id(self.path.local, with_port),
+            calling_id: host_id(self.path.remote, with_port),
         };
         self.stage = Stage::AskedServer(self.link.authenticate(request, self.server, self.ike));
         Ok(AuthenticatorStep::Pending)
@@ -118,21 +130,33 @@ impl RelayAuthenticator {
         if response.code != EapCode::RESPONSE || response.identifier != self.identifier {
             return Err(EapFault::OutOfState);
         }
-        match (&self.stage, response.data.split_first()) {
-            (Stage::AskedPeer, Some((method, data))) => {
-                if is_aka(*method) && aka_identity(data).is_some() {
-                    self.has_other_identity = aka_identity(data) != self.identity.as_deref();
-                }
-                self.pass_on(response)
+        match (&self.stage, eap_identity(response.data)) {
+            (Stage::AskedPeer, None) => self.note_aka_identity(response.data)?,
+            (Stage::AskedPeer, Some(identity)) if self.asked == Asked::EapIdentity => {
+                self.note_identity(identity);
             }
-            (Stage::AskedIdentity, Some((&IDENTITY, identity))) => {
-                // It ends at the first zero byte (RFC 3748 section 5.1).
-                let identity = identity.split(|byte| *byte == 0).next().unwrap_or_default();
-                self.identity = Some(identity.into());
-                self.pass_on(response)
-            }
-            _ => Err(EapFault::OutOfState),
+            (Stage::AskedIdentity, Some(identity)) => self.note_identity(identity),
+            _ => return Err(EapFault::OutOfState),
         }
+        self.pass_on(response)
+    }
+
+    /// Notes the EAP identity of the peer. It is the User-Name from now on (RFC 3579 section 2.1).
+    fn note_identity(&mut self, identity: &[u8]) {
+        let former = self.identity.replace(identity.into());
+        self.other_identities.extend(former.filter(|former| former != identity));
+    }
+
+    /// Notes the identity in a response, if it is one of AKA that has an identity. Only a request that has
+    /// asked for it may have such a response, which else could hide the answer to an earlier request.
+    fn note_aka_identity(&mut self, data: &[u8]) -> Result<(), EapFault> {
+        let (method, data) = data.split_first().ok_or(EapFault::OutOfState)?;
+        let Some(identity) = aka_identity(data).filter(|_| is_aka(*method)) else { return Ok(()) };
+        if self.asked != Asked::AkaIdentity || *method != self.method {
+            return Err(EapFault::OutOfState);
+        }
+        self.has_other_aka_identity = self.identity.as_deref() != Some(identity);
+        Ok(())
     }
 
     fn on_answer(&mut self) -> Result<AuthenticatorStep, EapFault> {
@@ -155,13 +179,16 @@ impl RelayAuthenticator {
         response: AccessResponse,
     ) -> Result<AuthenticatorStep, EapFault> {
         let request = parse(&response.eap, EapCode::REQUEST)?;
+        self.asked = match *request.data {
+            _ if eap_identity(request.data).is_some() => Asked::EapIdentity,
+            [method, AKA_IDENTITY, ..] if is_aka(method) => Asked::AkaIdentity,
+            _ => Asked::Other,
+        };
+        // Until the peer responds.
+        self.has_other_aka_identity |= self.asked == Asked::AkaIdentity;
         match *request.data {
             [] | [IDENTITY | NOTIFICATION, ..] => {}
-            [method, ref data @ ..] => {
-                // Until the peer responds.
-                self.has_other_identity |= is_aka(method) && data.first() == Some(&AKA_IDENTITY);
-                self.method = method;
-            }
+            [method, ..] => self.method = method,
         }
         (self.identifier, self.server) = (request.identifier, Some(server));
         let packet = EapPacket::from_payload(&request);
@@ -177,10 +204,10 @@ impl RelayAuthenticator {
         let (msk, addrs) = (response.msk.clone(), response.addrs.clone());
         let user_name = response.user_name.clone().unwrap_or_else(|| identity.clone());
         let mut done = Authenticated::by_server(self.method, identity, msk, addrs)?;
-        done.is_identity_proven &= !self.has_other_identity;
+        done.is_identity_proven &= !self.has_other_aka_identity && self.other_identities.is_empty();
         done.user = response.user_name.clone().filter(|name| self.is_user(name, &done));
         done.groups = self.link.groups_of(&response);
-        self.link.report(Report::Accepted { ike: self.ike, user_name, response });
+        self.link.report(Report::Accepted { ike: self.ike, user_name, path: self.path, response });
         self.stage = Stage::Ended;
         Ok(AuthenticatorStep::Succeeded(packet, done))
     }
@@ -188,7 +215,10 @@ impl RelayAuthenticator {
     /// Whether the User-Name of the server is the user whom it has authenticated, and cannot be a copy of an
     /// EAP identity that is not proven.
     fn is_user(&self, name: &[u8], done: &Authenticated) -> bool {
-        self.link.trusts_user_name || done.is_identity_proven || !is_copy(name, &done.identity)
+        let mut claimed = self.identity.iter().chain(&self.other_identities);
+        self.link.trusts_user_name
+            || done.is_identity_proven
+            || !claimed.any(|identity| is_copy(name, identity))
     }
 
     /// Ends the conversation after a fault.
@@ -226,6 +256,17 @@ impl Drop for RelayAuthenticator {
         if matches!(self.stage, Stage::AskedServer(_)) {
             self.link.forget(self.ike);
         }
+    }
+}
+
+/// The EAP identity in the response to an identity request, or the text in the request. It ends at the first
+/// zero byte (RFC 3748 section 5.1).
+fn eap_identity(data: &[u8]) -> Option<&[u8]> {
+    match data {
+        [IDENTITY, identity @ ..] | [EXPANDED, 0, 0, 0, 0, 0, 0, IDENTITY, identity @ ..] => {
+            identity.split(|byte| *byte == 0).next()
+        }
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use casemate_radius::{
     Algorithms, Answer, Client, Dynamic, Event, MAX_PACKET, RadiusFault, RequestId, Silence, Transmit,
 };
 use std::collections::HashMap;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -135,13 +135,7 @@ struct End {
 impl ServiceThread {
     fn run(mut self) {
         loop {
-            self.take_orders();
-            self.receive();
-            let now = self.started.elapsed();
-            let mut algorithms = Algorithms { md5: &LEGACY, rng: &mut self.rng };
-            self.client.handle_timeouts(now, &mut algorithms);
-            self.send();
-            self.deliver();
+            self.proceed();
             if self.is_over() {
                 self.lost_records = self.lost_records.saturating_add(self.client.records());
                 self.report_lost();
@@ -149,6 +143,21 @@ impl ServiceThread {
             }
             self.wait();
         }
+    }
+
+    /// Handles orders, datagrams and deadlines.
+    fn proceed(&mut self) {
+        self.take_orders();
+        // Read before the answers and reported after them, so that an answer that came first is known: the
+        // request may name a user who was just accepted.
+        let requests = self.receive_requests();
+        self.receive();
+        let now = self.started.elapsed();
+        let mut algorithms = Algorithms { md5: &LEGACY, rng: &mut self.rng };
+        self.client.handle_timeouts(now, &mut algorithms);
+        self.send();
+        self.deliver();
+        self.report_requests(requests);
     }
 
     /// Whether the service ends, and no record is to be waited for.
@@ -241,7 +250,7 @@ impl ServiceThread {
         }
     }
 
-    /// Reads datagrams. What no server has sent is discarded.
+    /// Reads answers of servers. What no server has sent is discarded.
     fn receive(&mut self) {
         let mut buffer = [0; MAX_PACKET];
         let mut discarded = Vec::new();
@@ -253,20 +262,35 @@ impl ServiceThread {
                 }
             }
         }
+        self.report_discarded(&discarded);
+    }
+
+    /// Reads datagrams of servers that request the end of sessions.
+    fn receive_requests(&mut self) -> Vec<(SocketAddr, Box<Dynamic>)> {
+        let (mut requests, mut discarded) = (Vec::new(), Vec::new());
         if let Some(dae) = &self.dae {
-            for (from, datagram) in datagrams(&dae.socket, &mut buffer) {
+            for (from, datagram) in datagrams(&dae.socket, &mut [0; MAX_PACKET]) {
                 match Dynamic::parse(&datagram, &LEGACY, &dae.settings.secret) {
-                    Ok(request) => {
-                        let _ = self.reports.send(Report::Dynamic(from, Box::new(request)));
-                        signal(&self.waker.0);
-                    }
+                    Ok(request) => requests.push((from, Box::new(request))),
                     Err(fault) => discarded.push((from, fault)),
                 }
             }
         }
+        self.report_discarded(&discarded);
+        requests
+    }
+
+    fn report_requests(&self, requests: Vec<(SocketAddr, Box<Dynamic>)>) {
+        for (from, request) in requests {
+            let _ = self.reports.send(Report::Dynamic(from, request));
+            signal(&self.waker.0);
+        }
+    }
+
+    fn report_discarded(&mut self, discarded: &[(SocketAddr, RadiusFault)]) {
         for (from, fault) in discarded {
             // An answer to a request that was repeated is no problem.
-            if fault != RadiusFault::Unexpected {
+            if *fault != RadiusFault::Unexpected {
                 self.problem(&format!("packet from {from} discarded: {fault}"));
             }
         }
@@ -336,3 +360,6 @@ impl ServiceThread {
         signal(&self.waker.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,9 +9,13 @@ use casemate_radius::{
     AccessResponse, AccountingRequest, AccountingStatus, DisconnectRequest, TerminateCause, Usage,
 };
 use casemate_sa::Instant;
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+/// Addresses of a peer that has moved, at most, by which servers may know its session. They learn of a move
+/// late if a record is lost, or waits.
+const MAX_REPORTED: usize = 8;
 
 /// What a server has decided on a user.
 #[derive(Clone)]
@@ -20,6 +24,8 @@ pub(super) struct Authorization {
     /// which the server knows the session.
     pub(super) user_name: Vec<u8>,
     pub(super) response: Box<AccessResponse>,
+    /// Address of the peer in the Access-Request.
+    pub(super) remote: SocketAddr,
     /// When the first session of this decision began; `None` until the first look at the endpoint. The time
     /// that the server allows counts from then on, also for a session that resumes another.
     pub(super) since: Option<Instant>,
@@ -36,6 +42,8 @@ pub(super) struct Session {
     pub(super) id: String,
     pub(super) authorization: Authorization,
     pub(super) path: Path,
+    /// Addresses of the peer in the latest records, the last one at the end.
+    reported: VecDeque<SocketAddr>,
     pub(super) addrs: Vec<IpAddr>,
     /// When the session began; `None` until the next look at the endpoint.
     began: Option<Instant>,
@@ -51,6 +59,28 @@ pub(super) struct Session {
     pub(super) cause: Option<TerminateCause>,
     /// The last of its IKE SAs that has ended otherwise than by rekeying, and why.
     pub(super) last_end: Option<(IkeSaId, DownReason)>,
+}
+
+impl Authorization {
+    /// Whether a request of a server names the login in which this was decided, which has no Acct-Session-Id
+    /// yet.
+    pub(super) fn is_login_named_by(&self, wanted: &DisconnectRequest) -> bool {
+        let has_addr = |addr| self.response.addrs.contains(&IpAddr::V4(addr));
+        wanted.session_id.is_none() && wanted.addr.is_none_or(has_addr) && self.is_peer(wanted, [])
+    }
+
+    /// Whether a request of a server names this user and one of the peer's addresses, if it names any. The
+    /// others than that of the login are `later`.
+    fn is_peer(&self, wanted: &DisconnectRequest, later: impl IntoIterator<Item = SocketAddr>) -> bool {
+        let is_id = |id: &[u8], remote| {
+            [true, false].iter().any(|with_port| host_id(remote, *with_port).as_bytes() == id)
+        };
+        wanted.user_name.as_ref().is_none_or(|name| *name == self.user_name)
+            && wanted
+                .calling_id
+                .as_ref()
+                .is_none_or(|id| [self.remote].into_iter().chain(later).any(|remote| is_id(id, remote)))
+    }
 }
 
 impl LostSession {
@@ -71,6 +101,7 @@ impl Session {
             id,
             authorization,
             path,
+            reported: VecDeque::new(),
             addrs: Vec::new(),
             began: None,
             next_interim: None,
@@ -110,6 +141,16 @@ impl Session {
             // A notice has the last counters of an SA that is removed.
             *known = counters(*sa).unwrap_or(*known);
         }
+    }
+
+    /// Notes the address of the peer in a record, by which the server knows the session from then on.
+    fn note_reported(&mut self) {
+        let remote = self.path.remote;
+        self.reported.retain(|known| *known != remote);
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.pop_front();
+        }
+        self.reported.push_back(remote);
     }
 
     /// Session and user for the log.
@@ -162,7 +203,8 @@ impl Session {
         }
     }
 
-    fn send(&self, status: AccountingStatus, accounting: &Accounting, link: &RadiusLink) {
+    fn send(&mut self, status: AccountingStatus, accounting: &Accounting, link: &RadiusLink) {
+        self.note_reported();
         let with_port = link.ids_have_port;
         link.account(AccountingRequest {
             status,
@@ -187,12 +229,12 @@ impl Session {
         self.sas.iter().fold(self.former_usage, |usage, (sa, counters)| sum(usage, *sa, *counters))
     }
 
-    /// Whether a request of a server names this session, but for its address.
-    pub(super) fn is_user(&self, wanted: &DisconnectRequest) -> bool {
-        let names = [true, false].map(|with_port| host_id(self.path.remote, with_port));
-        wanted.user_name.as_ref().is_none_or(|name| *name == self.authorization.user_name)
-            && wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
-            && wanted.calling_id.as_ref().is_none_or(|name| names.iter().any(|own| own.as_bytes() == name))
+    /// Whether a request of a server names this session, but for its virtual address. The server may not know
+    /// yet that the peer has moved.
+    pub(super) fn is_named_by(&self, wanted: &DisconnectRequest) -> bool {
+        let later = self.reported.iter().copied().chain([self.path.remote]);
+        wanted.session_id.as_ref().is_none_or(|id| *id == self.id.as_bytes())
+            && self.authorization.is_peer(wanted, later)
     }
 }
 

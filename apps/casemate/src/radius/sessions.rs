@@ -9,7 +9,7 @@ use casemate_datapath::{SaCounters, SaId};
 use casemate_ike::config::RemoteMethod;
 use casemate_ike::{ByOrigin, DownReason, Event, IkeSaId, IkeSettings, Path};
 use casemate_linux::EndpointContext;
-use casemate_radius::{AccessResponse, Dynamic, ErrorCause, TerminateCause};
+use casemate_radius::{AccessResponse, DisconnectRequest, Dynamic, ErrorCause, TerminateCause};
 use casemate_sa::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -59,8 +59,15 @@ impl Sessions {
     }
 
     /// Notes that a server has accepted the peer of a half-open IKE SA.
-    pub(crate) fn accept(&mut self, ike: IkeSaId, user_name: Vec<u8>, response: Box<AccessResponse>) {
-        self.accepted.insert(ike, Authorization { user_name, response, since: None });
+    pub(crate) fn accept(
+        &mut self,
+        ike: IkeSaId,
+        user_name: Vec<u8>,
+        path: Path,
+        response: Box<AccessResponse>,
+    ) {
+        let remote = path.remote;
+        self.accepted.insert(ike, Authorization { user_name, response, remote, since: None });
         if self.accepted.len() > IkeSettings::SERVER.max_half_open {
             self.accepted.pop_first();
         }
@@ -186,7 +193,7 @@ impl Sessions {
         !self.due.is_empty() || !self.ended.is_empty()
     }
 
-    /// Ends the sessions that a server names.
+    /// Ends the sessions that a server names, and the logins that it has accepted.
     pub(crate) fn disconnect(
         &mut self,
         to: SocketAddr,
@@ -195,14 +202,15 @@ impl Sessions {
         link: &RadiusLink,
     ) {
         let result = request.request.clone().and_then(|wanted| {
-            let mut named = Vec::new();
+            let mut named = self.end_logins(&wanted, to.ip());
             // A user who is to be disconnected must not come back without the server.
             let is_any_lost = self.lost.values().any(|lost| lost.is_named_by(&wanted));
             let is_user = |lost: &LostSession| {
                 wanted.user_name.as_ref().is_some_and(|name| *name == lost.authorization.user_name)
             };
             self.lost.retain(|_, lost| !is_user(lost) && !lost.is_named_by(&wanted));
-            for (ikes, session) in self.active.iter_mut().filter(|(_, session)| session.is_user(&wanted)) {
+            for (ikes, session) in self.active.iter_mut().filter(|(_, session)| session.is_named_by(&wanted))
+            {
                 // The request may name an address, and the record of the end has the last counters.
                 session.read(ikes, context);
                 if wanted.addr.is_none_or(|addr| session.addrs.contains(&IpAddr::V4(addr))) {
@@ -218,6 +226,20 @@ impl Sessions {
             if named.is_empty() && !is_any_lost { Err(ErrorCause::SessionNotFound) } else { Ok(()) }
         });
         link.respond(to, request, result);
+    }
+
+    /// Ends the logins that a server names, whose clients withhold their last AUTH payloads or have not sent
+    /// them yet. Returns their IKE SAs.
+    fn end_logins(&mut self, wanted: &DisconnectRequest, server: IpAddr) -> Vec<IkeSaId> {
+        let named = self.accepted.extract_if(.., |_, login| login.is_login_named_by(wanted));
+        let named: Vec<_> = named.collect();
+        for (_, Authorization { user_name, remote, .. }) in &named {
+            let (user, host) = (String::from_utf8_lossy(user_name), remote.ip());
+            self.lines.push(format!(
+                "RADIUS login of `{user}` from {host}: the RADIUS server {server} has requested its end"
+            ));
+        }
+        named.into_iter().map(|(ike, _)| ike).collect()
     }
 
     /// Takes lines for the log about IKE SAs that are closed, and why.

@@ -65,19 +65,23 @@ impl RadiusState {
     /// another call has to follow.
     pub(super) fn serve(&mut self, handle: &EndpointHandle<'_>) -> (Vec<(Level, String)>, bool) {
         let Some(Active { service, sessions, reports }) = &mut self.0 else { return (Vec::new(), false) };
-        let mut lines = Vec::new();
+        let (mut lines, mut requests) = (Vec::new(), Vec::new());
         let context = &mut *handle.lock();
         while let Ok(report) = reports.1.try_recv() {
             match report {
                 Report::Answered(ike) => {
                     context.with(|endpoint, context| endpoint.continue_eap(ike, context));
                 }
-                Report::Accepted { ike, user_name, response } => sessions.accept(ike, user_name, response),
-                Report::Dynamic(from, request) => {
-                    sessions.disconnect(from, request, context, service.link());
+                Report::Accepted { ike, user_name, path, response } => {
+                    sessions.accept(ike, user_name, path, response);
                 }
+                Report::Dynamic(from, request) => requests.push((from, request)),
                 Report::Problem(text) => lines.push((Level::Warning, text)),
             }
+        }
+        // Last, because they are also about logins that the server has accepted before.
+        for (from, request) in requests {
+            sessions.disconnect(from, request, context, service.link());
         }
         let has_more = sessions.update(context, service.link(), service.config());
         lines.extend(sessions.take_lines().into_iter().map(|line| (Level::Info, line)));

@@ -8,11 +8,14 @@ use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Direction};
 use casemate_ike::config::{Connection, Identity};
 use casemate_ike::{Path, UserIdentity};
-use casemate_radius::{AccountingStatus, Retransmission, TerminationAction, Usage, Verdict};
+use casemate_radius::{
+    AccountingStatus, DisconnectRequest, Retransmission, TerminationAction, Usage, Verdict,
+};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 const ORIGIN: IkeSaId = IkeSaId::for_tests(1);
 const OURS: IkeSaId = IkeSaId::for_tests(2);
@@ -44,9 +47,21 @@ impl Setup {
         let (waker, woken) = UnixStream::pair().unwrap();
         let link = RadiusLink::new(to_thread, waker, channel().0, &config);
         let mut setup = Self { sessions: Sessions::new(7), link, config, orders, _woken: woken };
-        setup.sessions.accept(ORIGIN, b"eve".to_vec(), Box::new(accepted()));
-        let up = Event::IkeUp {
-            ike: ORIGIN,
+        setup.accept(ORIGIN, "eve", path());
+        assert!(setup.up(ORIGIN));
+        setup.sessions.active.get_mut(ORIGIN).unwrap().is_recorded = true;
+        setup
+    }
+
+    /// A server has accepted the peer of a half-open IKE SA.
+    fn accept(&mut self, ike: IkeSaId, user_name: &str, path: Path) {
+        self.sessions.accept(ike, user_name.into(), path, Box::new(accepted()));
+    }
+
+    /// An IKE SA is established.
+    fn up(&mut self, ike: IkeSaId) -> bool {
+        self.note(Event::IkeUp {
+            ike,
             connection: connection(),
             peer: Identity::Fqdn("eve".into()),
             eap_identity: Some(UserIdentity::Proven(b"eve".to_vec())),
@@ -54,10 +69,7 @@ impl Setup {
             resumes: None,
             ppk_id: None,
             path: path(),
-        };
-        assert!(setup.note(up));
-        setup.sessions.active.get_mut(ORIGIN).unwrap().is_recorded = true;
-        setup
+        })
     }
 
     fn note(&mut self, event: Event) -> bool {
@@ -83,7 +95,11 @@ fn connection() -> Arc<Connection> {
 }
 
 fn path() -> Path {
-    Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
+    path_from("192.0.2.2:500")
+}
+
+fn path_from(remote: &str) -> Path {
+    Path { local: "192.0.2.1:500".parse().unwrap(), remote: remote.parse().unwrap() }
 }
 
 fn accepted() -> AccessResponse {
@@ -186,4 +202,102 @@ fn the_record_of_the_end_counts_every_packet_of_every_sa() {
     let usage = Usage { input_bytes: 140, input_packets: 14, output_bytes: 30, output_packets: 3 };
     assert_eq!(record.usage, usage);
     assert_eq!(record.status, AccountingStatus::Stop(TerminateCause::UserRequest));
+}
+
+/// A request with these attributes.
+fn wanted(
+    user: Option<&str>,
+    id: Option<&str>,
+    addr: Option<&str>,
+    calling: Option<&str>,
+) -> DisconnectRequest {
+    DisconnectRequest {
+        user_name: user.map(Into::into),
+        session_id: id.map(Into::into),
+        addr: addr.map(|addr| addr.parse().unwrap()),
+        calling_id: calling.map(Into::into),
+    }
+}
+
+/// A client may withhold its last AUTH payload for as long as an IKE SA may be half-open.
+#[test]
+fn a_login_that_was_accepted_is_ended_as_well() {
+    let path = path_from("192.0.2.3:4500");
+    for (wanted, is_named) in [
+        (wanted(Some("eve"), None, None, None), true),
+        (wanted(Some("eve"), None, Some("10.9.0.7"), Some("192.0.2.3[4500]")), true),
+        (wanted(None, None, None, Some("192.0.2.3")), true),
+        (wanted(None, None, Some("10.9.0.7"), None), true),
+        (wanted(Some("alice"), None, None, None), false),
+        (wanted(Some("eve"), None, Some("10.9.0.8"), None), false),
+        (wanted(Some("eve"), None, None, Some("192.0.2.2")), false),
+        // No session has begun, so the request is about another one.
+        (wanted(Some("eve"), Some("0000000000000007-1"), None, None), false),
+    ] {
+        let mut setup = Setup::new();
+        let response = AccessResponse { addrs: vec!["10.9.0.7".parse().unwrap()], ..accepted() };
+        setup.sessions.accept(OURS, b"eve".to_vec(), path, Box::new(response));
+        let ended = setup.sessions.end_logins(&wanted, "10.1.0.2".parse().unwrap());
+        assert_eq!(ended, if is_named { vec![OURS] } else { Vec::new() }, "{wanted:?}");
+        assert_eq!(setup.sessions.take_lines().len(), ended.len(), "{wanted:?}");
+        assert_eq!(setup.up(OURS), !is_named, "{wanted:?}: no session without a decision");
+    }
+}
+
+#[test]
+fn a_session_has_each_name_under_which_a_server_knows_it() {
+    let mut setup = Setup::new();
+    setup.accept(OURS, "alice", path_from("192.0.2.3:500"));
+    // The client has changed to the port for NAT in the middle of its login.
+    setup.up(OURS);
+    let moved = |setup: &mut Setup, remote: &str| {
+        setup.note(Event::PathChanged {
+            ike: OURS,
+            children: Vec::new(),
+            path: path_from(remote),
+            udp_encap: true,
+        });
+    };
+    let named = |setup: &mut Setup, calling: &str| {
+        let session = setup.sessions.active.get_mut(OURS).unwrap();
+        session.is_named_by(&wanted(Some("alice"), None, None, Some(calling)))
+    };
+    let report = |setup: &mut Setup, at| {
+        let session = setup.sessions.active.get_mut(OURS).unwrap();
+        session.report_due(Instant::from_secs(at), &setup.link, &setup.config);
+    };
+    moved(&mut setup, "192.0.2.4:4500");
+    report(&mut setup, 1);
+    moved(&mut setup, "192.0.2.5:4500");
+    moved(&mut setup, "192.0.2.6:4500");
+    for (calling, expected) in [
+        ("192.0.2.3", true),
+        ("192.0.2.3[500]", true),
+        ("192.0.2.4[4500]", true),
+        ("192.0.2.6[4500]", true),
+        ("192.0.2.6", true),
+        ("192.0.2.4[500]", false),
+        ("192.0.2.5", false),
+        ("192.0.2.9", false),
+    ] {
+        assert_eq!(named(&mut setup, calling), expected, "{calling}");
+    }
+    // A client that moves on and on needs no more memory, and keeps the names that count.
+    setup.config.accounting.as_mut().unwrap().interval = Some(Duration::from_secs(60));
+    setup.sessions.active.get_mut(OURS).unwrap().is_recorded = false;
+    for port in 5_000..5_100 {
+        moved(&mut setup, &format!("192.0.2.7:{port}"));
+        report(&mut setup, 60 * port);
+    }
+    moved(&mut setup, "192.0.2.8:4500");
+    for (calling, expected) in [
+        ("192.0.2.3[500]", true),
+        ("192.0.2.4[4500]", false),
+        ("192.0.2.7[5000]", false),
+        ("192.0.2.7[5098]", true),
+        ("192.0.2.7[5099]", true),
+        ("192.0.2.8[4500]", true),
+    ] {
+        assert_eq!(named(&mut setup, calling), expected, "{calling}");
+    }
 }
