@@ -12,6 +12,7 @@ use super::resolved::Resolved;
 use super::rounds::{self, Rounds};
 use super::schema::{Keys, Rule, Schema};
 use super::secret::SharedKey;
+use super::selector_warnings;
 use super::tunnel::{self, InterfaceRequest};
 use super::updown::UpdownScripts;
 use super::value::{choice, parse_number, positive, time, truth};
@@ -166,7 +167,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         keys.error(key, "with several rounds of authentication, no post-quantum pre-shared key is used");
     }
     warn_of_unproven_identities(&connection, &keys);
-    warn_of_other_version(&connection, &keys);
+    selector_warnings::warn(&connection, &keys);
     warn_of_blocked_look_up(&connection, &keys);
     pool_warnings::warn(&connection, context.own_pools, &keys);
     if connection.vips.is_empty() && keys.has("dns_domains") {
@@ -206,33 +207,6 @@ fn warn_of_unproven_identities(connection: &Connection, keys: &Keys<'_>) {
             "any peer with a trusted proof may ask for the password: the identity of the gateway was expected \
              as remote.id",
         );
-    }
-}
-
-/// Warns if the children of a client reach all addresses of one IP version and none of the other: that
-/// traffic leaves in clear.
-fn warn_of_other_version(connection: &Connection, keys: &Keys<'_>) {
-    if connection.vips.is_empty() {
-        return;
-    }
-    let addrs = |templates: &[TrafficSelectorTemplate]| -> Vec<AddrRange> {
-        templates.iter().filter_map(|template| template.addrs).collect()
-    };
-    let protected: Vec<AddrRange> =
-        connection.children.iter().flat_map(|child| addrs(&child.remote_ts)).collect();
-    let shunted = connection.shunts.iter().flat_map(|shunt| addrs(&shunt.remote_ts));
-    let decided: Vec<AddrRange> = protected.iter().copied().chain(shunted).collect();
-    for (all, is_v4, here, missing) in [
-        (AddrRange::ANY_V4, false, "IPv4", "IPv6, ::/0"),
-        (AddrRange::ANY_V6, true, "IPv6", "IPv4, 0.0.0.0/0"),
-    ] {
-        if protected.contains(&all) && !decided.iter().any(|range| range.is_ipv4() == is_v4) {
-            let other = if is_v4 { "IPv4" } else { "IPv6" };
-            keys.section_warning(&format!(
-                "all traffic of {here} is protected, and traffic of {other} leaves in clear. If this host has \
-                 {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
-            ));
-        }
     }
 }
 

@@ -29,6 +29,7 @@ mod scheduler;
 mod schema;
 mod secret;
 mod sections;
+mod selector_warnings;
 mod signature;
 mod suggestion;
 mod syntax;

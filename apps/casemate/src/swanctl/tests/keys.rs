@@ -400,3 +400,38 @@ fn one_public_key_belongs_to_one_identity() {
         assert!(problem.contains(why), "{remote}: {problem}");
     }
 }
+
+#[test]
+fn selectors_of_different_ip_versions_give_a_warning() {
+    let warnings = |connection: &str, child: &str| {
+        let child = format!("children {{\n d {{\n {child}\n }}\n}}");
+        let config = ok(&format!(
+            "connections {{\n c {{\n {connection}\n remote {{\n auth = psk\n }}\n {child}\n }}\n}}\n"
+        ));
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (v4, v6) = ("remote_ts = 10.5.0.0/16", "remote_ts = fd05::/64");
+    for (connection, child) in [
+        ("remote_addrs = 2001:db8::1", v4),
+        ("remote_addrs = 192.0.2.1", v6),
+        ("remote_addrs = gw.example.org\n local_addrs = 192.0.2.2", v6),
+        ("remote_addrs = 192.0.2.1\n vips = ::", v4),
+        ("", "local_ts = 10.1.0.0/16\n remote_ts = fd05::/64"),
+    ] {
+        let found = warnings(connection, child);
+        assert!(found.len() == 1 && found[0].contains("connections.c: children.d: "), "{found:?}");
+        assert!(found[0].contains("so no packet matches"), "{found:?}");
+    }
+    for (connection, child) in [
+        ("remote_addrs = 192.0.2.1", v4),
+        ("remote_addrs = 192.0.2.1, 2001:db8::1", v6),
+        ("remote_addrs = gw.example.org", v4),
+        ("", v6),
+        ("remote_addrs = 192.0.2.1\n vips = 0.0.0.0, ::", v6),
+        ("remote_addrs = 2001:db8::1", "local_ts = 10.1.0.0/16\n remote_ts = 10.5.0.0/16"),
+        ("remote_addrs = 2001:db8::1", "remote_ts = 10.5.0.0/16, fd05::/64"),
+        ("remote_addrs = 2001:db8::1", ""),
+    ] {
+        assert_eq!(warnings(connection, child), [""; 0], "{connection} {child}");
+    }
+}
