@@ -83,7 +83,8 @@ fn without_traffic(connection: &Connection, child: &ChildConfig, keys: &Keys<'_>
         })
     };
     let (local, remote) = (versions(&child.local_ts, own), versions(&child.remote_ts, peer));
-    if ![local, remote].contains(&Versions::NONE) && !(local.v4 && remote.v4) && !(local.v6 && remote.v6) {
+    let has_pair = local.v4 && remote.v4 || local.v6 && remote.v6;
+    if !has_pair && local != Versions::NONE && remote != Versions::NONE {
         keys.section_warning(&format!(
             "children.{}: local_ts has addresses of {}, and remote_ts of {}, so no packet matches: selectors of the \
              same IP version were expected. `dynamic`, the default, is the address of the host, or a virtual one",
