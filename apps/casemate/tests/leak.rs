@@ -370,6 +370,41 @@ fn no_cleartext_while_a_child_loses_its_interface() {
     });
 }
 
+/// A client whose reload removes `vips` keeps its virtual address until the gateway has confirmed the end of
+/// the IKE SA. Its gateway does not answer, and a program goes on using the address.
+#[test]
+fn no_cleartext_from_a_virtual_address_without_policies() {
+    let Some(net) = TestNet::build("no_cleartext_from_a_virtual_address_without_policies") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let inner = Side::Right.inner(true);
+    let conf = |side: Side, keys: &str, child: &str| {
+        let (own, peer) = (side.outer(true), side.other().outer(true));
+        format!(
+            "connections {{ t {{\n local_addrs = {own}\n remote_addrs = {peer}\n local {{ auth = psk }}\n \
+             remote {{ auth = psk }}\n {keys}\n children {{ c {{\n {child}\n }} }} }} }}\n\
+             secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n"
+        )
+    };
+    let gateway = conf(Side::Right, "pools = p", &format!("local_ts = {inner}"))
+        + "pools { p { addrs = 10.66.0.1/32 } }\n";
+    let right = net.right.run_config(&gateway, None);
+    let child = format!("remote_ts = {inner}\n start_action = trap|start");
+    let left = net.left.run_config(&conf(Side::Left, "vips = 0.0.0.0", &child), None);
+    assert!(net.left.pings(inner, 8), "{}", left.log());
+    Traffic::routed(&net, [10, 66, 0, 1].into(), inner, |traffic| {
+        traffic.wait_for(50);
+        right.crash();
+        std::fs::write(net.left.file("conf"), conf(Side::Left, "", &child)).unwrap();
+        assert!(net.left.casemate(&["reload"]).status.success());
+        traffic.wait_for(300);
+        let shown = net.left.stdout_of("ip", &["address", "show", "dev", TUN]);
+        assert!(shown.contains("10.66.0.1"), "{shown}");
+        assert_eq!(traffic.clear(), 0, "{}", left.log());
+        assert!(left.stop().success());
+    });
+}
+
 /// A policy-based child gets a mark, and loses it again: packets with the mark are protected all the time.
 #[test]
 fn no_cleartext_while_a_child_gets_a_mark() {

@@ -53,7 +53,6 @@ mod outbound;
 pub mod pmtu;
 mod protect;
 pub mod reassembly;
-mod removals;
 mod replay;
 mod rohc;
 mod sa;
@@ -72,6 +71,11 @@ mod trace;
 mod transport;
 mod tunnel;
 mod verdict;
+#[cfg(feature = "spds")]
+mod withheld;
+#[cfg(not(feature = "spds"))]
+#[path = "withheld_off.rs"]
+mod withheld;
 
 pub use add_sa::{AddSaError, SaPath};
 pub use admission::{SecPath, Unmatched};

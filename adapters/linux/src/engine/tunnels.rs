@@ -222,10 +222,15 @@ impl Tunnels {
         is_changed.then(|| control.configured.map.values().map(named).collect())
     }
 
-    /// Removes the interfaces of former configurations.
+    /// Removes the interfaces of former configurations that still exist.
     pub(super) fn remove_leaving(&self) -> Result<(), Error> {
         let leaving = std::mem::take(&mut self.lock_control().leaving);
-        leaving.iter().try_for_each(|tunnel| tunnel.tun.set_persistent(false))
+        let remove = |tunnel: &Arc<Tunnel>| match tunnel.tun.set_persistent(false) {
+            // The interface has gone: with its entry in the journal, or by a command of the administrator.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(()),
+            done => done,
+        };
+        leaving.iter().map(remove).fold(Ok(()), Result::and)
     }
 
     /// Lets the interfaces of the configuration outlive this process.

@@ -9,6 +9,7 @@
 
 mod lost_routes;
 mod reconcile;
+mod virtual_addrs;
 
 use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
@@ -36,6 +37,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use virtual_addrs::VirtualAddrs;
 
 /// The state of the system. Dropping it leaves everything in place, after making sure that the guard is
 /// installed; `close` undoes everything.
@@ -67,7 +69,7 @@ pub struct SystemState {
     /// Whether routes and rules may have gone.
     routing_check: RoutingCheck,
     /// Addresses that peers have assigned to this host.
-    virtual_addrs: BTreeSet<IpAddr>,
+    virtual_addrs: VirtualAddrs,
     /// A script at which `nft` works.
     guard_job: Option<GuardJob>,
     /// Signalled when `nft` is done.
@@ -122,7 +124,7 @@ impl SystemState {
             // An address may have changed since the plan was made.
             addresses_changed: true,
             routing_check: RoutingCheck::new(),
-            virtual_addrs: BTreeSet::new(),
+            virtual_addrs: VirtualAddrs::default(),
             guard_job: None,
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
@@ -207,6 +209,11 @@ impl SystemState {
     /// The local addresses.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         self.desired.routes.addresses()
+    }
+
+    /// Addresses from which no packet may leave in clear.
+    pub(crate) fn virtual_sources(&mut self) -> BTreeSet<IpAddr> {
+        self.virtual_addrs.sources(Instant::now())
     }
 
     /// Readable when the system has changed: the addresses, the routes, or the guard.
@@ -325,7 +332,7 @@ impl SystemState {
                 children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
             }
             Event::ConfigAssigned { new_addrs, .. } => {
-                self.virtual_addrs.extend(new_addrs);
+                self.virtual_addrs.assign(new_addrs);
                 // An address that cannot be added now is tried again.
                 return self.add_addresses(new_addrs).inspect_err(|_| {
                     self.routing_check.request(CheckReason::Address);
@@ -357,7 +364,7 @@ impl SystemState {
 
     /// Removes virtual addresses from the TUN interface.
     fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.virtual_addrs.retain(|addr| !addrs.contains(addr));
+        self.virtual_addrs.release(Instant::now(), addrs);
         self.routing_check.request(CheckReason::OwnAddress);
         self.change_addresses(addrs, Netlink::remove_address)
     }
