@@ -215,6 +215,7 @@ impl EventLoop {
             let what = format!("an interface of a former configuration is not removed: {error}");
             handler.on_problem(SystemProblem::Policies, what);
         }
+        shared.tunnels.remove_leaving_own();
         let mut context = shared.lock_endpoint();
         context.endpoint.datapath_mut().set_virtual_addrs(self.system.virtual_sources());
         context.endpoint.datapath_mut().removals_followed(self.removed_policies);

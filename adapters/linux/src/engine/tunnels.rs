@@ -69,6 +69,8 @@ struct TunnelControl {
     leaving: Vec<Arc<Tunnel>>,
     /// Interfaces of SPDs that belong to one SA.
     own: TunnelSet,
+    /// Those of SPDs that have ended. They stay in the same way.
+    leaving_own: Vec<Arc<Tunnel>>,
     /// Tunnels whose packets have marks, if they have changed.
     marked: Option<BTreeMap<SpdId, MarkedTunnel>>,
     /// Interfaces that a former run has left, and their indices, by their names.
@@ -106,6 +108,7 @@ impl Tunnels {
             configured: TunnelSet::default(),
             leaving: Vec::new(),
             own: TunnelSet::default(),
+            leaving_own: Vec::new(),
             marked: None,
             former,
             is_changed: false,
@@ -174,6 +177,8 @@ impl Tunnels {
 
     /// Makes the interface of an SPD that belongs to one SA.
     pub(super) fn add_own(&self, spec: &TunnelSpec, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        // The routes into a former interface with this name belong to another SA.
+        self.lock_control().leaving_own.retain(|tunnel| tunnel.tun.name() != spec.name);
         let mut netlink = Netlink::open()?;
         let tun = Tun::create(&spec.name, &mut netlink)?;
         let tunnel = Arc::new(Tunnel::set_up(tun, spec.mtu, &mut netlink)?);
@@ -182,10 +187,11 @@ impl Tunnels {
         self.publish(&mut control, inputs)
     }
 
-    /// Removes the interface of such an SPD, if there is one.
+    /// Ends the use of the interface of such an SPD, if there is one, until `remove_leaving_own` removes it.
     pub(super) fn remove_own(&self, spd: SpdId, inputs: &mut TunnelInputs) -> Result<(), Error> {
         let mut control = self.lock_control();
-        control.own.map.remove(&spd);
+        let TunnelControl { own, leaving_own, .. } = &mut *control;
+        leaving_own.extend(own.map.remove(&spd));
         control.own.marked.remove(&spd);
         self.publish(&mut control, inputs)
     }
@@ -231,6 +237,11 @@ impl Tunnels {
             done => done,
         };
         leaving.iter().map(remove).fold(Ok(()), Result::and)
+    }
+
+    /// Removes the interfaces of SPDs that have ended.
+    pub(super) fn remove_leaving_own(&self) {
+        self.lock_control().leaving_own.clear();
     }
 
     /// Lets the interfaces of the configuration outlive this process.
