@@ -17,7 +17,7 @@
 //! | `fragments` | prerouting, before reassembly by the kernel | arriving fragments, by what each shows |
 //! | `delivered` | input | packets to this host; ESP, AH, IKE and encapsulated ESP pass |
 //! | `forwarded` | forward | packets to other hosts; no packet passes that policy wants protected |
-//! | `sent` | postrouting | packets that leave; own packets pass by their mark, but not into the TUN interface |
+//! | `sent` | postrouting | packets that leave; our own pass by their mark, except into the TUN interface |
 //!
 //! IPv4 packets to this host are whole in the input hook. The kernel reassembles IPv6 packets behind that
 //! hook, so the first fragment is judged before. Later fragments to this host pass: no first fragment of a

@@ -71,10 +71,6 @@ mod trace;
 mod transport;
 mod tunnel;
 mod verdict;
-#[cfg(feature = "spds")]
-mod withheld;
-#[cfg(not(feature = "spds"))]
-#[path = "withheld_off.rs"]
 mod withheld;
 
 pub use add_sa::{AddSaError, SaPath};

@@ -6,15 +6,23 @@
 //! host keeps it until the peer has confirmed the end of the IKE SA, longer than the policies. Devices have
 //! no such routes.
 
+#[cfg(feature = "spds")]
+use crate::Direction;
+#[cfg(feature = "spds")]
 use crate::spd::{Action, Lookup, Policy, PolicyId, PolicyTable};
-use crate::{Datapath, Direction, Unmatched};
+use crate::{Datapath, Unmatched};
+#[cfg(feature = "spds")]
 use alloc::collections::VecDeque;
+#[cfg(feature = "spds")]
 use alloc::vec::Vec;
+#[cfg(feature = "spds")]
 use casemate_sa::SpdId;
 use casemate_wire::flow::FlowKey;
+#[cfg(feature = "spds")]
 use core::net::IpAddr;
 
 /// What must not leave in clear.
+#[cfg(feature = "spds")]
 #[derive(Debug)]
 pub(crate) struct Withheld {
     /// Number of outbound policies of the main SPD that were removed.
@@ -31,6 +39,7 @@ pub(crate) struct Withheld {
     virtual_addrs: Vec<IpAddr>,
 }
 
+#[cfg(feature = "spds")]
 impl Withheld {
     /// Nothing. Remembers at most `limit` removed policies.
     pub(crate) fn new(limit: usize, seed: u64) -> Self {
@@ -81,6 +90,7 @@ impl Withheld {
     }
 }
 
+#[cfg(feature = "spds")]
 impl Datapath {
     /// What happens to an outgoing packet that matches no policy.
     pub(crate) fn unmatched(&self, flow: &FlowKey) -> Unmatched {
@@ -125,5 +135,18 @@ impl Datapath {
             self.withheld.virtual_addrs = addrs;
             self.forget_flows();
         }
+    }
+}
+
+#[cfg(not(feature = "spds"))]
+impl Datapath {
+    /// What happens to an outgoing packet that matches no policy.
+    pub(crate) const fn unmatched(&self, _flow: &FlowKey) -> Unmatched {
+        self.default_unmatched
+    }
+
+    /// Whether some packets that match no policy are discarded, even if others pass.
+    pub(crate) const fn withholds_packets(&self) -> bool {
+        false
     }
 }

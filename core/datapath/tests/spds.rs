@@ -100,8 +100,8 @@ fn packets_that_a_removed_policy_has_not_matched_pass() {
     host.dp.expect_routes_to_follow();
     let selector =
         Selector { proto: Some(17), dst_port: PortRange::single(2_001), ..spec().policy(true).selector };
-    let beside = Policy { selector, action: Action::Discard, ..spec().policy(true) };
-    let id = host.dp.add_policy(Direction::Outbound, beside).unwrap();
+    let policy = Policy { selector, action: Action::Discard, ..spec().policy(true) };
+    let id = host.dp.add_policy(Direction::Outbound, policy).unwrap();
     host.dp.remove_policy(Direction::Outbound, id).unwrap();
     assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
     assert!(!host.dp.passes_everything());

@@ -145,7 +145,8 @@ impl Tunnels {
                         former.contains_key(name) && netlink.index_of(name)? == former.get(name).copied();
                     let tun =
                         if is_former { Tun::take_over(name, netlink) } else { Tun::create(name, netlink) };
-                    Arc::new(Tunnel::set_up(tun?, *mtu, netlink)?)
+                    let tun = tun.map_err(|error| with_removal_hint(error, name, netlink))?;
+                    Arc::new(Tunnel::set_up(tun, *mtu, netlink)?)
                 }
             };
             prepared.set_marks.extend(spec.set_mark.map(|mark| (tunnel.tun.index(), mark)));
@@ -351,6 +352,15 @@ impl TunnelInputs {
         }
         Ok(())
     }
+}
+
+/// Adds to an error how to remove an interface that exists. The one of the main SPD does not outlive a run.
+fn with_removal_hint(error: Error, name: &str, netlink: &mut Netlink) -> Error {
+    if !netlink.index_of(name).is_ok_and(|index| index.is_some()) {
+        return error;
+    }
+    let hint = format!("if a run whose journal is lost has left it, `ip link delete {name}` removes it");
+    Error::other(error.to_string(), hint)
 }
 
 fn epoll_error(error: std::io::Error) -> Error {

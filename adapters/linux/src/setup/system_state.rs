@@ -30,7 +30,6 @@ use casemate_datapath::Direction;
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, Event};
 use casemate_sa::{Selector, SpdId};
-use lost_routes::host_len;
 use reconcile::GuardJob;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -211,11 +210,6 @@ impl SystemState {
         self.desired.routes.addresses()
     }
 
-    /// Addresses from which no packet may leave in clear.
-    pub(crate) fn virtual_sources(&mut self) -> BTreeSet<IpAddr> {
-        self.virtual_addrs.sources(Instant::now())
-    }
-
     /// Readable when the system has changed: the addresses, the routes, or the guard.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.address_monitor.as_fd(), self.route_monitor.as_fd(), self.guard_monitor.as_fd()]
@@ -351,36 +345,6 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
-    }
-
-    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
-    /// a command of the administrator.
-    fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            added => added,
-        })
-    }
-
-    /// Removes virtual addresses from the TUN interface.
-    fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.virtual_addrs.release(Instant::now(), addrs);
-        self.routing_check.request(CheckReason::OwnAddress);
-        self.change_addresses(addrs, Netlink::remove_address)
-    }
-
-    /// Adds virtual addresses to the TUN interface, or removes them.
-    fn change_addresses(
-        &mut self,
-        addrs: &[IpAddr],
-        change: fn(&mut Netlink, u32, IpAddr, u8) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        // Routes may prefer other source addresses now.
-        (self.is_stale, self.addresses_changed) = (true, true);
-        addrs
-            .iter()
-            .map(|addr| change(&mut self.netlink, self.tun, *addr, host_len(*addr)))
-            .fold(Ok(()), Result::and)
     }
 }
 

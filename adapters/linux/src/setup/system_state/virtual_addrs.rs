@@ -1,5 +1,10 @@
 //! The addresses that peers have assigned to this host.
 
+use super::SystemState;
+use super::lost_routes::host_len;
+use crate::Error;
+use crate::netlink::Netlink;
+use crate::setup::routing_check::CheckReason;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -40,6 +45,43 @@ impl VirtualAddrs {
     pub(super) fn sources(&mut self, now: Instant) -> BTreeSet<IpAddr> {
         self.released.retain(|released| now.saturating_duration_since(released.at) < DRAIN_TIME);
         self.assigned().chain(self.released.iter().map(|released| released.addr)).collect()
+    }
+}
+
+impl SystemState {
+    /// Addresses from which no packet may leave in clear.
+    pub(crate) fn virtual_sources(&mut self) -> BTreeSet<IpAddr> {
+        self.virtual_addrs.sources(Instant::now())
+    }
+
+    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
+    /// a command of the administrator.
+    pub(super) fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            added => added,
+        })
+    }
+
+    /// Removes virtual addresses from the TUN interface.
+    pub(super) fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
+        self.virtual_addrs.release(Instant::now(), addrs);
+        self.routing_check.request(CheckReason::OwnAddress);
+        self.change_addresses(addrs, Netlink::remove_address)
+    }
+
+    /// Adds virtual addresses to the TUN interface, or removes them.
+    pub(super) fn change_addresses(
+        &mut self,
+        addrs: &[IpAddr],
+        change: fn(&mut Netlink, u32, IpAddr, u8) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // Routes may prefer other source addresses now.
+        (self.is_stale, self.addresses_changed) = (true, true);
+        addrs
+            .iter()
+            .map(|addr| change(&mut self.netlink, self.tun, *addr, host_len(*addr)))
+            .fold(Ok(()), Result::and)
     }
 }
 
