@@ -5,25 +5,19 @@ use super::lost_routes::host_len;
 use crate::Error;
 use crate::netlink::Netlink;
 use crate::setup::routing_check::CheckReason;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
-/// Time until the last packet from a released address has been read from the TUN interface.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// Released addresses that are remembered, at most.
+const MAX_RELEASED: usize = 64;
 
 /// The addresses that peers have assigned to this host.
 #[derive(Debug, Default)]
 pub(super) struct VirtualAddrs {
     assigned: BTreeSet<IpAddr>,
-    /// Addresses of IKE SAs that have ended a short time ago.
-    released: Vec<Released>,
-}
-
-#[derive(Debug)]
-struct Released {
-    addr: IpAddr,
-    at: Instant,
+    /// The last addresses of IKE SAs that have ended, the oldest first. Packets from them may wait in the TUN
+    /// interface, and Linux lets IPv6 sockets go on with an address that is gone.
+    released: VecDeque<IpAddr>,
 }
 
 impl VirtualAddrs {
@@ -31,9 +25,11 @@ impl VirtualAddrs {
         self.assigned.extend(addrs);
     }
 
-    pub(super) fn release(&mut self, now: Instant, addrs: &[IpAddr]) {
+    pub(super) fn release(&mut self, addrs: &[IpAddr]) {
         self.assigned.retain(|addr| !addrs.contains(addr));
-        self.released.extend(addrs.iter().map(|&addr| Released { addr, at: now }));
+        self.released.retain(|addr| !addrs.contains(addr));
+        self.released.extend(addrs);
+        self.released.drain(..self.released.len().saturating_sub(MAX_RELEASED));
     }
 
     /// The addresses that are assigned.
@@ -41,17 +37,16 @@ impl VirtualAddrs {
         self.assigned.iter().copied()
     }
 
-    /// The addresses from which packets may come: those that are assigned or were released a short time ago.
-    pub(super) fn sources(&mut self, now: Instant) -> BTreeSet<IpAddr> {
-        self.released.retain(|released| now.saturating_duration_since(released.at) < DRAIN_TIME);
-        self.assigned().chain(self.released.iter().map(|released| released.addr)).collect()
+    /// The addresses from which packets may come: those that are assigned or were released.
+    pub(super) fn sources(&self) -> BTreeSet<IpAddr> {
+        self.assigned().chain(self.released.iter().copied()).collect()
     }
 }
 
 impl SystemState {
     /// Addresses from which no packet may leave in clear.
-    pub(crate) fn virtual_sources(&mut self) -> BTreeSet<IpAddr> {
-        self.virtual_addrs.sources(Instant::now())
+    pub(crate) fn virtual_sources(&self) -> BTreeSet<IpAddr> {
+        self.virtual_addrs.sources()
     }
 
     /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
@@ -65,7 +60,7 @@ impl SystemState {
 
     /// Removes virtual addresses from the TUN interface.
     pub(super) fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.virtual_addrs.release(Instant::now(), addrs);
+        self.virtual_addrs.release(addrs);
         self.routing_check.request(CheckReason::OwnAddress);
         self.change_addresses(addrs, Netlink::remove_address)
     }
@@ -90,16 +85,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_may_come_from_a_released_address_for_a_second() {
-        let [first, second] = [[10, 9, 0, 1], [10, 9, 0, 2]].map(IpAddr::from);
-        let (mut addrs, start) = (VirtualAddrs::default(), Instant::now());
-        addrs.assign(&[first, second]);
-        addrs.release(start, &[first]);
-        assert_eq!(addrs.assigned().collect::<Vec<_>>(), [second]);
-        let at = |millis| start.checked_add(Duration::from_millis(millis)).unwrap();
-        assert_eq!(addrs.sources(at(999)), [first, second].into());
-        assert_eq!(addrs.sources(at(1_000)), [second].into());
-        addrs.assign(&[first]);
-        assert_eq!(addrs.sources(at(1_000)), [first, second].into());
+    fn packets_may_come_from_released_addresses() {
+        let addr = |n: u8| IpAddr::from([10, 9, 0, n]);
+        let mut addrs = VirtualAddrs::default();
+        addrs.assign(&[addr(1), addr(2)]);
+        addrs.release(&[addr(1)]);
+        assert_eq!(addrs.assigned().collect::<Vec<_>>(), [addr(2)]);
+        assert_eq!(addrs.sources(), [addr(1), addr(2)].into());
+        (3..=66).for_each(|n| addrs.release(&[addr(n)]));
+        assert_eq!(
+            addrs.released.iter().copied().collect::<Vec<_>>(),
+            (3..=66).map(addr).collect::<Vec<_>>()
+        );
+        assert!(addrs.sources().contains(&addr(2)));
     }
 }
