@@ -17,7 +17,7 @@
 //! | `fragments` | prerouting, before reassembly by the kernel | arriving fragments, by what each shows |
 //! | `delivered` | input | packets to this host; ESP, AH, IKE and encapsulated ESP pass |
 //! | `forwarded` | forward | packets to other hosts; no packet passes that policy wants protected |
-//! | `sent` | postrouting | packets that leave; Casemate's own packets pass by their mark |
+//! | `sent` | postrouting | packets that leave; our own pass by their mark, except into the TUN interface |
 //!
 //! IPv4 packets to this host are whole in the input hook. The kernel reassembles IPv6 packets behind that
 //! hook, so the first fragment is judged before. Later fragments to this host pass: no first fragment of a
@@ -262,6 +262,8 @@ impl LeakGuard {
     fn sent(&self, text: &mut String) {
         let GuardConfig { tun, mark, .. } = &self.config;
         base_chain(text, "sent", "postrouting", -300);
+        // Our own packets would come out of the interface and be sent again, for ever.
+        let _ = writeln!(text, "    meta mark {mark} oifname \"{tun}\" counter drop");
         let _ = writeln!(text, "    meta mark {mark} accept\n    oifname {{ \"{tun}\", \"lo\" }} accept");
         if_fragment("goto out_fragment", text);
         text.push_str(NEIGHBOUR_DISCOVERY);

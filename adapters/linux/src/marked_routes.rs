@@ -6,7 +6,8 @@ use crate::netlink::{Netlink, NetworkMonitor};
 use crate::resolver::Resolver;
 use casemate::{HostAddrs, Lookup};
 use socket2::SockRef;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -17,12 +18,19 @@ pub(crate) struct MarkedRoutes {
     tun: OwnTun,
     netlink: RefCell<Netlink>,
     monitor: NetworkMonitor,
+    /// A change was read that was not reported yet.
+    has_changed: Cell<bool>,
+    /// Our addresses for packets to peers, found since the last change: hundreds of traps may ask for one.
+    sources: RefCell<HashMap<IpAddr, IpAddr>>,
     resolver: Resolver,
     /// Addresses of interfaces that are switched off; `None` if that may have changed.
     switched_off: RefCell<Option<Vec<IpAddr>>>,
     /// The last error of a look-up. A look-up that fails counts as "no route".
     error: RefCell<Option<Error>>,
 }
+
+/// Sources that are kept, at most.
+const MAX_SOURCES: usize = 1_024;
 
 /// Index and name of a TUN interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +47,8 @@ impl MarkedRoutes {
             tun,
             netlink: RefCell::new(Netlink::open()?),
             monitor: NetworkMonitor::routes()?,
+            has_changed: Cell::default(),
+            sources: RefCell::default(),
             resolver: Resolver::new()?,
             switched_off: RefCell::default(),
             error: RefCell::default(),
@@ -53,6 +63,15 @@ impl MarkedRoutes {
     /// The last error of a look-up since the last call.
     pub(crate) fn take_error(&self) -> Option<Error> {
         self.error.take()
+    }
+
+    /// Forgets what was found before a change.
+    fn read_changes(&self) {
+        if self.monitor.read().any {
+            self.has_changed.set(true);
+            self.switched_off.replace(None);
+            self.sources.borrow_mut().clear();
+        }
     }
 
     /// Keeps an error for [`take_error`](Self::take_error).
@@ -127,11 +146,22 @@ impl MarkedRoutes {
 
 impl casemate::Routes for MarkedRoutes {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.read_changes();
+        let known = self.sources.borrow().get(&remote).copied();
+        if known.is_some() {
+            return known;
+        }
         let source = self.find_source(remote);
         let source = source.map_err(|error| Error::new(format!("source address for {remote}"), error));
-        self.found(source.and_then(|source| {
+        let found = self.found(source.and_then(|source| {
             source.map(|source| self.check_past_tun(remote, source).map(|()| source)).transpose()
-        }))
+        }));
+        let mut sources = self.sources.borrow_mut();
+        if sources.len() >= MAX_SOURCES {
+            sources.clear();
+        }
+        sources.extend(found.map(|source| (remote, source)));
+        found
     }
 
     fn has_addr(&self, addr: IpAddr) -> bool {
@@ -153,11 +183,8 @@ impl casemate::Routes for MarkedRoutes {
     }
 
     fn may_have_changed(&self) -> bool {
-        let changed = self.monitor.read().any;
-        if changed {
-            self.switched_off.replace(None);
-        }
-        changed
+        self.read_changes();
+        self.has_changed.take()
     }
 
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {

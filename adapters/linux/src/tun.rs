@@ -242,11 +242,8 @@ impl TunQueue {
             if error.raw_os_error() != Some(libc::EBUSY) {
                 return Error::new(what, error);
             }
-            let reason = format!(
-                "another instance with this TUN interface is running in this network namespace, or another \
-                 program has an interface of this name: a free name was expected. If a run whose journal is \
-                 lost has left it, `ip link delete {name}` removes it"
-            );
+            let reason = "another instance with this TUN interface is running in this network namespace, or \
+                          another program has an interface of this name: a free name was expected";
             Error::other(what, reason)
         })?;
         Ok(Self(file))

@@ -370,6 +370,122 @@ fn no_cleartext_while_a_child_loses_its_interface() {
     });
 }
 
+/// A client whose reload removes `vips` keeps its virtual address until the gateway has confirmed the end of
+/// the IKE SA. Its gateway does not answer, and a program goes on using the address.
+#[test]
+fn no_cleartext_from_a_virtual_address_without_policies() {
+    let Some(net) = TestNet::build("no_cleartext_from_a_virtual_address_without_policies") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let inner = Side::Right.inner(true);
+    let conf = |side: Side, keys: &str, child: &str| {
+        let (own, peer) = (side.outer(true), side.other().outer(true));
+        format!(
+            "connections {{ t {{\n local_addrs = {own}\n remote_addrs = {peer}\n local {{ auth = psk }}\n \
+             remote {{ auth = psk }}\n {keys}\n children {{ c {{\n {child}\n }} }} }} }}\n\
+             secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n"
+        )
+    };
+    let gateway = conf(Side::Right, "pools = p", &format!("local_ts = {inner}"))
+        + "pools { p { addrs = 10.66.0.1/32 } }\n";
+    let right = net.right.run_config(&gateway, None);
+    let child = format!("remote_ts = {inner}\n start_action = trap|start");
+    let left = net.left.run_config(&conf(Side::Left, "vips = 0.0.0.0", &child), None);
+    assert!(net.left.pings(inner, 8), "{}", left.log());
+    Traffic::routed(&net, [10, 66, 0, 1].into(), inner, |traffic| {
+        traffic.wait_for(50);
+        right.crash();
+        std::fs::write(net.left.file("conf"), conf(Side::Left, "", &child)).unwrap();
+        assert!(net.left.casemate(&["reload"]).status.success());
+        traffic.wait_for(300);
+        let shown = net.left.stdout_of("ip", &["address", "show", "dev", TUN]);
+        assert!(shown.contains("10.66.0.1"), "{shown}");
+        assert_eq!(traffic.clear(), 0, "{}", left.log());
+        assert!(left.stop().success());
+    });
+}
+
+/// Packets wait for a tunnel whose trap a reload removes, and another tunnel comes up.
+#[test]
+fn no_cleartext_of_packets_whose_trap_has_gone() {
+    let Some(net) = TestNet::build("no_cleartext_of_packets_whose_trap_has_gone") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let connection = |name: &str, side: Side, peer: &str, inner: [&str; 2], action: &str| {
+        let (own, [here, there]) = (side.outer(true), inner);
+        format!(
+            "{name} {{\n local_addrs = {own}\n remote_addrs = {peer}\n local {{ auth = psk }}\n \
+             remote {{ auth = psk }}\n children {{ {name} {{\n local_ts = {here}\n remote_ts = {there}\n \
+             start_action = {action}\n }} }} }}\n"
+        )
+    };
+    let conf = |connections: &[String]| {
+        let secret = "secrets { ike { secret = \"a secret of the two\" } }\n";
+        format!("connections {{ {} }}\n{secret}", connections.concat())
+    };
+    let [outer, peer] = [Side::Left, Side::Right].map(|side| side.outer(true).to_string());
+    let [here, there] = [Side::Left, Side::Right].map(|side| side.inner(true).to_string());
+    let works = |side, peer: &str| connection("works", side, peer, ["10.8.0.0/24", "10.8.0.0/24"], "none");
+    let absent = connection("absent", Side::Left, "192.0.2.99", [&here, &there], "trap");
+    let right = net.right.run_config(&conf(&[works(Side::Right, &outer)]), None);
+    let left = net.left.run_config(&conf(&[works(Side::Left, &peer), absent]), None);
+    let capture = net.right.run(|| FrameCapture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
+    let socket = net.left.run(|| UdpSocket::bind((Side::Left.inner(true), 0))).unwrap();
+    for _ in 0..5 {
+        socket.send_to(MARK, (Side::Right.inner(true), 9)).unwrap();
+    }
+    eventually("a packet asks for the SA", || left.log().contains("no SA for packets"));
+    std::fs::write(net.left.file("conf"), conf(&[works(Side::Left, &peer)])).unwrap();
+    assert!(net.left.casemate(&["reload"]).status.success());
+    assert!(net.left.casemate(&["initiate", "works"]).status.success(), "{}", left.log());
+    let (mut frame, mut seen) = ([0; 2_000], 0);
+    while let Some(len) = capture.next(&mut frame, Duration::from_millis(300)).unwrap() {
+        let is_clear = frame[..len].windows(MARK.len()).any(|window| window == MARK);
+        assert!(!is_clear, "{}", left.log());
+        seen += 1;
+    }
+    assert!(seen > 0, "no frame of IKE was captured");
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// A child that had an interface of its own becomes policy-based.
+#[test]
+fn no_cleartext_while_a_child_loses_its_own_interface() {
+    let Some(net) = TestNet::build("no_cleartext_while_a_child_loses_its_own_interface") else { return };
+    net.left
+        .stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE, "metric", "9"]);
+    let policy_based = children_of_one_network(Side::Left, &[1], "trap|start");
+    let unique = policy_based.replace("trap|start", "start\n if_id_in = %unique\n if_id_out = %unique");
+    let right = net.right.run_config(&children_of_one_network(Side::Right, &[1], "none"), None);
+    let left = net.left.run_config(&unique, None);
+    let interface = || {
+        let links = net.left.stdout_of("ip", &["-o", "link"]);
+        let names = links.lines().filter_map(|line| line.split(": ").nth(1));
+        names.map(str::to_owned).find(|name| name.starts_with("ipsec9"))
+    };
+    let route = || {
+        let name = casemate_test_support::eventually("the interface is there", interface);
+        net.left.stdout_of("ip", &["route", "add", "10.2.0.0/16", "dev", &name]);
+    };
+    route();
+    Traffic::routed(&net, Side::Left.inner(true), Side::Right.inner(true), |traffic| {
+        for _ in 0..4 {
+            let before = traffic.clear();
+            traffic.wait_for(100);
+            std::fs::write(net.left.file("conf"), &policy_based).unwrap();
+            assert!(net.left.casemate(&["reload"]).status.success());
+            traffic.wait_for(100);
+            assert_eq!(traffic.clear(), before, "{}", left.log());
+            assert_eq!(interface(), None);
+            // Here, packets leave in clear until there is a route again.
+            std::fs::write(net.left.file("conf"), &unique).unwrap();
+            assert!(net.left.casemate(&["reload"]).status.success());
+            route();
+        }
+        assert!(left.stop().success() && right.stop().success());
+    });
+}
+
 /// A policy-based child gets a mark, and loses it again: packets with the mark are protected all the time.
 #[test]
 fn no_cleartext_while_a_child_gets_a_mark() {

@@ -164,6 +164,7 @@ fn a_reload_adds_and_removes_interfaces() {
     net.right.stdout_of("ip", &["route", "replace", &here, "dev", "ipsec1"]);
     reload(&net.left, &conf(&[one(Side::Left)]));
     assert!(!has_interface(&net.left, "ipsec2") && !has_interface(&net.left, "ipsec3"));
+    assert!(!left.log().contains("is not removed"), "{}", left.log());
     assert!(net.left.pings(Side::Right.inner(true), 8), "{}", left.log());
     assert_eq!(index(), before);
     // A name that another interface has is refused, and nothing changes.

@@ -79,6 +79,53 @@ fn a_client_that_reconnects_at_once_takes_its_addresses_again() {
     assert!(left.stop().success() && right.stop().success());
 }
 
+/// Packets that have entered the TUN interface.
+fn entered(host: &Host) -> u64 {
+    let shown = host.stdout_of("ip", &["-s", "-j", "link", "show", "dev", TUN]);
+    let links: Value = serde_json::from_str(&shown).unwrap();
+    links[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+}
+
+/// A route leads the packets to the peer into the TUN interface, out of which they would come again and
+/// again. So would packets in clear to any address.
+#[test]
+fn own_packets_do_not_enter_the_tun_interface() {
+    let Some(net) = TestNet::build("own_packets_do_not_enter_the_tun_interface") else { return };
+    let inner = [true, false].map(|v4| Side::Right.inner(v4));
+    let conf = |side: Side, child: &str| {
+        let (own, peer) = (side.outer(true), side.other().outer(true));
+        format!(
+            "connections {{ t {{\n local_addrs = {own}\n remote_addrs = {peer}\n dpd_delay = 1\n\
+             local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ c {{\n local_ts = {}, {}\n\
+             remote_ts = {}, {}\n {child}\n }} }} }} }}\n{SECRETS}",
+            side.inner(true),
+            side.inner(false),
+            side.other().inner(true),
+            side.other().inner(false),
+        )
+    };
+    let right = net.right.run_config(&conf(Side::Right, ""), None);
+    let left = net.left.run_config(&conf(Side::Left, "start_action = trap|start"), None);
+    let works = || inner.iter().all(|inner| net.left.pings_at_once(*inner, 8));
+    eventually("the tunnel is up", works);
+    let gateway = Side::Right.outer(true).to_string();
+    let others = ["203.0.113.0/24", "2001:db8:99::/48"];
+    for destination in [gateway.as_str()].into_iter().chain(others) {
+        net.left.stdout_of("ip", &["route", "add", destination, "dev", TUN]);
+    }
+    let before = entered(&net.left);
+    assert!(!works());
+    assert!(!net.left.pings_at_once([203, 0, 113, 1].into(), 8));
+    assert!(!net.left.pings_at_once("2001:db8:99::1".parse().unwrap(), 8));
+    eventually("IKE is refused as well", || left.log().contains("IKE message from"));
+    let count = entered(&net.left) - before;
+    assert!((3..100).contains(&count), "{count} packets: {}", left.log());
+    assert!(left.log().contains("or the route leads into the TUN interface"), "{}", left.log());
+    net.left.stdout_of("ip", &["route", "del", &gateway, "dev", TUN]);
+    eventually("the tunnel works again", works);
+    assert!(left.stop().success() && right.stop().success());
+}
+
 /// The address of the gateway, behind a router.
 const GATEWAY: &str = "198.51.100.1";
 

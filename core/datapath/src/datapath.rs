@@ -7,13 +7,13 @@ use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted};
 use crate::pmtu::PathMtuSource;
-#[cfg(feature = "spds")]
-use crate::removals::Removals;
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::trace::Tracer;
+#[cfg(feature = "spds")]
+use crate::withheld::Withheld;
 use crate::{Direction, DropCounters, DropReason, SaId, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -81,7 +81,7 @@ pub struct Datapath {
     pub(crate) events: Events,
     pub(crate) default_unmatched: Unmatched,
     #[cfg(feature = "spds")]
-    pub(crate) removals: Removals,
+    pub(crate) withheld: Withheld,
     /// Whether the caller keeps packets without an SA.
     pub(crate) holds_packets: bool,
     pub(crate) link_mtu: usize,
@@ -119,7 +119,7 @@ impl Datapath {
             events: Events::new(limits.audit_events),
             default_unmatched: unmatched,
             #[cfg(feature = "spds")]
-            removals: Removals::default(),
+            withheld: Withheld::new(limits.policies, seed),
             link_mtu,
             holds_packets: false,
             widest_sa_link: 0,
@@ -199,7 +199,7 @@ impl Datapath {
         self.forget_flows();
         let removed = self.spd_mut(direction).remove(id)?;
         #[cfg(feature = "spds")]
-        self.removals.note(direction, &removed);
+        self.withheld.note_removal(direction, &removed);
         Some(removed)
     }
 
@@ -214,7 +214,8 @@ impl Datapath {
     /// Whether every packet passes unchanged: there is no SA and no policy, and packets without a policy
     /// pass. Cheap enough to be called for each packet.
     pub fn passes_everything(&self) -> bool {
-        self.unmatched(Direction::Outbound) == Unmatched::PassClear
+        self.default_unmatched == Unmatched::PassClear
+            && !self.withholds_packets()
             && self.sad.is_empty()
             && self.spd_out.is_empty()
             && self.spd_in.is_empty()

@@ -222,7 +222,7 @@ impl Datapath {
         AdmissionCheck {
             policies: &self.spd_in,
             sad: &self.sad,
-            unmatched: self.unmatched(Direction::Inbound),
+            unmatched: self.default_unmatched,
             local_addrs: (self.role == Role::Gateway).then_some(&*self.local_addrs),
         }
     }

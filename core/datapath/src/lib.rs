@@ -53,7 +53,6 @@ mod outbound;
 pub mod pmtu;
 mod protect;
 pub mod reassembly;
-mod removals;
 mod replay;
 mod rohc;
 mod sa;
@@ -72,6 +71,7 @@ mod trace;
 mod transport;
 mod tunnel;
 mod verdict;
+mod withheld;
 
 pub use add_sa::{AddSaError, SaPath};
 pub use admission::{SecPath, Unmatched};

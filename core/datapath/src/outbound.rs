@@ -14,7 +14,7 @@ use crate::sealing::{OutboundBatch, OutboundPacket, OutboundRun, SealBatch, Seal
 use crate::size::SafeLen;
 use crate::spd::{Action, Lookup};
 use crate::tunnel::InnerHeader;
-use crate::{Direction, DropReason, Outbound, mss};
+use crate::{DropReason, Outbound, mss};
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::flow::{FlowKey, HeaderSummary};
@@ -202,7 +202,7 @@ impl Datapath {
 
     #[inline(never)]
     fn decide_uncached(&mut self, spd: SpdId, flow: &FlowKey) -> Decision {
-        let unmatched = self.unmatched(Direction::Outbound);
+        let unmatched = self.unmatched(flow);
         let mut classifier =
             Classifier { policies: &self.spd_out, sad: &self.sad, events: &mut self.events, unmatched };
         let decision = classifier.decide(spd, flow);

@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use casemate_datapath::spd::{Action, Policy};
-use casemate_datapath::{Direction, DropReason, Inbound, Outbound, Unmatched};
-use casemate_sa::{AddrRange, Mode, Selector, SpdId};
+use casemate_datapath::{Config, Datapath, Direction, DropReason, Inbound, Outbound, Unmatched};
+use casemate_sa::{AddrRange, Limits, Mode, PortRange, Selector, SpdId};
 use casemate_test_support::TestRng;
 use casemate_test_support::hosts::{Ends, Host, LinkSpec, Received, packets, suites};
 use casemate_wire::packet::Packet;
+use std::net::IpAddr;
 use std::slice;
 
 const SEVEN: SpdId = SpdId::new(7);
@@ -64,10 +65,10 @@ fn nothing_passes_another_spd_in_clear() {
     }
 }
 
-/// After the removal of a policy, packets that match none do not leave before the routes follow: another
-/// policy may protect them elsewhere.
+/// After the removal of a policy, packets that only it has matched do not leave before the routes follow:
+/// another policy may protect them elsewhere.
 #[test]
-fn unmatched_packets_wait_for_the_routes_to_follow_a_removal() {
+fn packets_of_a_removed_policy_wait_for_the_routes_to_follow() {
     let mut host = Host::new(Unmatched::PassClear, 1_500);
     let discard = Policy { action: Action::Discard, ..spec().policy(true) };
     let remove = |host: &mut Host, policy: &Policy| {
@@ -89,6 +90,70 @@ fn unmatched_packets_wait_for_the_routes_to_follow_a_removal() {
     assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy), "one is missing");
     let all = host.dp.removals();
     host.dp.removals_followed(all);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+}
+
+/// Clear traffic beside a policy with ports flows, however often clients come and go.
+#[test]
+fn packets_that_a_removed_policy_has_not_matched_pass() {
+    let mut host = Host::new(Unmatched::PassClear, 1_500);
+    host.dp.expect_routes_to_follow();
+    let selector =
+        Selector { proto: Some(17), dst_port: PortRange::single(2_001), ..spec().policy(true).selector };
+    let policy = Policy { selector, action: Action::Discard, ..spec().policy(true) };
+    let id = host.dp.add_policy(Direction::Outbound, policy).unwrap();
+    host.dp.remove_policy(Direction::Outbound, id).unwrap();
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+    assert!(!host.dp.passes_everything());
+    let removed = packets::udp(spec().ends.inner.0, spec().ends.inner.1, (1_000, 2_001), b"x", false);
+    assert_eq!(verdict_on(&mut host, SpdId::MAIN, &removed), Outbound::Drop(DropReason::NoPolicy));
+    let removals = host.dp.removals();
+    host.dp.removals_followed(removals);
+    assert_eq!(verdict_on(&mut host, SpdId::MAIN, &removed), Outbound::Bypass);
+    assert!(host.dp.passes_everything());
+}
+
+/// If there are more removals than policies at a time, all packets without a policy wait.
+#[test]
+fn without_room_for_a_removed_policy_all_packets_wait() {
+    let limits = Limits { policies: 2, ..Limits::SERVER };
+    let config = Config { limits, unmatched: Unmatched::PassClear, ..Config::server(1) };
+    let mut host = Host::new(Unmatched::PassClear, 1_500);
+    host.dp = Datapath::new(config);
+    host.dp.expect_routes_to_follow();
+    let remove = |host: &mut Host, port| {
+        let selector = Selector { dst_port: PortRange::single(port), ..spec().policy(true).selector };
+        let policy = Policy { selector, action: Action::Discard, ..spec().policy(true) };
+        let id = host.dp.add_policy(Direction::Outbound, policy).unwrap();
+        host.dp.remove_policy(Direction::Outbound, id).unwrap();
+        (host.dp.removals(), verdict(host, SpdId::MAIN))
+    };
+    assert_eq!(remove(&mut host, 1), (1, Outbound::Bypass));
+    assert_eq!(remove(&mut host, 2), (2, Outbound::Bypass));
+    assert_eq!(remove(&mut host, 3), (3, Outbound::Drop(DropReason::NoPolicy)));
+    host.dp.removals_followed(2);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy));
+    host.dp.removals_followed(3);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+    assert_eq!(remove(&mut host, 4), (4, Outbound::Bypass), "there is room again");
+}
+
+/// A virtual address belongs to the network behind the peer, also without a policy.
+#[test]
+fn packets_from_a_virtual_address_never_leave_in_clear() {
+    let mut host = Host::new(Unmatched::PassClear, 1_500);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
+    let (own, peer) = spec().ends.inner;
+    host.dp.set_virtual_addrs([IpAddr::from([10, 200, 0, 1]), own]);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy));
+    assert!(!host.dp.passes_everything());
+    let other = packets::udp(peer, own, (1_000, 2_000), b"from another address", false);
+    assert_eq!(verdict_on(&mut host, SpdId::MAIN, &other), Outbound::Bypass);
+    let bypass = Policy { action: Action::Bypass, ..spec().policy(true) };
+    let id = host.dp.add_policy(Direction::Outbound, bypass).unwrap();
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass, "an exception of the configuration");
+    host.dp.remove_policy(Direction::Outbound, id).unwrap();
+    host.dp.set_virtual_addrs([]);
     assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
 }
 

@@ -4,6 +4,7 @@ use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
 use super::timers::TICK;
+use super::transmitter::REFUSED;
 use super::{EngineHandler, SystemProblem, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
@@ -214,7 +215,9 @@ impl EventLoop {
             let what = format!("an interface of a former configuration is not removed: {error}");
             handler.on_problem(SystemProblem::Policies, what);
         }
+        shared.tunnels.remove_leaving_own();
         let mut context = shared.lock_endpoint();
+        context.endpoint.datapath_mut().set_virtual_addrs(self.system.virtual_sources());
         context.endpoint.datapath_mut().removals_followed(self.removed_policies);
         context.endpoint.datapath_mut().set_local_addrs(self.system.addresses());
         drop(context);
@@ -252,6 +255,7 @@ impl EventLoop {
                         let (own, peer) = (local.ip(), remote.ip());
                         format!("; an interface with {own} and a route to {peer} were expected")
                     }
+                    ErrorKind::PermissionDenied => format!("; {REFUSED}"),
                     _ => String::new(),
                 };
                 report(format!("IKE message from {local} to {remote}: {error}{hint}"));

@@ -46,7 +46,8 @@ pub(super) fn adds_outbound_sa(notice: &Notice) -> bool {
 }
 
 impl EventLoop {
-    /// Submits the packets that wait to the data path again. Those that still have no SA go on waiting.
+    /// Submits the packets that wait to the data path again. Those that still have no SA go on waiting. Those
+    /// that no policy protects any more are dropped: they were to be protected when they were sent.
     pub(super) fn submit_held(&mut self, shared: &Shared) {
         let held = shared.lock_held().take_all();
         let now = self.batch.now;
@@ -58,6 +59,10 @@ impl EventLoop {
                 let mut verdict = Outbound::Hold;
                 datapath.outbound_in(spd, now, rng, slice::from_mut(buffer), slice::from_mut(&mut verdict));
                 still_waits = verdict == Outbound::Hold;
+                if matches!(verdict, Outbound::Bypass | Outbound::Reassemble) {
+                    datapath.record_drop(now, DropReason::NoOutboundSa, packet.bytes());
+                    return None;
+                }
                 (!still_waits).then_some(verdict)
             });
             if still_waits {

@@ -251,7 +251,9 @@ impl Transmitter {
         }
         let AddressedPacket { bytes, dst } = outgoing.packet;
         shared.record_drop(now, DropReason::SendFailed, bytes);
-        shared.reports.report_error(format!("a packet to {dst} could not be sent: {error}"));
+        let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+        let hint = if is_refused { format!("; {REFUSED}") } else { String::new() };
+        shared.reports.report_error(format!("a packet to {dst} could not be sent: {error}{hint}"));
     }
 
     /// Handles a packet that is longer than the MTU of its link, which is smaller than assumed.
@@ -294,6 +296,10 @@ impl Transmitter {
         }
     }
 }
+
+/// Why the kernel refuses a packet with EPERM. The guard refuses own packets that would enter the TUN
+/// interface.
+pub(super) const REFUSED: &str = "the packet filter drops it, or the route leads into the TUN interface";
 
 const IN_QUEUE: &str = "the queue contains the packets of a batch and those before it";
 

@@ -69,6 +69,8 @@ struct TunnelControl {
     leaving: Vec<Arc<Tunnel>>,
     /// Interfaces of SPDs that belong to one SA.
     own: TunnelSet,
+    /// Those of SPDs that have ended. They stay in the same way.
+    leaving_own: Vec<Arc<Tunnel>>,
     /// Tunnels whose packets have marks, if they have changed.
     marked: Option<BTreeMap<SpdId, MarkedTunnel>>,
     /// Interfaces that a former run has left, and their indices, by their names.
@@ -106,6 +108,7 @@ impl Tunnels {
             configured: TunnelSet::default(),
             leaving: Vec::new(),
             own: TunnelSet::default(),
+            leaving_own: Vec::new(),
             marked: None,
             former,
             is_changed: false,
@@ -142,7 +145,8 @@ impl Tunnels {
                         former.contains_key(name) && netlink.index_of(name)? == former.get(name).copied();
                     let tun =
                         if is_former { Tun::take_over(name, netlink) } else { Tun::create(name, netlink) };
-                    Arc::new(Tunnel::set_up(tun?, *mtu, netlink)?)
+                    let tun = tun.map_err(|error| with_removal_hint(error, name, netlink))?;
+                    Arc::new(Tunnel::set_up(tun, *mtu, netlink)?)
                 }
             };
             prepared.set_marks.extend(spec.set_mark.map(|mark| (tunnel.tun.index(), mark)));
@@ -174,6 +178,8 @@ impl Tunnels {
 
     /// Makes the interface of an SPD that belongs to one SA.
     pub(super) fn add_own(&self, spec: &TunnelSpec, inputs: &mut TunnelInputs) -> Result<(), Error> {
+        // The routes into a former interface with this name belong to another SA.
+        self.lock_control().leaving_own.retain(|tunnel| tunnel.tun.name() != spec.name);
         let mut netlink = Netlink::open()?;
         let tun = Tun::create(&spec.name, &mut netlink)?;
         let tunnel = Arc::new(Tunnel::set_up(tun, spec.mtu, &mut netlink)?);
@@ -182,10 +188,11 @@ impl Tunnels {
         self.publish(&mut control, inputs)
     }
 
-    /// Removes the interface of such an SPD, if there is one.
+    /// Ends the use of the interface of such an SPD, if there is one, until `remove_leaving_own` removes it.
     pub(super) fn remove_own(&self, spd: SpdId, inputs: &mut TunnelInputs) -> Result<(), Error> {
         let mut control = self.lock_control();
-        control.own.map.remove(&spd);
+        let TunnelControl { own, leaving_own, .. } = &mut *control;
+        leaving_own.extend(own.map.remove(&spd));
         control.own.marked.remove(&spd);
         self.publish(&mut control, inputs)
     }
@@ -222,10 +229,20 @@ impl Tunnels {
         is_changed.then(|| control.configured.map.values().map(named).collect())
     }
 
-    /// Removes the interfaces of former configurations.
+    /// Removes the interfaces of former configurations that still exist.
     pub(super) fn remove_leaving(&self) -> Result<(), Error> {
         let leaving = std::mem::take(&mut self.lock_control().leaving);
-        leaving.iter().try_for_each(|tunnel| tunnel.tun.set_persistent(false))
+        let remove = |tunnel: &Arc<Tunnel>| match tunnel.tun.set_persistent(false) {
+            // The interface has gone: with its entry in the journal, or by a command of the administrator.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(()),
+            done => done,
+        };
+        leaving.iter().map(remove).fold(Ok(()), Result::and)
+    }
+
+    /// Removes the interfaces of SPDs that have ended.
+    pub(super) fn remove_leaving_own(&self) {
+        self.lock_control().leaving_own.clear();
     }
 
     /// Lets the interfaces of the configuration outlive this process.
@@ -335,6 +352,15 @@ impl TunnelInputs {
         }
         Ok(())
     }
+}
+
+/// Adds to an error how to remove an interface that exists. The one of the main SPD does not outlive a run.
+fn with_removal_hint(error: Error, name: &str, netlink: &mut Netlink) -> Error {
+    if !netlink.index_of(name).is_ok_and(|index| index.is_some()) {
+        return error;
+    }
+    let hint = format!("if a run whose journal is lost has left it, `ip link delete {name}` removes it");
+    Error::other(error.to_string(), hint)
 }
 
 fn epoll_error(error: std::io::Error) -> Error {

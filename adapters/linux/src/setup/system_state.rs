@@ -9,6 +9,7 @@
 
 mod lost_routes;
 mod reconcile;
+mod virtual_addrs;
 
 use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
@@ -29,13 +30,13 @@ use casemate_datapath::Direction;
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, Event};
 use casemate_sa::{Selector, SpdId};
-use lost_routes::host_len;
 use reconcile::GuardJob;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use virtual_addrs::VirtualAddrs;
 
 /// The state of the system. Dropping it leaves everything in place, after making sure that the guard is
 /// installed; `close` undoes everything.
@@ -67,7 +68,7 @@ pub struct SystemState {
     /// Whether routes and rules may have gone.
     routing_check: RoutingCheck,
     /// Addresses that peers have assigned to this host.
-    virtual_addrs: BTreeSet<IpAddr>,
+    virtual_addrs: VirtualAddrs,
     /// A script at which `nft` works.
     guard_job: Option<GuardJob>,
     /// Signalled when `nft` is done.
@@ -122,7 +123,7 @@ impl SystemState {
             // An address may have changed since the plan was made.
             addresses_changed: true,
             routing_check: RoutingCheck::new(),
-            virtual_addrs: BTreeSet::new(),
+            virtual_addrs: VirtualAddrs::default(),
             guard_job: None,
             nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
             retry_at: None,
@@ -325,7 +326,7 @@ impl SystemState {
                 children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
             }
             Event::ConfigAssigned { new_addrs, .. } => {
-                self.virtual_addrs.extend(new_addrs);
+                self.virtual_addrs.assign(new_addrs);
                 // An address that cannot be added now is tried again.
                 return self.add_addresses(new_addrs).inspect_err(|_| {
                     self.routing_check.request(CheckReason::Address);
@@ -344,36 +345,6 @@ impl SystemState {
             self.is_stale = true;
             self.new_peers.insert(peer);
         }
-    }
-
-    /// Adds virtual addresses to the TUN interface. It may have one already, whose removal has failed, or by
-    /// a command of the administrator.
-    fn add_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.change_addresses(addrs, |netlink, tun, addr, len| match netlink.add_address(tun, addr, len) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            added => added,
-        })
-    }
-
-    /// Removes virtual addresses from the TUN interface.
-    fn remove_addresses(&mut self, addrs: &[IpAddr]) -> Result<(), Error> {
-        self.virtual_addrs.retain(|addr| !addrs.contains(addr));
-        self.routing_check.request(CheckReason::OwnAddress);
-        self.change_addresses(addrs, Netlink::remove_address)
-    }
-
-    /// Adds virtual addresses to the TUN interface, or removes them.
-    fn change_addresses(
-        &mut self,
-        addrs: &[IpAddr],
-        change: fn(&mut Netlink, u32, IpAddr, u8) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        // Routes may prefer other source addresses now.
-        (self.is_stale, self.addresses_changed) = (true, true);
-        addrs
-            .iter()
-            .map(|addr| change(&mut self.netlink, self.tun, *addr, host_len(*addr)))
-            .fold(Ok(()), Result::and)
     }
 }
 

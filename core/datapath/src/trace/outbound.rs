@@ -85,7 +85,7 @@ impl Datapath {
         let found = policies.lookup(spd, flow);
         let chain = match found {
             Lookup::Match(_, Policy { action: Action::Protect(bundle), .. }) => {
-                let unmatched = self.unmatched(Direction::Outbound);
+                let unmatched = self.unmatched(flow);
                 let events = &mut self.events;
                 Classifier { policies, sad, events, unmatched }.chain(bundle, flow)
             }

@@ -49,7 +49,7 @@ impl SystemState {
     fn restore_addresses(&mut self, lost: &mut Lost) -> Result<(), Error> {
         let present = self.desired.routes.addresses();
         let missing: Vec<IpAddr> =
-            self.virtual_addrs.iter().filter(|addr| !present.contains(addr)).copied().collect();
+            self.virtual_addrs.assigned().filter(|addr| !present.contains(addr)).collect();
         let mut outcome = Ok(());
         for addr in missing {
             let added = self.netlink.add_address(self.tun, addr, host_len(addr));

@@ -99,7 +99,7 @@ impl Host {
 
     /// Adds virtual addresses, as after an event of IKE.
     fn assign(&mut self, addrs: &[IpAddr]) {
-        self.state.virtual_addrs.extend(addrs);
+        self.state.virtual_addrs.assign(addrs);
         self.state.change_addresses(addrs, Netlink::add_address).unwrap();
     }
 
