@@ -340,9 +340,16 @@ impl Host {
     /// Whether `dst` responds to an echo request with this many bytes of payload, unchanged, within three
     /// attempts.
     pub(crate) fn pings(&self, dst: IpAddr, size: usize) -> bool {
-        [QUICK_TIMEOUT, QUICK_TIMEOUT, TIMEOUT]
-            .into_iter()
-            .any(|timeout| self.pings_within(timeout, dst, size))
+        // Without a route a request fails at once: the route may follow the SA in a moment.
+        let soon = || {
+            let started = Instant::now();
+            let is_answered = self.pings_within(QUICK_TIMEOUT, dst, size);
+            if !is_answered {
+                thread::sleep(QUICK_TIMEOUT.saturating_sub(started.elapsed()));
+            }
+            is_answered
+        };
+        soon() || soon() || self.pings_within(TIMEOUT, dst, size)
     }
 
     /// Whether `dst` responds to the first request within 400 ms.
