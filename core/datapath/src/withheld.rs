@@ -3,8 +3,8 @@
 //! A route that follows a policy leads packets here until it is changed, which takes longer than a change of
 //! the SPD. Meanwhile, what the removed policy protected must not leave in clear: another policy may protect
 //! it elsewhere. Nor must packets from a virtual address: it belongs to the network behind the peer, and the
-//! host keeps it until the peer has confirmed the end of the IKE SA, longer than the policies. Devices have
-//! no such routes.
+//! host keeps it until the peer has confirmed the end of the IKE SA, longer than the policies. Nor must packets
+//! from the former address of a trap: programs stay bound to it. Devices have no such routes.
 
 #[cfg(feature = "spds")]
 use crate::Direction;
@@ -20,6 +20,10 @@ use casemate_sa::SpdId;
 use casemate_wire::flow::FlowKey;
 #[cfg(feature = "spds")]
 use core::net::IpAddr;
+
+/// Former addresses of traps that are remembered, at most.
+#[cfg(feature = "spds")]
+const MAX_FORMER: usize = 64;
 
 /// What must not leave in clear.
 #[cfg(feature = "spds")]
@@ -37,6 +41,8 @@ pub(crate) struct Withheld {
     without_room: u64,
     /// Sorted.
     virtual_addrs: Vec<IpAddr>,
+    /// The last addresses of traps that have moved, the oldest first.
+    former_addrs: VecDeque<IpAddr>,
 }
 
 #[cfg(feature = "spds")]
@@ -50,6 +56,7 @@ impl Withheld {
             queue: VecDeque::new(),
             without_room: 0,
             virtual_addrs: Vec::new(),
+            former_addrs: VecDeque::new(),
         }
     }
 
@@ -87,6 +94,7 @@ impl Withheld {
         self.is_everything()
             || !self.queue.is_empty() && !matches!(self.policies.lookup(SpdId::MAIN, flow), Lookup::NoMatch)
             || self.virtual_addrs.binary_search(&flow.src()).is_ok()
+            || self.former_addrs.contains(&flow.src())
     }
 }
 
@@ -102,6 +110,7 @@ impl Datapath {
         self.withheld.is_everything()
             || !self.withheld.queue.is_empty()
             || !self.withheld.virtual_addrs.is_empty()
+            || !self.withheld.former_addrs.is_empty()
     }
 
     /// From now on, routes of the host that follow the policies lead packets here. After the removal of
@@ -124,6 +133,18 @@ impl Datapath {
             self.withheld.follow(removals);
             self.forget_flows();
         }
+    }
+
+    /// Notes that a trap has protected packets from this address, and protects those from another one now.
+    /// Outgoing packets from it that match no policy are discarded. The last 64 such addresses count.
+    pub fn note_former_addr(&mut self, addr: IpAddr) {
+        let former = &mut self.withheld.former_addrs;
+        former.retain(|known| *known != addr);
+        if former.len() >= MAX_FORMER {
+            former.pop_front();
+        }
+        former.push_back(addr);
+        self.forget_flows();
     }
 
     /// Sets the virtual addresses of the host. Outgoing packets from them that match no policy are

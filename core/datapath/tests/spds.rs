@@ -157,6 +157,23 @@ fn packets_from_a_virtual_address_never_leave_in_clear() {
     assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass);
 }
 
+/// Programs stay bound to an address that a trap has protected. Other addresses are not affected.
+#[test]
+fn packets_from_the_former_address_of_a_trap_never_leave_in_clear() {
+    let mut host = Host::new(Unmatched::PassClear, 1_500);
+    let (own, peer) = spec().ends.inner;
+    host.dp.note_former_addr(own);
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy));
+    assert!(!host.dp.passes_everything());
+    let other = packets::udp(peer, own, (1_000, 2_000), b"from another address", false);
+    assert_eq!(verdict_on(&mut host, SpdId::MAIN, &other), Outbound::Bypass);
+    (0..63).for_each(|n| host.dp.note_former_addr(IpAddr::from([10, 200, 0, n])));
+    host.dp.note_former_addr(IpAddr::from([10, 200, 0, 0]));
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Drop(DropReason::NoPolicy));
+    host.dp.note_former_addr(IpAddr::from([10, 200, 0, 63]));
+    assert_eq!(verdict(&mut host, SpdId::MAIN), Outbound::Bypass, "only the last ones are known");
+}
+
 #[test]
 fn an_incoming_packet_meets_the_policies_of_the_spd_of_its_sa() {
     let mut link = spec().build();

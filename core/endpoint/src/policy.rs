@@ -22,6 +22,19 @@ impl SpdWriter<'_> {
         Ok(id)
     }
 
+    /// Notes the addresses that traffic selectors of this host had before and do not have now, so that nothing
+    /// leaves in clear from them.
+    pub(crate) fn note_former_addrs(&mut self, before: &[TrafficSelector], now: &[TrafficSelector]) {
+        #[cfg(feature = "spds")]
+        for addr in before.iter().filter(|former| former.is_single()).map(|former| former.addrs.first()) {
+            if !now.iter().any(|own| own.addrs.contains(addr)) {
+                self.datapath.note_former_addr(addr);
+            }
+        }
+        #[cfg(not(feature = "spds"))]
+        let _ = (before, now);
+    }
+
     fn remove(&mut self, direction: Direction, id: PolicyId) {
         if self.datapath.remove_policy(direction, id).is_some() {
             self.notices.push_back(Notice::Policy(PolicyChange::Removed { direction, id }));

@@ -124,7 +124,8 @@ impl Traps {
                     for policy in trap.policies.outbound() {
                         by_policy.insert(policy, trap.reqid);
                     }
-                    trap.spec = spec;
+                    let former = core::mem::replace(&mut trap.spec, spec);
+                    spds.note_former_addrs(&former.local, &trap.spec.local);
                 }
                 Err(error) => failures.push((spec, error)),
             }

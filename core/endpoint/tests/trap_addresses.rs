@@ -198,6 +198,24 @@ fn trap_follows_the_source_address() {
     assert!(host.traps(MOVED, PEER) && !host.traps(OWN, PEER));
 }
 
+/// A program stays bound to the former address, whose packets a route still leads here.
+#[cfg(feature = "spds")]
+#[test]
+fn nothing_leaves_in_clear_from_the_former_address_of_a_trap() {
+    let pass = Config { unmatched: casemate_datapath::Unmatched::PassClear, ..Config::server(1) };
+    let mut host = TrappingHost::with_config(Some(OWN), trap(None), pass);
+    let verdict = |host: &mut TrappingHost, from| send(&mut host.endpoint, host.now, from, PEER);
+    assert!(matches!(verdict(&mut host, MOVED), Outbound::Bypass), "not an address of a trap");
+    for (address, former) in [(Some(MOVED), OWN), (Some(OWN), MOVED)] {
+        host.address = OwnAddress::new(address);
+        host.endpoint.routes_changed();
+        host.act(Endpoint::handle_timeouts);
+        assert!(host.traps(address.unwrap(), PEER));
+        assert!(matches!(verdict(&mut host, former), Outbound::Drop(DropReason::NoPolicy)), "{former:?}");
+    }
+    assert!(matches!(verdict(&mut host, INSIDE), Outbound::Bypass), "never an address of a trap");
+}
+
 /// The SPD is full before the reload, so the restored trap must not need more policies than before.
 #[test]
 fn full_spd_restores_a_trap_whose_address_has_become_known() {
