@@ -3,8 +3,8 @@
 //! A route that follows a policy leads packets here until it is changed, which takes longer than a change of
 //! the SPD. Meanwhile, what the removed policy protected must not leave in clear: another policy may protect
 //! it elsewhere. Nor must packets from a virtual address: it belongs to the network behind the peer, and the
-//! host keeps it until the peer has confirmed the end of the IKE SA, longer than the policies. Nor must packets
-//! from the former address of a trap: programs stay bound to it. Devices have no such routes.
+//! host keeps it until the peer has confirmed the end of the IKE SA, longer than the policies. Nor must
+//! packets from the former address of a trap: programs stay bound to it. Devices have no such routes.
 
 #[cfg(feature = "spds")]
 use crate::Direction;

@@ -22,8 +22,8 @@ impl SpdWriter<'_> {
         Ok(id)
     }
 
-    /// Notes the addresses that traffic selectors of this host had before and do not have now, so that nothing
-    /// leaves in clear from them.
+    /// Notes the addresses that traffic selectors of this host had before and do not have now, so that
+    /// nothing leaves in clear from them.
     pub(crate) fn note_former_addrs(&mut self, before: &[TrafficSelector], now: &[TrafficSelector]) {
         #[cfg(feature = "spds")]
         for addr in before.iter().filter(|former| former.is_single()).map(|former| former.addrs.first()) {
