@@ -379,3 +379,30 @@ fn the_attempt_that_replaces_a_forgotten_ike_sa_is_followed_by_others() {
         assert_eq!(names(&pair), ["one"], "{is_refused}: {:?}", pair.left.down_reasons());
     }
 }
+
+/// The right side has forgotten the IKE SA. A command or a reload on the left side closes it while a request is
+/// outstanding. No other IKE SA replaces it.
+#[test]
+fn a_forgotten_ike_sa_that_is_being_closed_is_not_replaced() {
+    for (reason, proves) in
+        [(DownReason::Local, false), (DownReason::Unconfigured, false), (DownReason::Local, true)]
+    {
+        let mut pair = kept_up(|_| {});
+        let secret = || casemate_crypto::SecretBytes::new(&[1; 32]);
+        pair.right.ike.set_crash_secret(proves.then(secret));
+        pair.left.ike.set_crash_secret(proves.then(secret));
+        let (ike, child) = (pair.left.ike.status().next().unwrap().id, pair.left.children()[0].id);
+        pair.right = IkePeer::new(pair::RIGHT, 9, connection("right", "left"));
+        pair.right.ike.set_crash_secret(proves.then(secret));
+        pair.left.with_context(pair.now, |engine, host, context| engine.rekey_child(child, host, context));
+        pair.left
+            .with_context(pair.now, |engine, host, context| engine.terminate(ike, reason, host, context));
+        pair.advance(200 * SECOND);
+        assert_eq!(
+            (pair.left.ike.status().count(), pair.right.ike.status().count()),
+            (0, 0),
+            "{reason:?} {proves}"
+        );
+        assert!(pair.left.children().is_empty() && waits(&pair).is_empty());
+    }
+}

@@ -39,6 +39,11 @@ impl ConnectionTable {
         &self.connections
     }
 
+    /// Whether the connection is configured. An IKE SA of another one is to be closed.
+    pub(crate) fn contains(&self, connection: &Arc<Connection>) -> bool {
+        self.connections.iter().any(|known| Arc::ptr_eq(known, connection))
+    }
+
     /// Positions of connections and connections: those that accept this address of a peer, and others. A
     /// connection may be there twice.
     pub(crate) fn candidates(&self, peer: IpAddr) -> impl Iterator<Item = (u64, &Arc<Connection>)> {

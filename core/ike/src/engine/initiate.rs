@@ -156,7 +156,7 @@ impl Ike {
     /// connection that is no longer configured.
     pub(super) fn retry(&mut self, retry: Retry, host: &mut dyn Host, context: &mut Context<'_>) {
         let Retry { connection, children, attempts, restores, .. } = retry;
-        if !self.shared.connections.all().iter().any(|known| Arc::ptr_eq(known, &connection)) {
+        if !self.shared.connections.contains(&connection) {
             return;
         }
         // An attempt that has begun before, as for a forgotten IKE SA, restores the connection as well.

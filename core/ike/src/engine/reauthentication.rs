@@ -29,6 +29,9 @@ impl Ike {
     pub(super) fn reauthenticate(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
+        if !self.shared.connections.contains(&connection) {
+            return;
+        }
         let predecessor = sa.predecessor();
         match self.find_replacement(sa, context.now) {
             Some(Replacement::Connecting) => return,
@@ -75,7 +78,9 @@ impl Ike {
         }
         let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
         let (predecessor, path) = (sa.predecessor(), sa.common.path);
-        if self.sas.current_count() >= self.shared.settings.ike_sas_with_replaced() {
+        if !self.shared.connections.contains(&connection)
+            || self.sas.current_count() >= self.shared.settings.ike_sas_with_replaced()
+        {
             return;
         }
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
@@ -96,6 +101,9 @@ impl Ike {
     pub(super) fn replace_forgotten(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, peer) = (sa.common.connection.clone(), sa.common.path.remote.ip());
+        if !self.shared.connections.contains(&connection) {
+            return;
+        }
         let is_successor = |other: &IkeSa| {
             other.is_current() && other.has_same_scope(sa) && other.authenticated_at() > sa.authenticated_at()
         };

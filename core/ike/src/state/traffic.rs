@@ -213,12 +213,12 @@ impl Established {
     }
 
     /// Starts a new IKE SA beside one whose peer is suspected of having forgotten it and does not respond: a
-    /// peer that has restarted responds to IKE_SA_INIT only.
+    /// peer that has restarted responds to IKE_SA_INIT only. An IKE SA that is to be closed is not replaced.
     pub(super) fn replace_if_forgotten(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         if self.last_inbound(step) > self.traffic.suspected_at {
             self.traffic.trust();
         }
-        if self.forgotten_by().is_some() && self.is_in_use() {
+        if self.forgotten_by().is_some() && self.is_in_use() && self.closing_reason().is_none() {
             step.effect(Effect::ReplaceForgotten(common.id));
         }
     }
@@ -251,9 +251,9 @@ impl Established {
     /// initiate, it sets up a new IKE SA first, so that no packet of the Child SAs leaves in clear between.
     pub(crate) fn on_crash(mut self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> State {
         let can_initiate = common.connection.remote_addrs.iter().any(AddrPattern::is_single);
-        if !self.is_in_use() || !can_initiate {
-            let reason = self.closing_reason().unwrap_or(PROVED);
-            return self.close_or_hand_over(common, reason, step);
+        let closing = self.closing_reason();
+        if !self.is_in_use() || !can_initiate || closing.is_some() {
+            return self.close_or_hand_over(common, closing.unwrap_or(PROVED), step);
         }
         if !core::mem::replace(&mut self.traffic.is_forgotten, true) {
             self.timers.set(Timer::Expire, Some(step.context.now.after(REPLACEMENT_TIME)));
