@@ -380,8 +380,8 @@ fn the_attempt_that_replaces_a_forgotten_ike_sa_is_followed_by_others() {
     }
 }
 
-/// The right side has forgotten the IKE SA. A command or a reload on the left side closes it while a request is
-/// outstanding. No other IKE SA replaces it.
+/// The right side has forgotten the IKE SA. A command or a reload on the left side closes it while a request
+/// is outstanding. No other IKE SA replaces it.
 #[test]
 fn a_forgotten_ike_sa_that_is_being_closed_is_not_replaced() {
     for (reason, proves) in
