@@ -203,8 +203,8 @@ fn a_value_of_one_message_is_refused_if_both_were_agreed_and_the_reverse() {
     }
 }
 
-/// An attacker who knows the key of the initiator proves the request that has arrived, not the one that was
-/// sent. The value of the honest responder shows the difference, if it covers the request.
+/// An attacker with the key of the initiator computes AUTH for the request that has arrived, not for the one
+/// that was sent. The AUTH value of the responder shows the difference, if it covers the request.
 #[test]
 fn a_changed_request_is_noticed_although_the_key_of_the_initiator_is_known() {
     for announced in [true, false] {

@@ -180,7 +180,7 @@ fn a_refusal_of_an_unknown_host_closes_nothing() {
 #[test]
 fn a_refused_ike_sa_has_a_tenth_of_its_time_left() {
     for is_answered in [true, false] {
-        let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
+        let mut pair = established(reauthenticating_at_leisure("left", "right"), connection("right", "left"));
         let mut refusing = connection("right", "left");
         refusing.remote.id = IdPattern::Exact(Identity::Fqdn("another".into()));
         pair.right.ike.configure(vec![Arc::new(refusing)], &[]);

@@ -380,29 +380,52 @@ fn the_attempt_that_replaces_a_forgotten_ike_sa_is_followed_by_others() {
     }
 }
 
-/// The right side has forgotten the IKE SA. A command or a reload on the left side closes it while a request
-/// is outstanding. No other IKE SA replaces it.
+/// How the left side gives up an IKE SA while a request is outstanding.
+#[derive(Debug, Clone, Copy)]
+enum GivenUp {
+    /// A command closes it.
+    Terminated,
+    /// A reload has removed its connection, and closes it.
+    Unconfigured,
+    /// A reload has changed its connection, and has not closed it yet.
+    Changed,
+}
+
+/// The right side has forgotten the IKE SA, and says so, or proves it with its crash token. No other IKE SA
+/// replaces one that the left side has given up.
 #[test]
 fn a_forgotten_ike_sa_that_is_being_closed_is_not_replaced() {
-    for (reason, proves) in
-        [(DownReason::Local, false), (DownReason::Unconfigured, false), (DownReason::Local, true)]
+    let secret = || casemate_crypto::SecretBytes::new(&[1; 32]);
+    for (given_up, proves) in [GivenUp::Terminated, GivenUp::Unconfigured, GivenUp::Changed]
+        .map(|given_up| [(given_up, false), (given_up, true)])
+        .concat()
     {
-        let mut pair = kept_up(|_| {});
-        let secret = || casemate_crypto::SecretBytes::new(&[1; 32]);
+        let mut left = with_children("left", "right", &["one"]);
+        Arc::make_mut(&mut left.children[0]).dpd_action = CloseAction::Restart;
+        let mut pair = Pair::new(left.clone(), connection("right", "left"));
         pair.right.ike.set_crash_secret(proves.then(secret));
-        pair.left.ike.set_crash_secret(proves.then(secret));
+        pair.left.initiate(pair.now);
+        pair.run();
         let (ike, child) = (pair.left.ike.status().next().unwrap().id, pair.left.children()[0].id);
         pair.right = IkePeer::new(pair::RIGHT, 9, connection("right", "left"));
         pair.right.ike.set_crash_secret(proves.then(secret));
-        pair.left.with_context(pair.now, |engine, host, context| engine.rekey_child(child, host, context));
-        pair.left
-            .with_context(pair.now, |engine, host, context| engine.terminate(ike, reason, host, context));
+        let now = pair.now;
+        pair.left.with_context(now, |engine, host, context| engine.rekey_child(child, host, context));
+        let reason = match given_up {
+            GivenUp::Terminated => Some(DownReason::Local),
+            GivenUp::Unconfigured => Some(DownReason::Unconfigured),
+            GivenUp::Changed => {
+                left.keying_tries = 7;
+                assert_eq!(pair.left.ike.configure(vec![left.into()], &[]).ikes, [ike]);
+                None
+            }
+        };
+        if let Some(reason) = reason {
+            pair.left.with_context(now, |engine, host, context| engine.terminate(ike, reason, host, context));
+        }
         pair.advance(200 * SECOND);
-        assert_eq!(
-            (pair.left.ike.status().count(), pair.right.ike.status().count()),
-            (0, 0),
-            "{reason:?} {proves}"
-        );
+        let counts = (pair.left.ike.status().count(), pair.right.ike.status().count());
+        assert_eq!(counts, (0, 0), "{given_up:?} {proves}");
         assert!(pair.left.children().is_empty() && waits(&pair).is_empty());
     }
 }

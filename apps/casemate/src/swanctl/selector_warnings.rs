@@ -31,8 +31,8 @@ fn in_clear(connection: &Connection, keys: &Keys<'_>) {
         if protected.contains(&all) && !decided.iter().any(|range| range.is_ipv4() == is_v4) {
             let other = if is_v4 { "IPv4" } else { "IPv6" };
             keys.section_warning(&format!(
-                "all traffic of {here} is protected, and traffic of {other} leaves in clear. If this host has \
-                 {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
+                "all traffic of {here} is protected, and traffic of {other} leaves in clear. If this host \
+                 has {missing} was expected in remote_ts, too, or in a child with `mode = drop`"
             ));
         }
     }
@@ -86,8 +86,9 @@ fn without_traffic(connection: &Connection, child: &ChildConfig, keys: &Keys<'_>
     let has_pair = local.v4 && remote.v4 || local.v6 && remote.v6;
     if !has_pair && local != Versions::NONE && remote != Versions::NONE {
         keys.section_warning(&format!(
-            "children.{}: local_ts has addresses of {}, and remote_ts of {}, so no packet matches: selectors of the \
-             same IP version were expected. `dynamic`, the default, is the address of the host, or a virtual one",
+            "children.{}: local_ts has addresses of {}, and remote_ts of {}, so no packet matches: selectors \
+             of the same IP version were expected. `dynamic`, the default, is the address of the host, or a \
+             virtual one",
             child.name,
             local.text(),
             remote.text()

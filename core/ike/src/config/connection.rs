@@ -86,8 +86,8 @@ pub struct Connection {
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
     /// Whether the AUTH payloads cover the IKE_SA_INIT messages of both sides, if the peer supports that
-    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention). Then no change of these messages remains unnoticed,
-    /// even if one of the two authentication keys is known to an attacker.
+    /// (draft-ietf-ipsecme-ikev2-downgrade-prevention). It prevents downgrade attacks even if the
+    /// private key of one of the peers is compromised.
     pub full_transcript_auth: bool,
     /// Number of sequences of requests to a peer that does not respond to IKE_SA_INIT or IKE_AUTH; 0 means
     /// without end. A peer that refuses is not asked again.

@@ -163,8 +163,10 @@ impl Established {
                             let reason =
                                 if is_set_up_anew { DownReason::Reauth } else { DownReason::Expired };
                             self.tasks.push_front(Task::DeleteIke(reason));
-                            // The peer may leave the Delete unanswered.
-                            self.stop_children(reason, step);
+                            if is_set_up_anew {
+                                // The peer may leave the Delete unanswered, as after any other expiry.
+                                self.stop_children(reason, step);
+                            }
                         }
                         Phase::Replaced | Phase::Closing => {
                             return self.close(common, DownReason::Replaced, step);

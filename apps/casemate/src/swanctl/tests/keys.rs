@@ -435,3 +435,13 @@ fn selectors_of_different_ip_versions_give_a_warning() {
         assert_eq!(warnings(connection, child), [""; 0], "{connection} {child}");
     }
 }
+
+#[test]
+fn full_transcript_auth_is_on_unless_it_is_turned_off() {
+    for (key, expected) in
+        [("", true), ("full_transcript_auth = yes", true), ("full_transcript_auth = no", false)]
+    {
+        let config = ok(&format!("connections {{\n c {{\n {key}\n remote {{\n auth = psk\n }}\n }}\n}}\n"));
+        assert_eq!(config.connections[0].full_transcript_auth, expected, "{key}");
+    }
+}
