@@ -218,8 +218,8 @@ fn eap(fault: EapFault, identity: Option<&[u8]>, peer: &Identity) -> String {
         }
         EapFault::UnprovenIdentity => format!(
             "the RADIUS server has not said whether it has authenticated {who}, which the connection \
-             requires: it must name the user, or `trust_user_name = yes` in `eap-radius` accepts a copy of the \
-             EAP identity"
+             requires: it must name the user, or `trust_user_name = yes` in `eap-radius` accepts a copy of \
+             the EAP identity"
         ),
         EapFault::NoCertificate => {
             format!("this host has no certificate with a private key for TLS, for {who}")
