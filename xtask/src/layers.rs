@@ -9,7 +9,7 @@ pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ 
 apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
-socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
+socketd/protocol and store import nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
 Only programs import radius. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies), and those in socketd/client start the program of
@@ -32,6 +32,7 @@ enum Layer {
     Ike,
     Endpoint,
     Strongswan,
+    Store,
     Provider,
     Adapter,
     SocketClient,
@@ -61,6 +62,7 @@ impl Layer {
             ("core", Some("ike")) => Self::Ike,
             ("core", Some("endpoint")) => Self::Endpoint,
             ("core", Some("strongswan")) => Self::Strongswan,
+            ("core", Some("store")) => Self::Store,
             ("providers", _) => Self::Provider,
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
@@ -76,7 +78,7 @@ impl Layer {
     /// Height of the layer. Layers of the same height do not import each other.
     fn level(self) -> u8 {
         match self {
-            Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
+            Self::Wire | Self::Crypto | Self::SocketProtocol | Self::Store => 0,
             Self::Rohc => 1,
             Self::Sa | Self::Pki | Self::Eap | Self::Radius | Self::Provider => 2,
             Self::Datapath | Self::Ike | Self::Sched => 3,
