@@ -3,6 +3,8 @@
 mod close_action;
 mod commands;
 mod queries;
+#[cfg(feature = "records")]
+mod records;
 mod spds;
 mod trap_routes;
 mod unknown_spi;
@@ -25,6 +27,8 @@ use casemate_ike::{
 use casemate_sa::Instant;
 
 pub use queries::{NamedSas, NoticeSa};
+#[cfg(feature = "records")]
+pub use records::{NotRestored, OwnedRecord};
 use unknown_spi::NamedPeers;
 
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
@@ -104,6 +108,18 @@ impl Endpoint {
         pools: &[Pool],
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
+        self.configure_with(connections, pools, |_, _| false, context)
+    }
+
+    /// Replaces the connections and pools, as [`Self::configure`]. `restore` may add SAs and says whether it
+    /// has; children that these have are not initiated.
+    fn configure_with(
+        &mut self,
+        connections: Vec<Arc<Connection>>,
+        pools: &[Pool],
+        restore: impl FnOnce(&mut Self, &mut Context<'_>) -> bool,
+        context: &mut Context<'_>,
+    ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
         let by_name: BTreeMap<&str, &Arc<Connection>> =
             before.iter().map(|connection| (connection.name.as_str(), connection)).collect();
@@ -131,7 +147,11 @@ impl Endpoint {
         for child in removed.children {
             self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Unconfigured, host, context));
         }
+        let has_restored = restore(self, context);
         for (connection, child) in to_initiate {
+            if has_restored && self.ike.has_or_requests(&connection, &child) {
+                continue;
+            }
             self.with_ike(|ike, host| ike.initiate_or_retry(&connection, &child, host, context));
         }
         self.handle_timeouts(context);

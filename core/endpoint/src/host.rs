@@ -46,6 +46,12 @@ impl SpiTable {
         self.0.insert(spi.get(), Some(sa));
     }
 
+    /// The SA of an SPI, if it is negotiated and installed.
+    #[cfg(feature = "records")]
+    pub(crate) fn sa(&self, spi: Spi) -> Option<SaId> {
+        self.0.get(spi.get()).copied().flatten()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -95,6 +101,10 @@ impl Host for DatapathHost<'_> {
 
     fn release_spi(&mut self, spi: Spi) {
         self.spis.release(spi);
+    }
+
+    fn claim_spi(&mut self, spi: Spi) -> bool {
+        self.spis.take(spi)
     }
 
     fn last_inbound(&self, spi: Spi) -> Option<Instant> {

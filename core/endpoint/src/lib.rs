@@ -30,6 +30,8 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
+#[cfg(feature = "records")]
+pub use casemate_ike::{IkeRecord, MAX_RECORD, RecordError, RestoreError};
 #[cfg(feature = "child-counters")]
 pub use children::ChildCounters;
 pub use children::ChildSas;
@@ -40,6 +42,8 @@ pub use connection_keys::{
 };
 pub use control_plane::bypass_control_plane;
 pub use endpoint::{Endpoint, NamedSas, NoticeSa};
+#[cfg(feature = "records")]
+pub use endpoint::{NotRestored, OwnedRecord};
 pub use held::{HeldPacket, HeldPackets};
 pub use message_counters::{ExchangeCounters, MessageCount, MessageCounters};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};

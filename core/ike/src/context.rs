@@ -117,6 +117,12 @@ pub trait Host {
     /// Releases a reserved SPI that will not be used.
     fn release_spi(&mut self, spi: Spi);
 
+    /// Reserves the SPI of an inbound SA that is restored; `false` if it is in use. The default is for hosts
+    /// that restore none.
+    fn claim_spi(&mut self, _spi: Spi) -> bool {
+        false
+    }
+
     /// Time at which the inbound SA with this SPI last received an authentic packet.
     fn last_inbound(&self, spi: Spi) -> Option<Instant>;
 
@@ -166,6 +172,9 @@ pub(crate) struct Shared {
     pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) report_keys: bool,
+    /// Whether Child SAs keep their keys, for records.
+    #[cfg(feature = "records")]
+    pub(crate) keeps_records: bool,
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,

@@ -49,7 +49,7 @@ impl Token {
 
 /// The token that the peer has given for an IKE SA.
 #[derive(Debug)]
-pub(crate) struct PeerToken(SecretBytes);
+pub(crate) struct PeerToken(pub(crate) SecretBytes);
 
 impl PeerToken {
     /// The token in an encrypted message. Ignores one of a wrong length.

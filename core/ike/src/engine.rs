@@ -7,6 +7,8 @@ pub(crate) mod ike_sa_table;
 mod initiate;
 pub(crate) mod peer_index;
 mod reauthentication;
+#[cfg(feature = "records")]
+mod records;
 pub(crate) mod response_cache;
 pub(crate) mod retries;
 pub(crate) mod unprotected;
@@ -35,6 +37,8 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
 
+#[cfg(feature = "records")]
+pub use records::Restoration;
 pub use retries::PendingRetry;
 
 /// All IKE SAs of a host.
@@ -84,6 +88,8 @@ impl Ike {
             child_owners: OrderedMap::default(),
             scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
             report_keys: false,
+            #[cfg(feature = "records")]
+            keeps_records: false,
             last_child_id: 0,
             last_ike_id: 0,
             effects: Vec::new(),

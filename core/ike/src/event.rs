@@ -41,6 +41,8 @@ pub struct ChildUp {
     /// Whether the outbound SA is used at once. If not, [`Event::ChildActive`] follows (RFC 7296 section
     /// 2.8).
     pub active: bool,
+    /// Whether the Child SA continues one of another process or host, whose record was restored.
+    pub is_restored: bool,
 }
 
 /// Contents of a configuration reply (RFC 7296 section 3.15.1).
@@ -177,6 +179,8 @@ pub enum Event {
         ppk_id: Option<Vec<u8>>,
         /// Addresses and ports.
         path: Path,
+        /// Whether the IKE SA continues one of another process or host, whose record was restored.
+        is_restored: bool,
     },
     /// An IKE SA has replaced another one and has taken over its Child SAs.
     IkeRekeyed {

@@ -35,6 +35,8 @@ mod mobike;
 mod nat;
 mod negotiate;
 mod path_mtu;
+#[cfg(feature = "records")]
+mod record;
 #[cfg(feature = "redirect")]
 mod redirect;
 #[cfg(feature = "resumption")]
@@ -56,11 +58,15 @@ pub use by_origin::ByOrigin;
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};
+#[cfg(feature = "records")]
+pub use engine::Restoration;
 pub use engine::{Ike, PendingRetry};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, ForgottenSign, IkeKeys, KeyPair};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use nat::NatStatus;
 pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
+#[cfg(feature = "records")]
+pub use record::{IkeRecord, MAX_RECORD, RecordError, RestoreError};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 pub use status::{

@@ -30,7 +30,7 @@ pub(crate) struct Mobike {
     /// Whether the peer detects NATs. If it does not, NATs are prohibited (RFC 4555 section 3.9).
     pub(crate) has_nat_traversal: bool,
     /// Whether this host acts as if it were behind a NAT.
-    forces_encap: bool,
+    pub(crate) forces_encap: bool,
     /// Whether the Child SAs keep the former path until the peer has proved that it receives at the new one.
     pub(crate) is_unverified: bool,
     /// Path of the Child SAs and whether they are encapsulated in UDP, while `is_unverified`.

@@ -381,6 +381,7 @@ mod tests {
             resumes: None,
             ppk_id: None,
             path: path(),
+            is_restored: false,
         }
     }
 
@@ -421,6 +422,7 @@ mod tests {
             resumes: None,
             ppk_id: None,
             path: path(),
+            is_restored: false,
         };
         let of_carol = |history: &History| {
             let names = |event: &PastEvent| event.lines.iter().any(|line| line.contains("`carol`"));
@@ -530,6 +532,7 @@ mod tests {
             resumes: None,
             ppk_id: None,
             path: path(),
+            is_restored: false,
         };
         note(&mut history, up("carol"));
         assert_eq!(over(&history), [true, false, true, true], "dave may have the same address behind a NAT");
@@ -551,6 +554,7 @@ mod tests {
                 resumes: None,
                 ppk_id: None,
                 path: path(),
+                is_restored: false,
             },
         );
         let released = Event::AddrsReleased { ike, addrs: vec![[10, 0, 0, 1].into()] };

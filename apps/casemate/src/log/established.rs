@@ -91,6 +91,7 @@ mod tests {
             resumes,
             ppk_id: None,
             path: Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() },
+            is_restored: false,
         };
         established(&event, None).unwrap()
     }

@@ -306,6 +306,7 @@ mod tests {
             resumes: None,
             ppk_id: None,
             path: Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() },
+            is_restored: false,
         };
         let classical = established(connection_with("default"), None);
         let hybrid = established(connection_with("default"), Some(KexMethod::MlKem768));

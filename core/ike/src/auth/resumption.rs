@@ -13,6 +13,8 @@ use alloc::vec::Vec;
 use casemate_crypto::Providers;
 use casemate_wire::ike::{Auth, AuthMethod};
 use core::net::IpAddr;
+#[cfg(feature = "records")]
+use core::net::{Ipv4Addr, Ipv6Addr};
 use subtle::ConstantTimeEq as _;
 
 /// Before a user of EAP, and the kind of proof. No ID payload has this type.
@@ -100,18 +102,32 @@ impl PeerRecord {
         if !bool::from(expected.expose().ct_eq(proof.auth.data)) {
             return Err(StateFault::AuthMismatch);
         }
+        let full_transcript = proof.octets.other_message.is_some();
+        Ok(PeerAuthenticated { full_transcript, ..self.authenticated(connection, remote) })
+    }
+
+    /// The peer of a record whose IKE SA is restored. `was_v4` says whether it had an IPv4 address when it
+    /// was authenticated.
+    #[cfg(feature = "records")]
+    pub(crate) fn restored(&self, connection: &Connection, was_v4: bool) -> PeerAuthenticated {
+        let any: IpAddr = if was_v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        self.authenticated(connection, any)
+    }
+
+    /// The proof, for an IKE SA with a peer at an address. Its caller has verified it.
+    fn authenticated(&self, connection: &Connection, remote: IpAddr) -> PeerAuthenticated {
         let own = &self.own_id;
         #[cfg(feature = "eap")]
         let proven = self.eap_identity.as_ref().map_or_else(|| self.id.clone(), UserIdentity::scope_identity);
         #[cfg(not(feature = "eap"))]
         let proven = self.id.clone();
-        Ok(PeerAuthenticated {
+        PeerAuthenticated {
             id: self.id.clone(),
             pair: PeerPair::new(own, &self.id, remote),
             scope: AuthScope::new(connection, self.proof, own, &proven, remote),
             own_id: own.clone(),
             proof: self.proof,
-            full_transcript: proof.octets.other_message.is_some(),
+            full_transcript: self.full_transcript,
             #[cfg(feature = "ppk")]
             ppk_id: self.ppk_id.clone(),
             #[cfg(feature = "eap")]
@@ -120,7 +136,7 @@ impl PeerRecord {
             assigned_addrs: self.assigned_addrs.clone(),
             #[cfg(feature = "eap")]
             earlier_rounds: Vec::new(),
-        })
+        }
     }
 }
 

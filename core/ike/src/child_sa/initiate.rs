@@ -115,6 +115,14 @@ pub(crate) struct AcceptedChild {
 }
 
 impl ChildNegotiation {
+    /// Our SPI, as the first offer names it.
+    #[cfg(feature = "records")]
+    pub(crate) fn offered_spi(&self) -> ChildSpi {
+        let protocol =
+            self.offers.first().map_or(casemate_wire::ike::ProtocolId::ESP, |offer| offer.protocol);
+        ChildSpi { protocol, spi: self.spi.get().to_be_bytes() }
+    }
+
     /// Prepares a request. `own_exchange` is true for CREATE_CHILD_SA, which may have a key exchange.
     pub(crate) fn new(
         child_request: ChildRequest,

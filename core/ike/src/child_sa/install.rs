@@ -62,12 +62,23 @@ pub(crate) struct NewChild<'a> {
     pub(crate) replaces: Option<ChildId>,
     /// Whether the outbound SA is used at once.
     pub(crate) active: bool,
+    /// The sequence numbers of a Child SA that is restored.
+    pub(crate) restored: Option<SequenceNumbers>,
+}
+
+/// How far the sequence numbers of a Child SA are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SequenceNumbers {
+    /// The last one that may have been sent.
+    pub(crate) sent: u64,
+    /// The highest one that may have been received.
+    pub(crate) received: u64,
 }
 
 impl<'a> NewChild<'a> {
     /// Child SA of an IKE_AUTH exchange.
     pub(crate) const fn first(config: &'a Arc<ChildConfig>, agreed: AgreedChild) -> Self {
-        Self { config, agreed, replaces: None, active: true }
+        Self { config, agreed, replaces: None, active: true, restored: None }
     }
 }
 
@@ -78,20 +89,36 @@ pub(crate) fn install(
     owner: &ChildOwner<'_>,
     step: &mut Step<'_, '_>,
 ) -> Result<ChildSa, StateFault> {
-    let NewChild { config, agreed, replaces, active } = new;
-    let ChildKeys { outbound, inbound } = ChildKeys::derive(&agreed, source, step.context.providers)?;
+    let keymat = ChildKeymat::derive(&new.agreed, source, step.context.providers)?;
+    let keys = keymat.split(new.agreed.suite).ok_or(StateFault::Provider)?;
+    let mut child = install_with(new, keys, owner, step);
+    step.shared.retries.end_for(owner.connection, |other| other.name == child.config.name);
+    let Deadlines { rekey_at, expires_at } = step.deadlines(&child.config.lifespan, step.context.now);
+    (child.rekey_at, child.expires_at) = (rekey_at, expires_at);
+    Ok(child)
+}
+
+/// Reports the two SAs with these keys, and returns the Child SA, which has no deadlines yet.
+pub(crate) fn install_with(
+    new: NewChild<'_>,
+    keys: ChildKeys,
+    owner: &ChildOwner<'_>,
+    step: &mut Step<'_, '_>,
+) -> ChildSa {
+    let NewChild { config, agreed, replaces, active, restored } = new;
+    let ChildKeys { outbound, inbound, .. } = keys;
     let (rohc_out, rohc_in) =
         (outbound.rohc(&agreed, AgreedRohc::outbound), inbound.rohc(&agreed, AgreedRohc::inbound));
     let Path { local, remote } = owner.path;
     let encap = owner.udp_encap;
     let outbound = params(agreed.spi_out, outbound.transform, local, remote, config, &agreed, encap);
-    let outbound = SaParams { dscp: config.dscp, rohc: rohc_out, ..outbound };
+    let last_sent = restored.map_or(0, |numbers| numbers.sent);
+    let outbound = SaParams { dscp: config.dscp, rohc: rohc_out, last_sent, ..outbound };
     let inbound = params(agreed.spi_in, inbound.transform, remote, local, config, &agreed, encap);
-    let inbound = SaParams { original_addrs: agreed.original, rohc: rohc_in, ..inbound };
+    let last_received = restored.map_or(0, |numbers| numbers.received);
+    let inbound = SaParams { original_addrs: agreed.original, rohc: rohc_in, last_received, ..inbound };
     let id = step.shared.next_child_id();
     step.shared.child_owners.insert(id, owner.ike);
-    let now = step.context.now;
-    step.shared.retries.end_for(owner.connection, |child| child.name == config.name);
     step.event(Event::ChildUp(Box::new(ChildUp {
         id,
         ike: owner.ike,
@@ -105,9 +132,9 @@ pub(crate) fn install(
         remote: agreed.remote.clone(),
         replaces,
         active,
+        is_restored: restored.is_some(),
     })));
-    let Deadlines { rekey_at, expires_at } = step.deadlines(&config.lifespan, now);
-    Ok(ChildSa {
+    ChildSa {
         id,
         config: config.clone(),
         agreed,
@@ -115,18 +142,29 @@ pub(crate) fn install(
         is_stopped: false,
         active,
         replaces,
-        rekey_at,
-        expires_at,
-        installed_at: now,
+        rekey_at: None,
+        expires_at: None,
+        installed_at: step.context.now,
         rekey_failures: 0,
         attempts: 0,
-    })
+        #[cfg(feature = "records")]
+        keymat: step.shared.keeps_records.then(|| Box::new(keys.keymat)),
+    }
 }
 
 /// Keys of both SAs.
-struct ChildKeys {
+pub(crate) struct ChildKeys {
     outbound: SaKeys,
     inbound: SaKeys,
+    #[cfg(feature = "records")]
+    keymat: ChildKeymat,
+}
+
+/// Key material of both SAs.
+#[derive(Debug)]
+pub(crate) struct ChildKeymat {
+    pub(crate) outbound: SecretBytes,
+    pub(crate) inbound: SecretBytes,
 }
 
 /// Keys of one SA.
@@ -136,7 +174,7 @@ struct SaKeys {
     rohc: SecretBytes,
 }
 
-impl ChildKeys {
+impl ChildKeymat {
     fn derive(
         agreed: &AgreedChild,
         source: &KeymatSource<'_>,
@@ -155,8 +193,17 @@ impl ChildKeys {
             Role::Initiator => (first, second),
             Role::Responder => (second, first),
         };
-        let keys = |key: &[u8]| SaKeys::split(suite, key).ok_or(StateFault::Provider);
-        Ok(Self { outbound: keys(outbound)?, inbound: keys(inbound)? })
+        Ok(Self { outbound: SecretBytes::new(outbound), inbound: SecretBytes::new(inbound) })
+    }
+
+    /// Keys of the outbound and of the inbound SA; `None` if the lengths do not fit the algorithms.
+    pub(crate) fn split(self, suite: ChildSuite) -> Option<ChildKeys> {
+        Some(ChildKeys {
+            outbound: SaKeys::split(suite, self.outbound.expose())?,
+            inbound: SaKeys::split(suite, self.inbound.expose())?,
+            #[cfg(feature = "records")]
+            keymat: self,
+        })
     }
 }
 

@@ -8,6 +8,8 @@ use crate::context::Step;
 use crate::negotiate::ChildSuite;
 use crate::transport::Content;
 use crate::{ChildId, ChildState, ChildStatus, DownReason, IkeSaId, TrafficSelector};
+#[cfg(feature = "records")]
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{AddrPair, Instant, Mode, Protocol, Spi};
@@ -20,6 +22,8 @@ mod respond;
 mod rohc;
 
 pub(crate) use initiate::{AcceptedChild, ChildNegotiation, ChildRequest, from_wire};
+#[cfg(feature = "records")]
+pub(crate) use install::{ChildKeymat, ChildKeys, SequenceNumbers, install_with};
 pub(crate) use install::{ChildOwner, KeymatSource, NewChild, install};
 pub(crate) use respond::{ChildPolicy, ChildRejected, ChildResponse, respond};
 pub use rohc::AgreedRohc;
@@ -44,6 +48,9 @@ pub(crate) struct ChildSa {
     pub(crate) rekey_failures: u8,
     /// Number of consecutive Child SAs of its configuration that ended soon, before this one was set up.
     pub(crate) attempts: u8,
+    /// The keys, if the host makes records.
+    #[cfg(feature = "records")]
+    pub(crate) keymat: Option<Box<ChildKeymat>>,
 }
 
 /// Stage of a Child SA.

@@ -92,6 +92,12 @@ impl Default for RohcConfig {
 }
 
 impl ChildConfig {
+    /// Whether one of the proposals has these algorithms. The key exchange does not count.
+    #[cfg(feature = "records")]
+    pub(crate) fn allows(&self, suite: crate::ChildSuite) -> bool {
+        self.proposals.iter().any(|proposal| proposal.allows(suite))
+    }
+
     /// Returns a child in tunnel mode between the two hosts, with the algorithms of RFC 8221 and otherwise
     /// the defaults of `swanctl.conf`. Change the fields that should differ.
     ///

@@ -74,6 +74,27 @@ pub struct ChildProposal {
     pub esn: EsnPolicy,
 }
 
+#[cfg(feature = "records")]
+impl ChildProposal {
+    /// Whether these algorithms are part of the proposal. The key exchange does not count.
+    pub(super) fn allows(&self, suite: crate::ChildSuite) -> bool {
+        use crate::ChildTransform;
+        use casemate_crypto::AhSuite;
+        let protects = match (&self.algorithms, suite.transform) {
+            (ChildAlgorithms::EspCombined(algs), ChildTransform::Esp(esp)) => {
+                algs.iter().any(|alg| alg.suite() == esp)
+            }
+            (ChildAlgorithms::EspSeparate(ciphers, macs), ChildTransform::Esp(esp)) => {
+                matches!(esp, EspSuite::Separate(cipher, mac) if ciphers.contains(&cipher) && macs.contains(&mac))
+            }
+            (ChildAlgorithms::Ah(macs), ChildTransform::Ah(AhSuite(mac))) => macs.contains(&mac),
+            _ => false,
+        };
+        let excluded = if suite.esn { EsnPolicy::Disabled } else { EsnPolicy::Required };
+        protects && self.esn != excluded
+    }
+}
+
 /// What protects the packets of a Child SA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildAlgorithms {

@@ -26,6 +26,14 @@ impl PeerPair {
     }
 }
 
+#[cfg(feature = "records")]
+impl PeerPair {
+    /// Whether the peer had an IPv4 address.
+    pub(crate) fn is_v4(&self) -> bool {
+        self.0.first() == Some(&1)
+    }
+}
+
 /// How a peer proved its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {

@@ -3,6 +3,8 @@
 use super::Chosen;
 use crate::SkSuite;
 use crate::config::{AgreedKexes, EspCombined};
+#[cfg(feature = "records")]
+use alloc::vec::Vec;
 use casemate_crypto::{
     AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg,
 };
@@ -76,6 +78,22 @@ impl IkeSuite {
         Some(Self { sk, prf, kex, additional: AgreedKexes::NONE })
     }
 
+    /// The suite of these transforms, one of each type; `None` if one is unknown or missing.
+    #[cfg(feature = "records")]
+    pub(crate) fn from_algorithms(algorithms: Vec<Algorithm>) -> Option<Self> {
+        Self::of(&Chosen::of(ProtocolId::IKE, algorithms))
+    }
+
+    /// All transforms; `None` for algorithms without a transform ID.
+    #[cfg(feature = "records")]
+    pub(crate) fn algorithms(&self) -> Option<Vec<Algorithm>> {
+        let (encr, integ) = self.sk_transforms()?;
+        let prf = Algorithm::new(TransformType::PRF, self.prf.id());
+        let kex = Algorithm::new(TransformType::KE, self.kex.id());
+        let single = [encr, prf, kex].into_iter().chain(integ);
+        Some(single.chain(additional_transforms(&self.additional)).collect())
+    }
+
     /// Transforms of encryption and integrity; `None` for algorithms without a transform ID.
     #[cfg(feature = "resumption")]
     pub(crate) fn sk_transforms(&self) -> Option<(Algorithm, Option<Algorithm>)> {
@@ -96,10 +114,7 @@ impl ChildSuite {
         let transform = match (chosen.protocol, chosen.algorithm(TransformType::ENCR), integ) {
             (ProtocolId::AH, None, Some(integ)) => ChildTransform::Ah(AhSuite(mac_of(integ)?)),
             (ProtocolId::ESP, Some(encr), None) => {
-                let gmacs = AesBits::ALL.into_iter().map(EspCombined::Gmac);
-                let implicit = all_aeads().filter_map(ImplicitIvAlg::new).map(EspCombined::ImplicitIv);
-                let mut all = all_aeads().map(EspCombined::Aead).chain(implicit).chain(gmacs);
-                let alg = all.find(|alg| esp_combined(*alg) == Some(encr))?;
+                let alg = all_esp_combined().find(|alg| esp_combined(*alg) == Some(encr))?;
                 ChildTransform::Esp(alg.suite())
             }
             (ProtocolId::ESP, Some(encr), Some(integ)) => {
@@ -115,6 +130,26 @@ impl ChildSuite {
         let esn =
             chosen.algorithm(TransformType::ESN).is_some_and(|esn| esn.id == SequenceNumbers::EXTENDED.0);
         Some(Self { transform, kex, additional: chosen.additional()?, esn })
+    }
+
+    /// The suite of these transforms, at most one of each type; `None` if one is unknown or missing.
+    #[cfg(feature = "records")]
+    pub(crate) fn from_algorithms(protocol: Protocol, algorithms: Vec<Algorithm>) -> Option<Self> {
+        let protocol = match protocol {
+            Protocol::Esp => ProtocolId::ESP,
+            Protocol::Ah => ProtocolId::AH,
+        };
+        Self::of(&Chosen::of(protocol, algorithms))
+    }
+
+    /// All transforms; `None` for algorithms without a transform ID.
+    #[cfg(feature = "records")]
+    pub(crate) fn algorithms(&self) -> Option<Vec<Algorithm>> {
+        let esn = if self.esn { SequenceNumbers::EXTENDED } else { SequenceNumbers::PLAIN };
+        let esn = Algorithm::new(TransformType::ESN, esn.0);
+        let kex = self.kex.map(|kex| Algorithm::new(TransformType::KE, kex.id()));
+        let others = [esn].into_iter().chain(kex).chain(additional_transforms(&self.additional));
+        Some(self.transform.algorithms()?.into_iter().chain(others).collect())
     }
 
     /// ESP or AH.
@@ -141,6 +176,32 @@ impl ChildSuite {
             ChildTransform::Ah(AhSuite(mac)) => mac.key_len().saturating_add(mac.salt_len()),
         }
     }
+}
+
+#[cfg(feature = "records")]
+impl ChildTransform {
+    /// Transforms of encryption and integrity; `None` for algorithms without a transform ID.
+    fn algorithms(self) -> Option<Vec<Algorithm>> {
+        match self {
+            Self::Ah(AhSuite(alg)) => Some([mac(alg)?].into()),
+            Self::Esp(suite) => match (all_esp_combined().find(|alg| alg.suite() == suite), suite) {
+                (Some(alg), _) => Some([esp_combined(alg)?].into()),
+                (None, EspSuite::Separate(encr, integ)) => Some([cipher(encr), mac(integ)?].into()),
+                (None, _) => None,
+            },
+        }
+    }
+}
+
+#[cfg(feature = "records")]
+fn additional_transforms(agreed: &AgreedKexes) -> impl Iterator<Item = Algorithm> + '_ {
+    agreed.iter().map(|(round, kex)| Algorithm::new(round.transform_type(), kex.id()))
+}
+
+fn all_esp_combined() -> impl Iterator<Item = EspCombined> {
+    let gmacs = AesBits::ALL.into_iter().map(EspCombined::Gmac);
+    let implicit = all_aeads().filter_map(ImplicitIvAlg::new).map(EspCombined::ImplicitIv);
+    all_aeads().map(EspCombined::Aead).chain(implicit).chain(gmacs)
 }
 
 impl fmt::Display for IkeSuite {

@@ -40,6 +40,12 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    /// One transform of each type, without a proposal.
+    #[cfg(feature = "records")]
+    pub(crate) const fn of(protocol: ProtocolId, algorithms: Vec<Algorithm>) -> Self {
+        Self { number: 1, protocol, spi: Vec::new(), algorithms }
+    }
+
     pub(crate) fn algorithm(&self, kind: TransformType) -> Option<Algorithm> {
         self.algorithms.iter().find(|alg| alg.kind == kind).copied()
     }

@@ -335,7 +335,7 @@ impl Established {
         // The SAs are installed before the response is sent, so that a failure can still be reported to the
         // peer.
         // RFC 7296 section 2.8: the initiator may not yet be able to receive on the SA that replaces another.
-        let new = NewChild { config, agreed, replaces, active: replaces.is_none() };
+        let new = NewChild { config, agreed, replaces, active: replaces.is_none(), restored: None };
         let made = self.install(common, new, nonces, secrets, Role::Responder, step);
         let child = made.inspect_err(|_| step.host.release_spi(spi))?;
         let id = child.id;

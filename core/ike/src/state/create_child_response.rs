@@ -96,7 +96,7 @@ impl Established {
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
         let request = &pending.negotiation.request;
         let (config, replaces) = (request.config.clone(), request.replaces.map(|old| old.id));
-        let new = NewChild { config: &config, agreed, replaces, active: !lost };
+        let new = NewChild { config: &config, agreed, replaces, active: !lost, restored: None };
         match self.install(common, new, nonces, &secrets, Role::Initiator, step) {
             Ok(child) => self.child_created(common, pending, child, lost, step),
             Err(fault) => self.child_failed(common, pending, DownReason::Fault(fault.into()), step),

@@ -119,6 +119,7 @@ impl Established {
             #[cfg(feature = "ppk")]
             ppk_id: contents.peer.ppk_id().map(Vec::from),
             path,
+            is_restored: false,
         });
         let reauth_at = reauth_at(common, step);
         step.shared.retries.end_for(&common.connection, |_| false);
@@ -329,6 +330,8 @@ impl Established {
                     self.on_route_check_response(common, path, cookie, content, step);
                 }
             }
+            #[cfg(feature = "records")]
+            Some(Pending::Lost(lost)) => self.on_lost_response(common, lost, &response, step),
             #[cfg(feature = "resumption")]
             Some(Pending::Ticket) => self.on_ticket_response(&response, step),
             #[cfg(feature = "redirect")]

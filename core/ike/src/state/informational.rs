@@ -179,7 +179,7 @@ fn spis<'a>(delete: &'a Delete<'_>) -> impl Iterator<Item = ChildSpi> + use<'a> 
 }
 
 /// Writes one Delete payload for each protocol.
-fn write_deletes(spis: &[ChildSpi], out: &mut Writer<'_>) -> Result<(), WriteError> {
+pub(super) fn write_deletes(spis: &[ChildSpi], out: &mut Writer<'_>) -> Result<(), WriteError> {
     for protocol in [ProtocolId::ESP, ProtocolId::AH] {
         let own = spis.iter().filter(|spi| spi.protocol == protocol).map(|spi| spi.spi);
         let own: Vec<[u8; 4]> = own.collect();

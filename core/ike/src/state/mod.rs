@@ -45,16 +45,22 @@ mod initiator_rounds;
 mod intermediate;
 #[cfg(feature = "multiple-kex")]
 mod kex_series;
+#[cfg(feature = "records")]
+mod lost_exchange;
 mod path_probe;
 mod peer_address;
 #[cfg(feature = "ppk")]
 mod ppk;
 mod queries;
+#[cfg(feature = "records")]
+mod record;
 mod rekey;
 mod rekey_response;
 mod responder_proof;
 #[cfg(feature = "eap")]
 mod responder_rounds;
+#[cfg(feature = "records")]
+mod restore;
 #[cfg(feature = "resumption")]
 mod resumption;
 mod retry;
@@ -82,6 +88,8 @@ pub(crate) use init_sent::InitSent;
 #[cfg(feature = "multiple-kex")]
 pub(crate) use intermediate::IntermediateSent;
 pub(crate) use path_probe::{PathProbe, PathProber, ProbePath};
+#[cfg(feature = "records")]
+pub(crate) use restore::RestoredIds;
 #[cfg(feature = "resumption")]
 pub(crate) use resumption::respond_to_resumption;
 pub(crate) use retry::{restore_later, retry_at};

@@ -8,6 +8,8 @@ use super::timers::Timer;
 #[cfg(feature = "mobike")]
 use crate::Path;
 use crate::child_sa::ChildRequest;
+#[cfg(feature = "records")]
+use crate::child_sa::ChildSpi;
 use crate::context::Step;
 use crate::engine::effects::Effect;
 #[cfg(feature = "mobike")]
@@ -27,6 +29,9 @@ pub(crate) enum Task {
     RekeyChild(ChildId),
     /// Delete a Child SA.
     DeleteChild(ChildId, DownReason),
+    /// Delete an SA of the peer that this host has not, by our SPI of its Child SA.
+    #[cfg(feature = "records")]
+    DeleteSpi(ChildSpi),
     /// Rekey the IKE SA.
     RekeyIke,
     /// Delete the IKE SA.
@@ -96,6 +101,9 @@ pub(crate) enum Pending {
         reason: DownReason,
     },
     DeleteIke(DownReason),
+    /// What another process or host asked for.
+    #[cfg(feature = "records")]
+    Lost(super::lost_exchange::LostExchange),
     Liveness,
     SendCrashToken,
     #[cfg(feature = "redirect")]
@@ -134,6 +142,8 @@ impl Pending {
             #[cfg(feature = "multiple-kex")]
             Self::Rekey(pending) if pending.is_in_series() => ExchangeType::IKE_FOLLOWUP_KE,
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
+            #[cfg(feature = "records")]
+            Self::Lost(lost) => lost.exchange,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
                 ExchangeType::INFORMATIONAL
@@ -208,6 +218,10 @@ impl Established {
                 }
             }
             Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
+            #[cfg(feature = "records")]
+            Task::DeleteSpi(spi) => {
+                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::Liveness))
+            }
             Task::RekeyIke if self.phase == Phase::Open => {
                 self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
             }

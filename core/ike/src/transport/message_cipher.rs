@@ -3,6 +3,8 @@
 
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
+#[cfg(feature = "records")]
+use crate::record::{IkeKeyFields, Secret};
 use crate::{IkeSpis, PeerFault, Role, SkError, SkKey, SkSuite, StateFault};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,6 +14,12 @@ use casemate_wire::ike::{
     Version, WriteError, Writer,
 };
 use core::ops::Range;
+
+/// Position of the number of owners in an IV of 64 bits.
+const OWNER_SHIFT: u32 = 48;
+/// Maximum number of owners of an IKE SA. The last ones are left out, so that no IV wraps.
+#[cfg(feature = "records")]
+pub(crate) const MAX_OWNERS: u16 = u16::MAX - 1;
 
 /// Exchange type, message ID and direction of a message.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +137,44 @@ impl MessageCipher {
         Ok(cipher)
     }
 
+    /// The keys of both directions, for a record, without SK_d.
+    #[cfg(feature = "records")]
+    pub(crate) fn to_fields(&self, sk_d: &SecretBytes) -> IkeKeyFields {
+        IkeKeyFields {
+            d: Secret(sk_d.clone()),
+            seal_encr: Secret(self.seal.encr.clone()),
+            seal_integ: Secret(self.seal.integ.clone()),
+            open_encr: Secret(self.open.encr.clone()),
+            open_integ: Secret(self.open.integ.clone()),
+        }
+    }
+
+    /// The cipher of a record. `owners` is the number of processes and hosts that have had the IKE SA: the
+    /// IVs of each begin with another number, so that none occurs twice. Fails if no provider
+    /// supports the suite, or after [`MAX_OWNERS`].
+    #[cfg(feature = "records")]
+    pub(crate) fn from_fields(
+        spis: IkeSpis,
+        role: Role,
+        suite: IkeSuite,
+        keys: IkeKeyFields,
+        owners: u16,
+        providers: &Providers<'_>,
+    ) -> Result<Self, BuildError> {
+        let first = u64::from(owners).checked_shl(OWNER_SHIFT).filter(|_| owners <= MAX_OWNERS);
+        let cipher = Self {
+            spis,
+            role,
+            suite: suite.sk,
+            seal: DirectionKeys { encr: keys.seal_encr.0, integ: keys.seal_integ.0 },
+            open: DirectionKeys { encr: keys.open_encr.0, integ: keys.open_integ.0 },
+            open_before: None,
+            sealed: first.ok_or(BuildError)?,
+        };
+        cipher.key(&cipher.seal, providers).map_err(|_| BuildError)?;
+        Ok(cipher)
+    }
+
     /// Replaces the keys of both directions. The responder still opens repetitions of the request before.
     #[cfg(feature = "multiple-kex")]
     pub(crate) fn replace_keys(&mut self, keys: &SaKeys) {
@@ -206,8 +252,9 @@ impl MessageCipher {
         sealable: Sealable<'_>,
         rng: &mut dyn Rng,
     ) -> Result<Vec<u8>, BuildError> {
-        // The counter never repeats: sending ends before it would wrap.
-        self.sealed = self.sealed.checked_add(1).ok_or(BuildError)?;
+        // The counter never repeats: sending ends before it would reach the numbers of the next owner.
+        self.sealed =
+            self.sealed.checked_add(1).filter(|next| !is_first_of_owner(*next)).ok_or(BuildError)?;
         key.seal(sealable, self.sealed, rng).map(|message| message.to_vec()).map_err(|_| BuildError)
     }
 
@@ -250,6 +297,11 @@ impl MessageCipher {
     const fn open_keys(&self, _repeats: bool) -> &DirectionKeys {
         &self.open
     }
+}
+
+/// Whether a number of an IV belongs to the next owner of the IKE SA. No IKE SA sends 2^48 messages.
+const fn is_first_of_owner(number: u64) -> bool {
+    number.trailing_zeros() >= OWNER_SHIFT
 }
 
 /// Header, payload header, fragment numbers, longest IV and ICV, and padding, in bytes.

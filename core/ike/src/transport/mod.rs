@@ -13,6 +13,8 @@ mod window;
 
 pub use encrypted::{SealError, SkError, SkKey, SkSuite};
 pub(crate) use fragment::{Reassembled, Reassembly, ReceivedFragment};
+#[cfg(feature = "records")]
+pub(crate) use message_cipher::MAX_OWNERS;
 pub(crate) use message_cipher::{Build, BuildError, MessageCipher, MessageKind, header, write_plain};
 pub(crate) use payloads::{Content, ReceivedId, required, unsupported_critical};
 pub(crate) use secure_channel::{FragmentSupport, Received, SecureChannel, parse_payloads};

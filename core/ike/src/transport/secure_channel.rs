@@ -69,6 +69,20 @@ impl SecureChannel {
         Ok(Self { cipher, window, suite, sk_d, fragments, peer_token: None, request_path })
     }
 
+    /// The channel of a record.
+    #[cfg(feature = "records")]
+    pub(crate) const fn restored(
+        cipher: MessageCipher,
+        window: Window,
+        suite: IkeSuite,
+        sk_d: SecretBytes,
+        fragments: FragmentSupport,
+        peer_token: Option<PeerToken>,
+        path: Path,
+    ) -> Self {
+        Self { cipher, window, suite, sk_d, fragments, peer_token, request_path: path }
+    }
+
     /// Replaces all keys after an additional key exchange. The request that is being answered, if it is
     /// repeated, still has the keys before.
     #[cfg(feature = "multiple-kex")]

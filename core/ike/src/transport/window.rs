@@ -1,11 +1,15 @@
 //! Message IDs, retransmission and stored responses (RFC 7296 sections 2.1 to 2.3), with a window of one
 //! message in each direction.
 
+#[cfg(feature = "records")]
+use crate::record::{MessageFields, Span, WindowFields};
 use crate::settings::Retransmission;
 use crate::transport::Reassembly;
 use alloc::vec::Vec;
 use casemate_crypto::Rng;
 use casemate_sa::Instant;
+#[cfg(feature = "records")]
+use casemate_wire::ike::{ExchangeType, Header};
 use core::time::Duration;
 
 /// Time after which a stored response is dropped. RFC 7296 section 2.1 allows that after several minutes.
@@ -79,6 +83,44 @@ impl Window {
             requests: Reassembly::new(),
             responses: Reassembly::new(),
         }
+    }
+
+    /// The message IDs, and the messages that may be repeated, for a record.
+    #[cfg(feature = "records")]
+    pub(crate) fn to_fields(&self, now: Instant) -> WindowFields {
+        let response = self.last_response.as_ref().filter(|response| now < response.until);
+        let request = self.outstanding.as_ref();
+        WindowFields {
+            next: self.next_id,
+            expected: self.expected_id,
+            response: response.map(|sent| MessageFields::new(&sent.datagrams, Span::until(sent.until, now))),
+            request: request.map(|sent| MessageFields::new(&sent.datagrams, Span::until(sent.due, now))),
+        }
+    }
+
+    /// The window of a record. An outstanding request is sent again at once.
+    #[cfg(feature = "records")]
+    pub(crate) fn from_fields(fields: WindowFields, now: Instant) -> Self {
+        let WindowFields { next, expected, response, request } = fields;
+        let response = response.map(|fields| {
+            let until = fields.left.after(now);
+            SentResponse { datagrams: fields.into_datagrams(), until }
+        });
+        let outstanding = request.map(|fields| Outstanding {
+            // The next message ID follows that of the outstanding request.
+            id: next.saturating_sub(1),
+            datagrams: fields.into_datagrams(),
+            tries: 0,
+            due: now,
+        });
+        Self { outstanding, last_response: response, ..Self::new(next, expected) }
+    }
+
+    /// Exchange type of the outstanding request.
+    #[cfg(feature = "records")]
+    pub(crate) fn outstanding_exchange(&self) -> Option<ExchangeType> {
+        let first = self.outstanding.as_ref()?.datagrams.first()?;
+        Header::parse(first).ok().map(|header| header.exchange)
     }
 
     /// Classifies a message ID.

@@ -126,6 +126,14 @@ impl Host for SpiReserver {
         self.reserved.swap_remove(at);
     }
 
+    fn claim_spi(&mut self, spi: Spi) -> bool {
+        let is_free = !self.reserved.contains(&spi);
+        if is_free {
+            self.reserved.push(spi);
+        }
+        is_free
+    }
+
     fn last_inbound(&self, _: Spi) -> Option<Instant> {
         None
     }

@@ -69,6 +69,7 @@ impl Setup {
             resumes: None,
             ppk_id: None,
             path: path(),
+            is_restored: false,
         })
     }
 

@@ -1,0 +1,93 @@
+//! Records of IKE SAs with the sequence numbers of their Child SAs, and endpoints that continue those of
+//! others (docs/decisions/0140-cells.md).
+
+use super::Endpoint;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::SaId;
+use casemate_datapath::spd::InsertError;
+use casemate_ike::config::{Connection, Pool};
+use casemate_ike::{Context, IkeRecord, IkeSaId, Restoration, RestoreError};
+use casemate_sa::{Instant, Spi};
+
+/// A record, and how often its IKE SA has changed its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedRecord {
+    /// The record. Its times are those of now ([`IkeRecord::advance`]).
+    pub record: IkeRecord,
+    /// Number of processes and hosts that have had the IKE SA before; at least 1.
+    pub owners: u16,
+}
+
+/// A record whose IKE SA was not restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRestored {
+    /// The record.
+    pub record: IkeRecord,
+    /// Why.
+    pub error: RestoreError,
+}
+
+impl Endpoint {
+    /// Sets whether records can be made. IKE SAs that exist already have none.
+    pub fn keep_records(&mut self, keep: bool) {
+        self.ike.keep_records(keep);
+    }
+
+    /// The record of an IKE SA, with the last sequence number sent and the highest received of each of its
+    /// Child SAs; `None` if it cannot be made ([`Ike::record`](casemate_ike::Ike::record)).
+    pub fn record(&self, ike: IkeSaId, now: Instant) -> Option<IkeRecord> {
+        let mut record = self.ike.record(ike, now)?;
+        let spis: Vec<u32> = record.child_spis().map(|(inbound, _)| inbound).collect();
+        for spi in spis {
+            let inbound = Spi::new(spi).and_then(|spi| self.spis.sa(spi));
+            let child = inbound.and_then(|sa| self.children.by_sa_id(sa));
+            let outbound = child.and_then(|child| self.children.sas(child)?.outbound);
+            record.set_sequence_numbers(spi, self.sequence(outbound), self.sequence(inbound));
+        }
+        Some(record)
+    }
+
+    fn sequence(&self, sa: Option<SaId>) -> u64 {
+        sa.and_then(|sa| self.datapath.sa_sequence(sa)).unwrap_or(0)
+    }
+
+    /// Replaces the connections and pools, as [`configure`](Self::configure), and continues the IKE SAs of
+    /// records before children are initiated. The oldest records come first. Returns those whose IKE SAs were
+    /// not restored.
+    ///
+    /// # Errors
+    ///
+    /// The SPD has no room for the traps. Nothing has changed then.
+    pub fn configure_and_restore(
+        &mut self,
+        connections: Vec<Arc<Connection>>,
+        pools: &[Pool],
+        mut records: Vec<OwnedRecord>,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<NotRestored>, InsertError> {
+        records.sort_by_key(|owned| core::cmp::Reverse(owned.record.age()));
+        let mut failed = Vec::new();
+        let restore = |endpoint: &mut Self, context: &mut Context<'_>| {
+            failed = endpoint.restore(records, context);
+            true
+        };
+        self.configure_with(connections, pools, restore, context)?;
+        Ok(failed)
+    }
+
+    fn restore(&mut self, records: Vec<OwnedRecord>, context: &mut Context<'_>) -> Vec<NotRestored> {
+        let mut restoration = Restoration::default();
+        let mut failed = Vec::new();
+        for OwnedRecord { record, owners } in records {
+            let result = self
+                .with_ike(|ike, host| ike.restore(record.clone(), owners, &mut restoration, host, context));
+            if let Err(error) = result {
+                failed.push(NotRestored { record, error });
+            }
+        }
+        // The SAs are in the data path before children are initiated.
+        self.handle_timeouts(context);
+        failed
+    }
+}

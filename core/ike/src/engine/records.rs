@@ -1,0 +1,102 @@
+//! Records of IKE SAs, and IKE SAs that continue those of records (docs/decisions/0140-cells.md).
+
+use super::Ike;
+use crate::record::{IkeRecord, RestoreError};
+use crate::state::{IkeSa, RestoredIds};
+use crate::transport::MAX_OWNERS;
+use crate::{Context, DownReason, Host, IkeSaId, IkeSpis};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use casemate_sa::{Instant, Spi};
+use casemate_wire::ike::IkeSpi;
+
+/// Records to restore together. IKE SAs of one peer that follow each other keep that relation.
+#[derive(Debug, Default)]
+pub struct Restoration {
+    /// Identifiers of origins, by their SPIs.
+    origins: BTreeMap<IkeSpis, IkeSaId>,
+}
+
+impl Ike {
+    /// Sets whether records can be made. IKE SAs that exist already have none.
+    pub fn keep_records(&mut self, keep: bool) {
+        self.shared.keeps_records = keep;
+    }
+
+    /// The record of an IKE SA; `None` if it does not exist, is not established, or its peer has passed
+    /// several rounds of authentication. The sequence numbers of its Child SAs are 0: the data path has them.
+    pub fn record(&self, ike: IkeSaId, now: Instant) -> Option<IkeRecord> {
+        self.sas.get(ike)?.record(now)
+    }
+
+    /// Continues the IKE SA of a record, after [`configure`](Self::configure). `owners` is the number of
+    /// processes and hosts that have had it before, at least 1. The IKE SA and its Child SAs are reported as
+    /// new ones, with `is_restored`. If the configuration does not allow them any more, the IKE SA is closed
+    /// with a message to the peer.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`]; nothing has changed then.
+    pub fn restore(
+        &mut self,
+        record: IkeRecord,
+        owners: u16,
+        restoration: &mut Restoration,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<IkeSaId, RestoreError> {
+        if owners == 0 || owners > MAX_OWNERS {
+            return Err(RestoreError::TooManyOwners);
+        }
+        let connections = self.shared.connections.all();
+        let connection = connections.iter().find(|connection| connection.name == record.connection).cloned();
+        let connection = connection.ok_or(RestoreError::NoConnection)?;
+        if self.sas.get_by_spi(IkeSpi(record.own_spi())).is_some() {
+            return Err(RestoreError::SpiInUse);
+        }
+        let claimed = claim_spis(&record, host)?;
+        let ids = self.restored_ids(&record, owners, restoration);
+        match IkeSa::restore(record, &connection, ids, &mut self.step(host, context)) {
+            Ok((sa, is_allowed)) => {
+                self.sas.insert(sa);
+                self.update_sa(ids.ike, host, context, |sa, step| match is_allowed {
+                    true => sa.start_next_task(step),
+                    false => sa.close(DownReason::Unconfigured, step),
+                });
+                Ok(ids.ike)
+            }
+            Err(error) => {
+                claimed.into_iter().for_each(|spi| host.release_spi(spi));
+                Err(error)
+            }
+        }
+    }
+
+    fn restored_ids(
+        &mut self,
+        record: &IkeRecord,
+        owners: u16,
+        restoration: &mut Restoration,
+    ) -> RestoredIds {
+        let known = restoration.origins.entry(record.origin.spis.into());
+        let origin = *known.or_insert_with(|| self.shared.next_ike_id());
+        let is_origin = record.origin.spis == record.spis;
+        let ike = if is_origin { origin } else { self.shared.next_ike_id() };
+        RestoredIds { ike, origin, owners }
+    }
+}
+
+/// Reserves the SPIs of the inbound SAs.
+fn claim_spis(record: &IkeRecord, host: &mut dyn Host) -> Result<Vec<Spi>, RestoreError> {
+    let mut claimed = Vec::new();
+    for (inbound, _) in record.child_spis() {
+        match Spi::new(inbound).filter(|spi| host.claim_spi(*spi)) {
+            Some(spi) => claimed.push(spi),
+            None => {
+                claimed.into_iter().for_each(|spi| host.release_spi(spi));
+                return Err(RestoreError::SpiInUse);
+            }
+        }
+    }
+    Ok(claimed)
+}

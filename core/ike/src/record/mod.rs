@@ -1,0 +1,343 @@
+//! Records: the state of an established IKE SA with its Child SAs, from which another process or another host
+//! continues it (docs/decisions/0140-cells.md).
+//!
+//! [`Ike::record`](crate::Ike::record) makes a record, and [`Ike::restore`](crate::Ike::restore) continues
+//! its IKE SA. A record contains keys, and its user encrypts it. It names its connection and
+//! children; their configuration is that of the host that restores it.
+//!
+//! The encoding is CBOR (RFC 8949): maps with numbered fields. A version of this program ignores fields that
+//! it does not know, and a field that was added later is optional. A number is never used again.
+
+mod child;
+mod fields;
+mod peer;
+
+use crate::NatStatus;
+use alloc::string::String;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use core::fmt;
+use core::net::IpAddr;
+use core::time::Duration;
+use minicbor::{Decode, Encode};
+use zeroize::Zeroizing;
+
+pub(crate) use child::{ChildFields, ChildKeys, ChildTimes};
+pub(crate) use fields::{
+    AssignedFields, MessageFields, PathFields, PurposeFields, Secret, Span, SuiteFields,
+};
+pub(crate) use peer::PeerFields;
+
+/// Longest encoded record in bytes. A stored response may contain a chain of certificates.
+pub const MAX_RECORD: usize = 48 << 10;
+
+/// The state of an established IKE SA and its Child SAs. Times are relative to the moment at which it was
+/// made.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct IkeRecord {
+    #[n(0)]
+    pub(crate) connection: String,
+    #[n(1)]
+    pub(crate) is_initiator: bool,
+    #[n(2)]
+    pub(crate) spis: SpiFields,
+    #[n(3)]
+    pub(crate) path: PathFields,
+    #[n(4)]
+    pub(crate) suite: SuiteFields,
+    #[n(5)]
+    pub(crate) keys: IkeKeyFields,
+    #[n(6)]
+    pub(crate) window: WindowFields,
+    #[n(7)]
+    pub(crate) fragments: FragmentFields,
+    #[n(8)]
+    pub(crate) peer_token: Option<Secret>,
+    #[n(9)]
+    pub(crate) peer: PeerFields,
+    #[n(10)]
+    pub(crate) nat: NatFields,
+    #[n(11)]
+    pub(crate) dynamic_addrs: DynamicFields,
+    #[n(12)]
+    pub(crate) leased: Vec<IpAddr>,
+    #[n(13)]
+    pub(crate) assigned: Option<AssignedFields>,
+    #[n(14)]
+    pub(crate) mobike: Option<MobikeFields>,
+    #[n(15)]
+    pub(crate) phase: PhaseField,
+    #[n(16)]
+    pub(crate) origin: OriginFields,
+    #[n(17)]
+    pub(crate) times: TimeFields,
+    #[n(18)]
+    pub(crate) children: Vec<ChildFields>,
+}
+
+/// The two SPIs of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct SpiFields {
+    #[n(0)]
+    pub(crate) initiator: u64,
+    #[n(1)]
+    pub(crate) responder: u64,
+}
+
+/// The IKE SA whose IKE_AUTH exchange authenticated the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct OriginFields {
+    #[n(0)]
+    pub(crate) spis: SpiFields,
+    #[n(1)]
+    pub(crate) is_initiator: bool,
+}
+
+/// Keys of an IKE SA (RFC 7296 section 2.14). SK_pi and SK_pr have done their work.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct IkeKeyFields {
+    #[n(0)]
+    pub(crate) d: Secret,
+    /// Encryption of sent messages.
+    #[n(1)]
+    pub(crate) seal_encr: Secret,
+    #[n(2)]
+    pub(crate) seal_integ: Secret,
+    /// Decryption of received messages.
+    #[n(3)]
+    pub(crate) open_encr: Secret,
+    #[n(4)]
+    pub(crate) open_integ: Secret,
+}
+
+/// Message IDs, and the messages that may be repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct WindowFields {
+    /// Message ID of our next request.
+    #[n(0)]
+    pub(crate) next: u32,
+    /// Message ID of the peer's next request.
+    #[n(1)]
+    pub(crate) expected: u32,
+    /// The last response.
+    #[n(2)]
+    pub(crate) response: Option<MessageFields>,
+    /// The request that awaits its response.
+    #[n(3)]
+    pub(crate) request: Option<MessageFields>,
+}
+
+/// Which side has announced fragmentation (RFC 7383).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct FragmentFields {
+    #[n(0)]
+    pub(crate) local: bool,
+    #[n(1)]
+    pub(crate) remote: bool,
+}
+
+/// Which side is behind a NAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct NatFields {
+    #[n(0)]
+    pub(crate) local: bool,
+    #[n(1)]
+    pub(crate) remote: bool,
+    #[n(2)]
+    pub(crate) forced: bool,
+}
+
+impl From<NatStatus> for NatFields {
+    fn from(NatStatus { local, remote, forced }: NatStatus) -> Self {
+        Self { local, remote, forced }
+    }
+}
+
+impl From<NatFields> for NatStatus {
+    fn from(NatFields { local, remote, forced }: NatFields) -> Self {
+        Self { local, remote, forced }
+    }
+}
+
+/// Addresses of `dynamic` selectors.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct DynamicFields {
+    #[n(0)]
+    pub(crate) local: Vec<IpAddr>,
+    #[n(1)]
+    pub(crate) remote: Vec<IpAddr>,
+    #[n(2)]
+    pub(crate) unproved: Option<IpAddr>,
+}
+
+/// What MOBIKE knows.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct MobikeFields {
+    #[n(0)]
+    pub(crate) decides: bool,
+    #[n(1)]
+    pub(crate) peer_addrs: Vec<IpAddr>,
+    #[n(2)]
+    pub(crate) has_nat_traversal: bool,
+    #[n(3)]
+    pub(crate) forces_encap: bool,
+    /// Whether the peer has not proved that it receives at the address of the path.
+    #[n(4)]
+    pub(crate) is_unverified: bool,
+    /// Path of the Child SAs until then, and whether they are encapsulated in UDP.
+    #[n(5)]
+    pub(crate) former: Option<(PathFields, bool)>,
+}
+
+/// Phase of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub(crate) enum PhaseField {
+    /// In use.
+    #[n(0)]
+    Open,
+    /// Another IKE SA has replaced it, and the peer is to close it.
+    #[n(1)]
+    Replaced,
+    /// The host is to close it.
+    #[n(2)]
+    Closing,
+}
+
+/// Ages, and times until deadlines; `None` for never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct TimeFields {
+    #[n(0)]
+    pub(crate) established: Span,
+    #[n(1)]
+    pub(crate) authenticated: Span,
+    #[n(2)]
+    pub(crate) rekey: Option<Span>,
+    #[n(3)]
+    pub(crate) expire: Option<Span>,
+    #[n(4)]
+    pub(crate) reauthenticate: Option<Span>,
+    #[n(5)]
+    pub(crate) reauth_attempts: u8,
+    #[n(6)]
+    pub(crate) is_reauth_refused: bool,
+}
+
+/// Why a record cannot be read or made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordError {
+    /// The bytes are no record, or one of an incompatible later version.
+    Malformed,
+    /// The record would be longer than [`MAX_RECORD`].
+    TooLong,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("not the record of an IKE SA that this version can read"),
+            Self::TooLong => write!(f, "the record of the IKE SA is longer than {MAX_RECORD} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+/// Why the IKE SA of a record was not restored. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreError {
+    /// The configuration has no connection with this name.
+    NoConnection,
+    /// The record contains algorithms, identities or values that this version does not know.
+    Unusable,
+    /// No provider supports the algorithms.
+    Provider,
+    /// An SPI is in use.
+    SpiInUse,
+    /// The IKE SA has had 65,534 owners, and its IVs would repeat.
+    TooManyOwners,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoConnection => "its connection is not configured",
+            Self::Unusable => "its record contains what this version does not know",
+            Self::Provider => "no provider supports its algorithms",
+            Self::SpiInUse => "one of its SPIs is in use",
+            Self::TooManyOwners => "it has had too many owners",
+        })
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+impl IkeRecord {
+    /// Encodes the record. The result contains keys.
+    pub fn encode(&self) -> Result<SecretBytes, RecordError> {
+        let mut room = Zeroizing::new(alloc::vec![0; MAX_RECORD]);
+        let mut cursor = minicbor::encode::write::Cursor::new(room.as_mut_slice());
+        minicbor::encode(self, &mut cursor).map_err(|_| RecordError::TooLong)?;
+        let len = cursor.position();
+        Ok(SecretBytes::new(room.get(..len).ok_or(RecordError::TooLong)?))
+    }
+
+    /// Decodes a record.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        if bytes.len() > MAX_RECORD {
+            return Err(RecordError::TooLong);
+        }
+        let mut decoder = minicbor::Decoder::new(bytes);
+        let record = decoder.decode().map_err(|_| RecordError::Malformed)?;
+        if decoder.position() == bytes.len() { Ok(record) } else { Err(RecordError::Malformed) }
+    }
+
+    /// Our SPI of the IKE SA.
+    pub const fn own_spi(&self) -> u64 {
+        if self.is_initiator { self.spis.initiator } else { self.spis.responder }
+    }
+
+    /// Age of the IKE SA.
+    pub const fn age(&self) -> Duration {
+        self.times.established.duration()
+    }
+
+    /// Name of the connection.
+    pub fn connection(&self) -> &str {
+        &self.connection
+    }
+
+    /// SPIs of the inbound SAs, and of the outbound ones.
+    pub fn child_spis(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.children.iter().map(|child| (child.spi_in, child.spi_out))
+    }
+
+    /// Sets how far the sequence numbers of a Child SA are, by the SPI of its inbound SA: the last one that
+    /// may have been sent, and the highest one that may have been received.
+    pub fn set_sequence_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
+        for child in self.children.iter_mut().filter(|child| child.spi_in == spi_in) {
+            (child.sent, child.received) = (sent, received);
+        }
+    }
+
+    /// Takes the time off that has passed since the record was made.
+    pub fn advance(&mut self, elapsed: Duration) {
+        let TimeFields { established, authenticated, rekey, expire, reauthenticate, .. } = &mut self.times;
+        [established, authenticated].into_iter().for_each(|age| age.add(elapsed));
+        let deadlines = [rekey, expire, reauthenticate].into_iter().flatten();
+        let of_children = self.children.iter_mut().flat_map(|child| child.times.deadlines());
+        deadlines.chain(of_children).for_each(|left| left.subtract(elapsed));
+        self.children.iter_mut().for_each(|child| child.times.installed.add(elapsed));
+        self.window.response.iter_mut().for_each(|response| response.left.subtract(elapsed));
+    }
+}

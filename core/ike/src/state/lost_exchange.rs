@@ -1,0 +1,68 @@
+//! The outstanding request of a restored IKE SA: what it offered is known, its nonces and private values are
+//! not (docs/decisions/0140-cells.md).
+//!
+//! The request is repeated until the peer responds, because the next message ID is valid only then. The
+//! response shows what the peer has made. That is deleted or replaced, and the exchange begins again.
+
+use crate::child_sa::ChildSpi;
+use crate::context::Step;
+use crate::record::PurposeFields;
+use crate::state::{Established, SaCommon, Task};
+use crate::transport::Content;
+use crate::{PeerFault, StateFault};
+use casemate_wire::ike::{ExchangeType, ProtocolId};
+
+/// An exchange that another process or host has begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LostExchange {
+    /// Exchange type of the request.
+    pub(super) exchange: ExchangeType,
+    purpose: PurposeFields,
+}
+
+impl LostExchange {
+    pub(super) const fn new(exchange: ExchangeType, purpose: PurposeFields) -> Self {
+        Self { exchange, purpose }
+    }
+
+    /// What the request asked for.
+    pub(super) const fn purpose(self) -> PurposeFields {
+        self.purpose
+    }
+}
+
+impl Established {
+    /// Handles the response to the request of another process or host.
+    pub(super) fn on_lost_response(
+        &mut self,
+        common: &SaCommon,
+        lost: LostExchange,
+        response: &Result<Content<'_>, PeerFault>,
+        step: &mut Step<'_, '_>,
+    ) {
+        // A response that cannot be parsed may have created an SA, too.
+        let has_made = response.as_ref().map_or(true, |content| content.sa.is_some());
+        match lost.purpose {
+            PurposeFields::Child { spi, is_ah } if has_made => {
+                let protocol = if is_ah { ProtocolId::AH } else { ProtocolId::ESP };
+                self.tasks.push_front(Task::DeleteSpi(ChildSpi { protocol, spi: spi.to_be_bytes() }));
+            }
+            // The peer has moved the Child SAs to an IKE SA whose keys are lost.
+            PurposeFields::RekeyIke if has_made => self.reauthenticate(common, step),
+            _ => {}
+        }
+    }
+
+    /// Deletes an SA that the peer has and this host has not.
+    pub(super) fn request_spi_delete(
+        &mut self,
+        common: &SaCommon,
+        spi: ChildSpi,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
+            super::informational::write_deletes(&[spi], out)
+        });
+        sent.map_err(|_| StateFault::Provider)
+    }
+}

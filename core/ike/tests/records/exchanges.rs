@@ -1,0 +1,156 @@
+//! Takeovers in the middle of an exchange, and the IVs of several owners.
+
+use crate::pair::{IkePeer, Pair, connection};
+use crate::{SECOND, SIDES, Side, check_usable, established, ids, records, restore, successor_of, take_over};
+use casemate_ike::config::Connection;
+use casemate_ike::{DownReason, Transmit};
+use casemate_wire::ike::{ExchangeType, Header};
+use std::collections::BTreeSet;
+
+fn header(transmit: &Transmit) -> Header {
+    Header::parse(&transmit.message).unwrap()
+}
+
+fn rekey_child(peer: &mut IkePeer, now: casemate_sa::Instant) {
+    let child = peer.children()[0].id;
+    assert!(peer.with_context(now, |ike, host, context| ike.rekey_child(child, host, context)));
+}
+
+fn rekey_ike(peer: &mut IkePeer, now: casemate_sa::Instant) {
+    let id = ids(peer)[0];
+    assert!(peer.with_context(now, |ike, host, context| ike.rekey(id, host, context)));
+}
+
+/// A host that fails while the peer has not answered its request, or has, and the response is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Request,
+    Response,
+}
+
+#[test]
+fn a_rekeying_of_a_child_sa_begins_again() {
+    for lost in [Lost::Request, Lost::Response] {
+        let mut pair = established(Pair::with_defaults());
+        rekey_child(&mut pair.left, pair.now);
+        if lost == Lost::Response {
+            pair.deliver_to_right();
+            assert_eq!(pair.right.children().len(), 2);
+        }
+        pair.right.sent.clear();
+        take_over(&mut pair, Side::Left, 1);
+        pair.advance(20 * SECOND);
+        assert_eq!((pair.left.children().len(), pair.right.children().len()), (1, 1), "{lost:?}");
+        check_usable(&mut pair);
+    }
+}
+
+/// The peer may have moved its Child SAs to an IKE SA whose keys are lost. A liveness check shows that.
+#[test]
+fn after_a_lost_rekeying_of_the_ike_sa_the_peer_is_authenticated_again() {
+    for lost in [Lost::Request, Lost::Response] {
+        let checked = |own, peer| Connection { dpd_delay: Some(10 * SECOND), ..connection(own, peer) };
+        let mut pair = established(Pair::new(checked("left", "right"), checked("right", "left")));
+        rekey_ike(&mut pair.left, pair.now);
+        if lost == Lost::Response {
+            pair.deliver_to_right();
+        }
+        pair.right.sent.clear();
+        take_over(&mut pair, Side::Left, 1);
+        pair.advance(20 * SECOND);
+        assert_eq!((ids(&pair.left).len(), pair.left.children().len()), (1, 1), "{lost:?}");
+        pair.advance(300 * SECOND);
+        assert_eq!((ids(&pair.right).len(), pair.right.children().len()), (1, 1), "{lost:?}");
+        check_usable(&mut pair);
+    }
+}
+
+#[test]
+fn a_delete_is_completed() {
+    for lost in [Lost::Request, Lost::Response] {
+        let mut pair = established(Pair::with_defaults());
+        let id = ids(&pair.left)[0];
+        pair.left
+            .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
+        if lost == Lost::Response {
+            pair.deliver_to_right();
+        }
+        pair.right.sent.clear();
+        take_over(&mut pair, Side::Left, 1);
+        pair.advance(200 * SECOND);
+        assert_eq!((ids(&pair.left).len(), ids(&pair.right).len()), (0, 0), "{lost:?}");
+    }
+}
+
+/// The gateway fails after it has written the record and before the peer has got the response.
+#[test]
+fn a_response_is_repeated_by_the_next_owner() {
+    let mut pair = established(Pair::with_defaults());
+    rekey_child(&mut pair.left, pair.now);
+    pair.deliver_to_right();
+    let response = pair.right.sent.pop_front().unwrap();
+    take_over(&mut pair, Side::Right, 1);
+    pair.advance(2 * SECOND);
+    pair.check_children(1);
+    assert_eq!(header(&response).exchange, ExchangeType::CREATE_CHILD_SA);
+    check_usable(&mut pair);
+}
+
+/// The gateway fails before it has written the record: the next owner knows nothing of the request.
+#[test]
+fn a_request_that_was_not_recorded_is_answered_by_the_next_owner() {
+    let mut pair = established(Pair::with_defaults());
+    let now = pair.now;
+    let before = records(&pair.right, now);
+    rekey_child(&mut pair.left, now);
+    pair.deliver_to_right();
+    let mut new = successor_of(&pair.right, 77);
+    restore(&mut new, before, 1, now).unwrap();
+    pair.right = new;
+    pair.advance(5 * SECOND);
+    pair.check_children(1);
+    check_usable(&mut pair);
+}
+
+/// Two owners of one state send with the same keys, as after a partition. IVs are the eight bytes behind the
+/// generic header of the encrypted payload.
+#[test]
+fn no_two_owners_use_the_same_iv() {
+    let mut pair = established(Pair::new(connection("left", "right"), connection("right", "left")));
+    let now = pair.now;
+    let record = records(&pair.left, now);
+    let mut ivs = BTreeSet::new();
+    let mut count = 0;
+    let mut note = |peer: &mut IkePeer| {
+        for transmit in peer.sent.drain(..) {
+            assert!(ivs.insert(transmit.message[32..40].to_vec()), "an IV occurs twice");
+            count += 1;
+        }
+    };
+    rekey_child(&mut pair.left, now);
+    note(&mut pair.left);
+    for owners in [1, 2, 3, u16::MAX - 1] {
+        let mut owner = successor_of(&pair.left, owners.into());
+        restore(&mut owner, record.clone(), owners, now).unwrap();
+        rekey_child(&mut owner, now);
+        note(&mut owner);
+    }
+    assert_eq!(count, 5);
+    let mut owner = successor_of(&pair.left, 5);
+    let error = casemate_ike::RestoreError::TooManyOwners;
+    assert_eq!(restore(&mut owner, record.clone(), u16::MAX, now), Err(error));
+    assert_eq!(restore(&mut owner, record, 0, now), Err(error));
+}
+
+#[test]
+fn simultaneous_takeovers_of_both_hosts() {
+    let mut pair = established(Pair::with_defaults());
+    for side in SIDES {
+        rekey_child(side.of(&mut pair), casemate_sa::Instant::from_secs(1_000));
+    }
+    for side in SIDES {
+        take_over(&mut pair, side, 1);
+    }
+    pair.advance(30 * SECOND);
+    check_usable(&mut pair);
+}
