@@ -6,7 +6,7 @@ use crate::sources::{self, Source};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
+apps -> lab -> adapters, socketd -> cell -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
 socketd/protocol and store import nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
@@ -33,6 +33,7 @@ enum Layer {
     Endpoint,
     Strongswan,
     Store,
+    Cell,
     Provider,
     Adapter,
     SocketClient,
@@ -63,6 +64,7 @@ impl Layer {
             ("core", Some("endpoint")) => Self::Endpoint,
             ("core", Some("strongswan")) => Self::Strongswan,
             ("core", Some("store")) => Self::Store,
+            ("core", Some("cell")) => Self::Cell,
             ("providers", _) => Self::Provider,
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
@@ -83,12 +85,13 @@ impl Layer {
             Self::Sa | Self::Pki | Self::Eap | Self::Radius | Self::Provider => 2,
             Self::Datapath | Self::Ike | Self::Sched => 3,
             Self::Endpoint | Self::Strongswan => 4,
-            Self::Adapter | Self::SocketClient => 5,
-            Self::Testbed => 6,
-            Self::Lab => 7,
-            Self::App => 8,
-            Self::LabApp => 9,
-            Self::Verify => 10,
+            Self::Cell => 5,
+            Self::Adapter | Self::SocketClient => 6,
+            Self::Testbed => 7,
+            Self::Lab => 8,
+            Self::App => 9,
+            Self::LabApp => 10,
+            Self::Verify => 11,
         }
     }
 

@@ -227,6 +227,13 @@ impl Datapath {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.set_durable(last)).is_some()
     }
 
+    /// Limits an inbound SA to sequence numbers up to `last`, because the caller has stored that number.
+    /// Without a call there is no limit. Returns `false` if the SA does not exist.
+    #[cfg(feature = "records")]
+    pub fn set_receive_limit(&mut self, id: SaId, last: u64) -> bool {
+        self.sad.inbound_by_id(id).map(|sa| sa.state.receive_limit = last).is_some()
+    }
+
     /// The last sequence number that an outbound SA used; `None` if the SA does not exist.
     pub fn last_seq(&mut self, id: SaId) -> Option<u64> {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.last())

@@ -104,7 +104,8 @@ drop_reasons! {
     NoOutboundSa = "no-outbound-sa", counted, "RFC 4301 section 5.1";
     /// The sequence numbers of the SA are used up.
     SequenceExhausted = "sequence-exhausted", audited, "RFC 4303 section 3.3.3, RFC 4302 section 3.3.2";
-    /// The next counter block has not been stored yet, so sealing could repeat an IV after a restart.
+    /// The next counter block has not been stored yet, so sealing could repeat an IV after a restart, or a
+    /// received packet could be accepted again.
     CounterNotReserved = "counter-not-reserved", counted, "RFC 4106 section 2";
     /// The protected packet does not fit the path, and the packet forbids fragmentation.
     TooBig = "too-big", counted, "RFC 4301 section 8";

@@ -84,6 +84,9 @@ impl PacketFormat {
 pub(crate) struct State {
     pub(crate) window: ReplayWindow,
     pub(crate) meter: Meter,
+    /// The highest number that may be received: the next owner of the SA accepts higher ones only.
+    #[cfg(feature = "records")]
+    pub(crate) receive_limit: u64,
     /// Packets dropped as replays.
     pub(crate) replays: u64,
     /// Packets dropped because of a wrong ICV.
@@ -127,6 +130,8 @@ impl SaIn {
         let state = State {
             window: ReplayWindow::new(params.replay_window, params.esn, params.last_received),
             meter: Meter::new(params.lifetime, now),
+            #[cfg(feature = "records")]
+            receive_limit: u64::MAX,
             replays: 0,
             icv_failures: 0,
         };
@@ -178,7 +183,12 @@ impl State {
     /// The full sequence number of a packet that carries `low`, unless it is a replay.
     #[inline]
     pub(crate) fn check_replay(&mut self, low: u32) -> Result<u64, DropReason> {
-        self.window.check(low).map_err(|Replayed| self.count_replay())
+        let seq = self.window.check(low).map_err(|Replayed| self.count_replay())?;
+        #[cfg(feature = "records")]
+        if seq > self.receive_limit {
+            return Err(DropReason::CounterNotReserved);
+        }
+        Ok(seq)
     }
 
     /// Marks an authenticated sequence number as received.

@@ -29,9 +29,9 @@ mod policy;
 mod traps;
 
 pub use casemate_datapath::Datapath;
-pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
 #[cfg(feature = "records")]
-pub use casemate_ike::{IkeRecord, MAX_RECORD, RecordError, RestoreError};
+pub use casemate_ike::{ChildSequence, IkeRecord, MAX_RECORD, RecordChange, RecordError, RestoreError};
+pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
 #[cfg(feature = "child-counters")]
 pub use children::ChildCounters;
 pub use children::ChildSas;

@@ -175,6 +175,9 @@ pub(crate) struct Shared {
     /// Whether Child SAs keep their keys, for records.
     #[cfg(feature = "records")]
     pub(crate) keeps_records: bool,
+    /// IKE SAs whose records may have changed.
+    #[cfg(feature = "records")]
+    pub(crate) changed: alloc::collections::BTreeSet<IkeSaId>,
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,
@@ -194,6 +197,17 @@ impl Shared {
             self.child_owners.insert(child.id, ike);
         }
     }
+
+    /// Notes that an IKE SA may have changed, or has ended.
+    #[cfg(feature = "records")]
+    pub(crate) fn note_change(&mut self, ike: IkeSaId) {
+        if self.keeps_records {
+            self.changed.insert(ike);
+        }
+    }
+
+    #[cfg(not(feature = "records"))]
+    pub(crate) const fn note_change(&self, _ike: IkeSaId) {}
 
     pub(crate) fn next_ike_id(&mut self) -> IkeSaId {
         self.last_ike_id = self.last_ike_id.saturating_add(1);

@@ -90,6 +90,8 @@ impl Ike {
             report_keys: false,
             #[cfg(feature = "records")]
             keeps_records: false,
+            #[cfg(feature = "records")]
+            changed: alloc::collections::BTreeSet::new(),
             last_child_id: 0,
             last_ike_id: 0,
             effects: Vec::new(),
@@ -363,6 +365,7 @@ impl Ike {
         act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> bool {
         let Some((sa, before)) = self.sas.take(id) else { return false };
+        self.shared.note_change(id);
         let children = sa.children_to_restore();
         let sa = act(sa, &mut self.step(host, context));
         let half_open = before.is_half_open();

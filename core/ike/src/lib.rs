@@ -66,7 +66,7 @@ pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use nat::NatStatus;
 pub use negotiate::{Algorithm, ChildSuite, ChildTransform, IkeSuite};
 #[cfg(feature = "records")]
-pub use record::{IkeRecord, MAX_RECORD, RecordError, RestoreError};
+pub use record::{ChildSequence, IkeRecord, MAX_RECORD, RecordChange, RecordError, RestoreError};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 pub use status::{

@@ -2,6 +2,7 @@
 //! others (docs/decisions/0140-cells.md).
 
 use super::Endpoint;
+use crate::ChildSas;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::SaId;
@@ -34,15 +35,25 @@ impl Endpoint {
         self.ike.keep_records(keep);
     }
 
+    /// Takes the IKE SAs that may have changed or ended since the last call. Empty unless records are kept.
+    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
+        self.ike.take_changed()
+    }
+
+    /// The SAs of the data path of the Child SA with this inbound SPI.
+    pub fn sas_of_spi(&self, spi: u32) -> Option<ChildSas> {
+        let inbound = self.spis.sa(Spi::new(spi)?)?;
+        self.children.sas(self.children.by_sa_id(inbound)?)
+    }
+
     /// The record of an IKE SA, with the last sequence number sent and the highest received of each of its
     /// Child SAs; `None` if it cannot be made ([`Ike::record`](casemate_ike::Ike::record)).
     pub fn record(&self, ike: IkeSaId, now: Instant) -> Option<IkeRecord> {
         let mut record = self.ike.record(ike, now)?;
-        let spis: Vec<u32> = record.child_spis().map(|(inbound, _)| inbound).collect();
+        let spis: Vec<u32> = record.sequences().map(|child| child.spi).collect();
         for spi in spis {
-            let inbound = Spi::new(spi).and_then(|spi| self.spis.sa(spi));
-            let child = inbound.and_then(|sa| self.children.by_sa_id(sa));
-            let outbound = child.and_then(|child| self.children.sas(child)?.outbound);
+            let sas = self.sas_of_spi(spi);
+            let (inbound, outbound) = (sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound));
             record.set_sequence_numbers(spi, self.sequence(outbound), self.sequence(inbound));
         }
         Some(record)

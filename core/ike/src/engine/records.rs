@@ -29,6 +29,11 @@ impl Ike {
         self.sas.get(ike)?.record(now)
     }
 
+    /// Takes the IKE SAs that may have changed or ended since the last call. Empty unless records are kept.
+    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
+        core::mem::take(&mut self.shared.changed).into_iter().collect()
+    }
+
     /// Continues the IKE SA of a record, after [`configure`](Self::configure). `owners` is the number of
     /// processes and hosts that have had it before, at least 1. The IKE SA and its Child SAs are reported as
     /// new ones, with `is_restored`. If the configuration does not allow them any more, the IKE SA is closed
@@ -89,8 +94,8 @@ impl Ike {
 /// Reserves the SPIs of the inbound SAs.
 fn claim_spis(record: &IkeRecord, host: &mut dyn Host) -> Result<Vec<Spi>, RestoreError> {
     let mut claimed = Vec::new();
-    for (inbound, _) in record.child_spis() {
-        match Spi::new(inbound).filter(|spi| host.claim_spi(*spi)) {
+    for child in record.sequences() {
+        match Spi::new(child.spi).filter(|spi| host.claim_spi(*spi)) {
             Some(spi) => claimed.push(spi),
             None => {
                 claimed.into_iter().for_each(|spi| host.release_spi(spi));

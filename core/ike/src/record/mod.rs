@@ -233,6 +233,30 @@ pub(crate) struct TimeFields {
     pub(crate) is_reauth_refused: bool,
 }
 
+/// How far the sequence numbers of a Child SA are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildSequence {
+    /// SPI of the inbound SA.
+    pub spi: u32,
+    /// Whether the numbers have 64 bits.
+    pub esn: bool,
+    /// The last one that may have been sent.
+    pub sent: u64,
+    /// The highest one that may have been received.
+    pub received: u64,
+}
+
+/// What differs between two records of one IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordChange {
+    /// Nothing.
+    None,
+    /// The peer has sent requests that changed nothing, such as liveness checks.
+    PeerRequests,
+    /// Anything else.
+    State,
+}
+
 /// Why a record cannot be read or made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordError {
@@ -317,9 +341,48 @@ impl IkeRecord {
         &self.connection
     }
 
-    /// SPIs of the inbound SAs, and of the outbound ones.
-    pub fn child_spis(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.children.iter().map(|child| (child.spi_in, child.spi_out))
+    /// The Child SAs, and how far their sequence numbers are.
+    pub fn sequences(&self) -> impl Iterator<Item = ChildSequence> + '_ {
+        self.children.iter().map(|child| ChildSequence {
+            spi: child.spi_in,
+            esn: child.suite.to_child().is_some_and(|suite| suite.esn),
+            sent: child.sent,
+            received: child.received,
+        })
+    }
+
+    /// Rekeys this Child SA as soon as it is restored.
+    pub fn rekey_at_once(&mut self, spi: u32) {
+        for child in self.children.iter_mut().filter(|child| child.spi_in == spi && !child.is_replaced) {
+            child.times.rekey = Some(Span::ZERO);
+        }
+    }
+
+    /// What differs from an earlier record of the same IKE SA whose times were advanced to those of this one.
+    /// Sequence numbers do not count.
+    pub fn change_since(&self, former: &Self) -> RecordChange {
+        if self.is_same(former) {
+            return RecordChange::None;
+        }
+        let own_requests = |window: &WindowFields| (window.next, window.request.clone());
+        if own_requests(&self.window) != own_requests(&former.window) {
+            return RecordChange::State;
+        }
+        let window = former.window.clone();
+        match (Self { window, ..self.clone() }).is_same(former) {
+            true => RecordChange::PeerRequests,
+            false => RecordChange::State,
+        }
+    }
+
+    fn is_same(&self, former: &Self) -> bool {
+        let sequences = |record: &Self| record.sequences().collect::<Vec<_>>();
+        if sequences(self) == sequences(former) {
+            return self == former;
+        }
+        let mut other = self.clone();
+        former.sequences().for_each(|old| other.set_sequence_numbers(old.spi, old.sent, old.received));
+        other == *former
     }
 
     /// Sets how far the sequence numbers of a Child SA are, by the SPI of its inbound SA: the last one that

@@ -131,6 +131,8 @@ impl SecureChannel {
         }
         if number == MessageIdClass::Request {
             self.request_path = path;
+            #[cfg(feature = "records")]
+            self.window.request_received(header.message_id);
         }
         let (first, payloads) =
             (opened.first, datagram.get(opened.payloads).or_broken_default(OPENED_IN_DATAGRAM));

@@ -25,6 +25,10 @@ pub(crate) struct Window {
     repeated_id: Option<u32>,
     /// Message ID of the peer's next request.
     expected_id: u32,
+    /// Whether the peer's next request may have a higher message ID: a former owner of the IKE SA may have
+    /// answered some without recording that.
+    #[cfg(feature = "records")]
+    accepts_gaps: bool,
     last_response: Option<SentResponse>,
     pub(crate) requests: Reassembly,
     pub(crate) responses: Reassembly,
@@ -79,6 +83,8 @@ impl Window {
             outstanding: None,
             repeated_id: None,
             expected_id: expected,
+            #[cfg(feature = "records")]
+            accepts_gaps: false,
             last_response: None,
             requests: Reassembly::new(),
             responses: Reassembly::new(),
@@ -113,7 +119,8 @@ impl Window {
             tries: 0,
             due: now,
         });
-        Self { outstanding, last_response: response, ..Self::new(next, expected) }
+        let accepts_gaps = true;
+        Self { outstanding, last_response: response, accepts_gaps, ..Self::new(next, expected) }
     }
 
     /// Exchange type of the outstanding request.
@@ -134,6 +141,8 @@ impl Window {
             // RFC 7296 section 2.2: an IKE SA ends before its message IDs wrap.
             false if message_id == u32::MAX => MessageIdClass::OutOfWindow,
             false if message_id == self.expected_id => MessageIdClass::Request,
+            #[cfg(feature = "records")]
+            false if self.accepts_gaps && message_id > self.expected_id => MessageIdClass::Request,
             false if message_id.checked_add(1) == Some(self.expected_id) => MessageIdClass::RepeatedRequest,
             false => MessageIdClass::OutOfWindow,
         }
@@ -142,6 +151,12 @@ impl Window {
     /// Message ID of our next request; `None` while a request is outstanding, or when the IDs are exhausted.
     pub(crate) fn next_request_id(&self) -> Option<u32> {
         self.outstanding.is_none().then_some(self.next_id).filter(|next| *next < u32::MAX)
+    }
+
+    /// Notes that an authentic request with this message ID has arrived: the next one, or one behind a gap.
+    #[cfg(feature = "records")]
+    pub(crate) fn request_received(&mut self, message_id: u32) {
+        self.expected_id = self.expected_id.max(message_id);
     }
 
     /// Message ID of the request that is being answered.

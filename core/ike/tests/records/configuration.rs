@@ -87,7 +87,7 @@ fn an_ike_sa_is_restored_once() {
     assert_eq!((ids(&new).len(), new.host.reserved.len(), new.children().len()), (1, 1, 1));
     // The SPI of its Child SA alone.
     let mut new = successor_of(&pair.left, 9);
-    let spi = made[0].child_spis().next().unwrap().0;
+    let spi = made[0].sequences().next().unwrap().spi;
     new.host.reserved.push(casemate_sa::Spi::new(spi).unwrap());
     assert_eq!(restore(&mut new, made, 1, pair.now), Err(RestoreError::SpiInUse));
     assert_eq!((new.host.reserved.len(), new.events.len()), (1, 0));

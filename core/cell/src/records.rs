@@ -1,0 +1,205 @@
+//! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
+
+use crate::reserve::{GrowingReserve, NumberUse, Reserve};
+use alloc::collections::BTreeMap;
+use casemate::{ChildSequence, Endpoint, IkeRecord, RecordChange};
+use casemate_crypto::SecretBytes;
+use casemate_ike::IkeSaId;
+use casemate_sa::Instant;
+use core::time::Duration;
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+use zeroize::Zeroize as _;
+
+/// Requests of the peer that changed nothing are recorded after this time, if nothing else is.
+const LATEST: Duration = Duration::from_secs(30);
+
+/// A record in the store, before its encryption.
+#[derive(Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct StoredRecord {
+    /// Takeover count of the owner that has set up the IKE SA.
+    #[n(0)]
+    pub(crate) created_by: u64,
+    /// Microseconds since 1970 when it was written.
+    #[n(1)]
+    pub(crate) written_at: u64,
+    /// Whether the sequence numbers are those that were used, and not those that are reserved.
+    #[n(2)]
+    pub(crate) is_exact: bool,
+    /// The [`IkeRecord`], encoded.
+    #[n(3)]
+    pub(crate) record: ByteVec,
+}
+
+impl StoredRecord {
+    /// Encodes the record; wipes its own copy.
+    pub(crate) fn into_bytes(mut self) -> Option<SecretBytes> {
+        let room = self.record.len().saturating_add(64);
+        let mut bytes = zeroize::Zeroizing::new(alloc::vec![0; room]);
+        let mut cursor = minicbor::encode::write::Cursor::new(bytes.as_mut_slice());
+        let encoded = minicbor::encode(&self, &mut cursor);
+        let len = cursor.position();
+        self.record.zeroize();
+        encoded.ok().and_then(|()| bytes.get(..len)).map(SecretBytes::new)
+    }
+}
+
+/// The reserves of a Child SA.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChildReserves {
+    sent: GrowingReserve,
+    received: GrowingReserve,
+}
+
+impl ChildReserves {
+    fn first(esn: bool) -> Self {
+        let reserve = |used_as| GrowingReserve::new(used_as, Reserve::first(used_as), esn);
+        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received) }
+    }
+}
+
+/// An IKE SA of this owner.
+#[derive(Debug)]
+pub(crate) struct KeptRecord {
+    created_by: u64,
+    /// What the last record contained, and when it was made; `None` if there is none.
+    made: Option<(IkeRecord, Instant)>,
+    children: BTreeMap<u32, ChildReserves>,
+    /// Since when requests of the peer that changed nothing are not recorded.
+    unrecorded_since: Option<Instant>,
+    /// Whether the record is to be written, whatever has changed.
+    must_write: bool,
+}
+
+/// The reserves that a written record names.
+pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
+
+impl KeptRecord {
+    /// An IKE SA that this owner has set up.
+    pub(crate) fn new(created_by: u64) -> Self {
+        Self { created_by, made: None, children: BTreeMap::new(), unrecorded_since: None, must_write: true }
+    }
+
+    /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
+    /// Child SAs in the record. `None` unless the writer was an earlier owner.
+    pub(crate) fn restored(
+        stored: &StoredRecord,
+        record: &mut IkeRecord,
+        (writer, owner): (u64, u64),
+    ) -> Option<Self> {
+        let mut children = BTreeMap::new();
+        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
+        for ChildSequence { spi, esn, sent, received } in all {
+            let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
+            let sent = reserve(NumberUse::Sent, sent)?;
+            let received = reserve(NumberUse::Received, received)?;
+            record.set_sequence_numbers(spi, sent.after, received.after);
+            if !stored.is_exact {
+                record.rekey_at_once(spi);
+            }
+            let reserves = ChildReserves {
+                sent: GrowingReserve::new(NumberUse::Sent, sent, esn),
+                received: GrowingReserve::new(NumberUse::Received, received, esn),
+            };
+            children.insert(spi, reserves);
+        }
+        Some(Self { children, ..Self::new(stored.created_by) })
+    }
+
+    /// Takeover count of the owner that has set up the IKE SA.
+    pub(crate) const fn created_by(&self) -> u64 {
+        self.created_by
+    }
+
+    /// Brings the Child SAs up to date with a record of the endpoint, and limits their numbers. Sets the
+    /// reserves as the numbers of the record. Returns whether the record is to be written before messages
+    /// leave.
+    pub(crate) fn note(&mut self, record: &mut IkeRecord, endpoint: &mut Endpoint, now: Instant) -> bool {
+        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
+        self.children.retain(|spi, _| all.iter().any(|child| child.spi == *spi));
+        for ChildSequence { spi, esn, .. } in all {
+            let reserves = self.children.entry(spi).or_insert_with(|| ChildReserves::first(esn));
+            record.set_sequence_numbers(spi, reserves.sent.requested(), reserves.received.requested());
+            limit(spi, reserves, endpoint);
+        }
+        let change = match &self.made {
+            None => RecordChange::State,
+            Some((made, at)) => {
+                let mut former = made.clone();
+                former.advance(now.since(*at));
+                record.change_since(&former)
+            }
+        };
+        match change {
+            RecordChange::None => {}
+            RecordChange::PeerRequests => {
+                self.unrecorded_since.get_or_insert(now);
+            }
+            RecordChange::State => self.must_write = true,
+        }
+        self.must_write
+    }
+
+    /// Whether the record is to be written now, although no message waits for it.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.must_write || self.unrecorded_since.is_some_and(|since| now.since(since) >= LATEST)
+    }
+
+    /// Notes that the record is being written. Returns the reserves that it names.
+    pub(crate) fn begin_write(&mut self, record: IkeRecord, now: Instant) -> NamedReserves {
+        self.made = Some((record, now));
+        self.unrecorded_since = None;
+        self.must_write = false;
+        let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
+        self.children.iter().map(|(spi, child)| (*spi, named(child))).collect()
+    }
+
+    /// Notes that the record could not be written.
+    pub(crate) fn write_failed(&mut self) {
+        self.must_write = true;
+    }
+
+    /// Notes that a record with these reserves is written, and lets the Child SAs use them.
+    pub(crate) fn written(&mut self, named: &NamedReserves, endpoint: &mut Endpoint) {
+        for (spi, (sent, received)) in named {
+            let Some(reserves) = self.children.get_mut(spi) else { continue };
+            reserves.sent.note_written(*sent);
+            reserves.received.note_written(*received);
+            limit(*spi, reserves, endpoint);
+        }
+    }
+
+    /// Extends the reserves that are low.
+    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
+        for (spi, reserves) in &mut self.children {
+            let Some(sas) = endpoint.sas_of_spi(*spi) else { continue };
+            let datapath = endpoint.datapath();
+            let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
+            let received = datapath.sa_sequence(sas.inbound);
+            let has_grown = [(sent, &mut reserves.sent), (received, &mut reserves.received)]
+                .into_iter()
+                .filter_map(|(used, reserve)| Some(reserve.grow(used?, elapsed)))
+                .fold(false, |any, grown| any || grown);
+            self.must_write |= has_grown;
+        }
+    }
+}
+
+/// Limits the SAs of a Child SA to the numbers that are written.
+fn limit(spi: u32, reserves: &ChildReserves, endpoint: &mut Endpoint) {
+    let Some(sas) = endpoint.sas_of_spi(spi) else { return };
+    let datapath = endpoint.datapath_mut();
+    if let Some(outbound) = sas.outbound {
+        datapath.set_durable(outbound, reserves.sent.written());
+    }
+    datapath.set_receive_limit(sas.inbound, reserves.received.written());
+}
+
+/// The IKE SAs of this owner, by our SPI.
+#[derive(Debug, Default)]
+pub(crate) struct KeptRecords {
+    pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
+    /// Our SPI of each IKE SA.
+    pub(crate) spis: BTreeMap<IkeSaId, u64>,
+}
