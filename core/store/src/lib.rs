@@ -11,12 +11,20 @@
 
 extern crate alloc;
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod memory;
 mod request;
+mod state;
+mod watches;
 
+pub use memory::{Link, MemoryHub, MemoryStore, Snapshot};
 pub use request::{
-    Comparison, Completion, Lease, MAX_RANGE, MAX_WRITES, Outcome, Range, Request, RequestId, StoreError,
-    Transaction, WatchEvent, WatchId, Write,
+    Comparison, Completion, Lease, MAX_PENDING, MAX_RANGE, MAX_WATCHES, MAX_WRITES, Outcome, Range, Request,
+    RequestId, StoreError, Transaction, WatchEvent, WatchId, Write,
 };
+pub use state::{Change, Checkpoint, State};
+pub use watches::Watches;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -59,8 +67,9 @@ pub trait Store {
     ///
     /// # Errors
     ///
-    /// Returns the request if as many requests are pending as the store accepts, or if a key or value is too
-    /// long. Nothing is queued then.
+    /// Returns the request if [`MAX_PENDING`] requests are pending or one with this `id` is, if the request
+    /// exceeds a limit ([`Request::is_within_limits`]), or if the pending requests together have more bytes
+    /// than the store keeps. Nothing is queued then.
     fn submit(&mut self, id: RequestId, request: Request) -> Result<(), Request>;
 
     /// Takes the next completion, in the order in which they arrived.
