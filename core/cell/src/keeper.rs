@@ -25,8 +25,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const SINGLE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Keeps the state of an endpoint in a store.
-pub struct Keeper {
-    store: Box<dyn Store + Send>,
+pub struct Keeper<S> {
+    store: S,
     keys: StoreKeys,
     sealer: Sealer,
     state: State,
@@ -140,9 +140,9 @@ pub struct KeeperStatus {
     pub is_lost: bool,
 }
 
-impl Keeper {
+impl<S: Store> Keeper<S> {
     /// A keeper for a single machine. `node` names this process for readers of the store.
-    pub fn new(store: Box<dyn Store + Send>, keys: StoreKeys, sealer: Sealer, node: &[u8]) -> Self {
+    pub fn new(store: S, keys: StoreKeys, sealer: Sealer, node: &[u8]) -> Self {
         Self {
             store,
             keys,
@@ -508,6 +508,11 @@ impl Keeper {
         self.delete_ended(context.now);
         // Nothing depends on its result: the lease ends with the process.
         let _ = self.submit(Request::Revoke(ownership.lease));
+    }
+
+    /// The store.
+    pub const fn store(&mut self) -> &mut S {
+        &mut self.store
     }
 
     /// Whether all transactions are completed.

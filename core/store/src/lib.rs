@@ -81,3 +81,21 @@ pub trait Store {
     /// Shortest lease that the store grants.
     fn shortest_lease(&self) -> Duration;
 }
+
+impl<S: Store + ?Sized> Store for alloc::boxed::Box<S> {
+    fn submit(&mut self, id: RequestId, request: Request) -> Result<(), Request> {
+        (**self).submit(id, request)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        (**self).next_completion()
+    }
+
+    fn next_event(&mut self) -> Option<WatchEvent> {
+        (**self).next_event()
+    }
+
+    fn shortest_lease(&self) -> Duration {
+        (**self).shortest_lease()
+    }
+}

@@ -1,0 +1,380 @@
+//! A gateway with a keeper, its peer, the store between owners, and the oracle.
+
+use casemate::{Context, Datapath, Endpoint, Routes};
+use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, Started, StoreKeys};
+use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_datapath::{Config, DropReason, Inbound, Outbound};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::{IkeSettings, Path, SharedKeys, Transmit};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, Instant, SpdId};
+use casemate_store::{Link, MemoryHub, MemoryStore};
+use casemate_test_support::TestRng;
+use casemate_wire::packet::Packet;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const GATEWAY: [u8; 4] = [192, 0, 2, 1];
+const PEER: [u8; 4] = [192, 0, 2, 2];
+
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        None
+    }
+}
+
+fn connection(own: [u8; 4], peer: [u8; 4]) -> Connection {
+    let identity = |addr: [u8; 4]| Identity::Address(addr.into());
+    let only = |addr: [u8; 4]| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
+    let child = ChildConfig { lifespan: Lifespan::FOREVER, ..ChildConfig::new("net") };
+    Connection {
+        local_addrs: only(own),
+        remote_addrs: only(peer),
+        children: vec![Arc::new(child)],
+        lifespan: Lifespan::FOREVER,
+        dpd_delay: (own == PEER).then_some(Duration::from_secs(10)),
+        ..Connection::with_shared_key("peer", identity(own), identity(peer))
+    }
+}
+
+/// A host with its own random source, and for the gateway a keeper.
+pub(crate) struct Host<K = Keeper<MemoryStore>> {
+    endpoint: Endpoint,
+    pub(crate) keeper: K,
+    hub: MemoryHub,
+    now: Instant,
+    rng: TestRng,
+    sent: Vec<Transmit>,
+    own: [u8; 4],
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::new(Datapath::new(Config::server(1)), IkeSettings::SERVER)
+}
+
+fn with_context<T>(
+    endpoint: &mut Endpoint,
+    now: Instant,
+    rng: &mut TestRng,
+    act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T,
+) -> T {
+    let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+    let mut context = Context {
+        now,
+        unix_time: 0,
+        rng,
+        providers: &Providers(&list),
+        credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of both")),
+        routes: &NoRoutes,
+    };
+    act(endpoint, &mut context)
+}
+
+impl Host<()> {
+    fn peer(now: Instant, seed: u64) -> Self {
+        let mut rng = TestRng::new(seed);
+        let mut endpoint = endpoint();
+        with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
+            endpoint.configure(vec![connection(PEER, GATEWAY).into()], &[], context).unwrap();
+        });
+        Self { endpoint, keeper: (), hub: MemoryHub::new(), now, rng, sent: Vec::new(), own: PEER }
+    }
+
+    fn work(&mut self) {
+        with_context(&mut self.endpoint, self.now, &mut self.rng, Endpoint::handle_timeouts);
+        self.sent.extend(std::iter::from_fn(|| self.endpoint.next_transmit()));
+    }
+}
+
+impl Host {
+    /// A gateway that claims the state in the store. Returns it and the number of unreadable records.
+    pub(crate) fn with_keeper(hub: &MemoryHub, seed: u64, data_key: u8) -> (Self, usize) {
+        let now = Instant::from_secs(1_000 + seed);
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let key = SecretBytes::new(&[data_key; DATA_KEY_LEN]);
+        let sealer = Sealer::new(&key, &Providers(&list)).unwrap();
+        let mut keeper = Keeper::new(hub.store(), StoreKeys::single(b"test/"), sealer, b"node");
+        let (records, unreadable) = (0..100)
+            .find_map(|_| {
+                let started = keeper.start(0).unwrap();
+                hub.advance(Duration::from_millis(1));
+                match started {
+                    Started::Waiting => None,
+                    Started::Records { records, unreadable } => Some((records, unreadable)),
+                }
+            })
+            .unwrap();
+        let mut endpoint = endpoint();
+        endpoint.keep_records(true);
+        let mut rng = TestRng::new(seed);
+        let failed = with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
+            let connections = vec![connection(GATEWAY, PEER).into()];
+            endpoint.configure_and_restore(connections, &[], records, context).unwrap()
+        });
+        assert!(failed.is_empty(), "{failed:?}");
+        let hub = hub.clone();
+        let mut host = Self { endpoint, keeper, hub, now, rng, sent: Vec::new(), own: GATEWAY };
+        host.work();
+        (host, unreadable)
+    }
+
+    /// Does what the control plane of an adapter does.
+    pub(crate) fn work(&mut self) {
+        let Self { endpoint, keeper, hub, now, rng, sent, .. } = self;
+        with_context(endpoint, *now, rng, |endpoint, context| {
+            endpoint.handle_timeouts(context);
+            let transmits = std::iter::from_fn(|| endpoint.next_transmit()).collect();
+            sent.extend(keeper.collect(endpoint, transmits, 0, context));
+            hub.advance(Duration::from_millis(1));
+            sent.extend(keeper.poll(endpoint, false, 0, context));
+        });
+    }
+
+    /// Writes the state at the end.
+    fn finish(&mut self) {
+        let Self { endpoint, keeper, hub, now, rng, .. } = self;
+        with_context(endpoint, *now, rng, |endpoint, context| {
+            keeper.finish(endpoint, 0, context);
+            hub.advance(Duration::from_millis(1));
+            keeper.poll(endpoint, false, 0, context);
+        });
+        assert!(self.keeper.is_idle());
+    }
+
+    pub(crate) fn rekey(&mut self) {
+        let child = self.endpoint.ike().status().next().unwrap().children[0].id;
+        with_context(&mut self.endpoint, self.now, &mut self.rng, |endpoint, context| {
+            assert!(endpoint.rekey_child(child, context));
+        });
+    }
+}
+
+impl<K> Host<K> {
+    pub(crate) fn children(&self) -> usize {
+        self.endpoint.ike().status().map(|ike| ike.children.len()).sum()
+    }
+
+    pub(crate) fn ikes(&self) -> usize {
+        self.endpoint.ike().status().count()
+    }
+
+    /// SPIs of the inbound SAs.
+    pub(crate) fn spis(&self) -> Vec<u32> {
+        self.endpoint.ike().status().flat_map(|ike| ike.children).map(|child| child.spi_in.get()).collect()
+    }
+
+    pub(crate) fn take_sent(&mut self) -> Vec<Transmit> {
+        std::mem::take(&mut self.sent)
+    }
+
+    fn try_protect(&mut self) -> Result<Vec<u8>, DropReason> {
+        let to = if self.own == GATEWAY { PEER } else { GATEWAY };
+        let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
+        let (bytes, mut storage) = ([&header[..], &self.own, &to, &[0; 8]].concat(), vec![0; 600]);
+        let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
+        packet.data_mut().copy_from_slice(&bytes);
+        let (datapath, mut rng) = (self.endpoint.datapath_mut(), TestRng::new(1));
+        match datapath.outbound_reassembled(SpdId::MAIN, self.now, &mut rng, &mut packet) {
+            Outbound::Send { .. } => Ok(packet.data().to_vec()),
+            Outbound::Drop(reason) => Err(reason),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Protects a packet to the other host.
+    pub(crate) fn protect(&mut self) -> Vec<u8> {
+        self.try_protect().unwrap()
+    }
+
+    /// Receives a protected packet. Returns why it was dropped.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Option<DropReason> {
+        let mut storage = vec![0; 600];
+        let mut packet = Packet::new(&mut storage, 100, bytes.len()).unwrap();
+        packet.data_mut().copy_from_slice(bytes);
+        let mut verdict = [Inbound::Drop(DropReason::MalformedHeader)];
+        self.endpoint.datapath_mut().inbound(self.now, std::slice::from_mut(&mut packet), &mut verdict);
+        match verdict[0] {
+            Inbound::Drop(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    fn deliver(&mut self, transmit: Transmit) {
+        let Transmit { path, mut message, .. } = transmit;
+        if message.is_empty() {
+            return;
+        }
+        let path = Path { local: path.remote, remote: path.local };
+        with_context(&mut self.endpoint, self.now, &mut self.rng, |endpoint, context| {
+            endpoint.receive_ike(&mut message, path, context);
+        });
+    }
+}
+
+/// What the gateway has sent so far, whoever owned its state.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    /// SPI and sequence number.
+    esp: BTreeSet<(u32, u32)>,
+    /// SPIs of the IKE SA and IV of encrypted messages, which differ in their message.
+    ike: BTreeSet<(Vec<u8>, Vec<u8>)>,
+    messages: BTreeSet<Vec<u8>>,
+}
+
+impl Oracle {
+    pub(crate) fn note_esp(&mut self, packet: &[u8]) {
+        let number = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+        assert!(self.esp.insert((number(20), number(24))), "a sequence number occurs twice");
+    }
+
+    fn note_ike(&mut self, message: &[u8]) {
+        // A repeated message is the same message. Without encryption there is no IV.
+        if message.len() < 40 || message[16] != 46 || !self.messages.insert(message.to_vec()) {
+            return;
+        }
+        let key = (message[..16].to_vec(), message[32..40].to_vec());
+        assert!(self.ike.insert(key), "an IV occurs twice");
+    }
+}
+
+/// The gateway, its peer and the store.
+pub(crate) struct World {
+    pub(crate) gateway: Host,
+    pub(crate) peer: Host<()>,
+    pub(crate) hub: MemoryHub,
+    pub(crate) oracle: Oracle,
+    link: Link,
+    owners: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let hub = MemoryHub::new();
+        let (gateway, _) = Host::with_keeper(&hub, 1, 1);
+        let peer = Host::peer(gateway.now, 100);
+        Self { gateway, peer, hub, oracle: Oracle::default(), link: Link::default(), owners: 1 }
+    }
+
+    pub(crate) fn link(&mut self, link: Link) {
+        self.link = link;
+        self.gateway.keeper.store().set_link(link);
+    }
+
+    pub(crate) fn status(&self) -> KeeperStatus {
+        self.gateway.keeper.status()
+    }
+
+    /// Number of records in the store.
+    pub(crate) fn records(&self) -> usize {
+        self.hub.entries().iter().filter(|entry| entry.key.starts_with(b"test/sas/")).count()
+    }
+
+    /// Exchanges messages until there are none.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..100 {
+            self.gateway.work();
+            self.peer.work();
+            let (to_peer, to_gateway) = (self.gateway.take_sent(), self.peer.take_sent());
+            if to_peer.is_empty() && to_gateway.is_empty() {
+                return;
+            }
+            for transmit in to_peer {
+                self.oracle.note_ike(&transmit.message);
+                self.peer.deliver(transmit);
+            }
+            to_gateway.into_iter().for_each(|transmit| self.gateway.deliver(transmit));
+        }
+        panic!("the hosts keep sending");
+    }
+
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let step = Duration::from_millis(500);
+        for _ in 0..time.as_millis() / step.as_millis() {
+            self.gateway.now = self.gateway.now.after(step);
+            self.peer.now = self.peer.now.after(step);
+            self.hub.advance(step);
+            self.run();
+        }
+    }
+
+    fn peer_acts(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>)) {
+        let Host { endpoint, now, rng, .. } = &mut self.peer;
+        with_context(endpoint, *now, rng, act);
+        self.run();
+    }
+
+    pub(crate) fn initiate_from_peer(&mut self) {
+        self.peer_acts(|endpoint, context| {
+            let connection = endpoint.ike().connections()[0].clone();
+            endpoint.initiate(&connection, connection.children.first(), context).unwrap();
+        });
+    }
+
+    pub(crate) fn peer_rekeys(&mut self) {
+        let child = self.peer.endpoint.ike().status().next().unwrap().children[0].id;
+        self.peer_acts(|endpoint, context| assert!(endpoint.rekey_child(child, context)));
+    }
+
+    pub(crate) fn peer_rekeys_ike(&mut self) {
+        let ike = self.peer.endpoint.ike().status().next().unwrap().id;
+        self.peer_acts(|endpoint, context| assert!(endpoint.rekey(ike, context)));
+    }
+
+    pub(crate) fn peer_closes(&mut self) {
+        let ike = self.peer.endpoint.ike().status().next().unwrap().id;
+        self.peer_acts(|endpoint, context| assert!(endpoint.terminate(ike, context)));
+    }
+
+    /// Ends the gateway at once, and starts another one.
+    pub(crate) fn crash(&mut self) {
+        drop(self.replace());
+    }
+
+    /// Ends the gateway in an orderly way, and starts another one.
+    pub(crate) fn restart(&mut self) {
+        self.gateway.finish();
+        drop(self.replace());
+    }
+
+    /// Another process becomes the gateway. Returns the former one.
+    pub(crate) fn replace(&mut self) -> Host {
+        // Its lease ends.
+        self.hub.advance(Duration::from_secs(20 * 366 * 86_400));
+        self.owners += 1;
+        let (mut gateway, unreadable) = Host::with_keeper(&self.hub, self.owners, 1);
+        assert_eq!(unreadable, 0);
+        gateway.now = self.peer.now;
+        std::mem::replace(&mut self.gateway, gateway)
+    }
+
+    /// A packet of the gateway to the peer. Returns why it was dropped.
+    pub(crate) fn send_to_peer(&mut self) -> Option<DropReason> {
+        match self.gateway.try_protect() {
+            Ok(packet) => {
+                self.oracle.note_esp(&packet);
+                self.peer.receive(&packet)
+            }
+            Err(reason) => Some(reason),
+        }
+    }
+
+    /// A packet of the gateway that is lost. Returns why it was not sent.
+    pub(crate) fn send_to_nowhere(&mut self) -> Option<DropReason> {
+        let packet = self.gateway.try_protect();
+        packet.map(|packet| self.oracle.note_esp(&packet)).err()
+    }
+
+    pub(crate) fn packet_to_gateway(&mut self) -> Vec<u8> {
+        self.peer.protect()
+    }
+
+    /// A packet of the peer to the gateway. Returns why it was dropped.
+    pub(crate) fn send_to_gateway(&mut self) -> Option<DropReason> {
+        let packet = self.packet_to_gateway();
+        self.gateway.receive(&packet)
+    }
+}
