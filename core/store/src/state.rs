@@ -109,7 +109,7 @@ impl State {
     }
 
     /// All entries, in the order of their keys.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.values()
     }
 

@@ -1,0 +1,149 @@
+//! The file of a store: creation, the lock, and who may have access to it.
+//!
+//! Entries are keys and addresses of tunnels, so other users may neither read nor replace the file. A file
+//! that this module creates gets its name when it is a complete, empty database: an empty file is damaged.
+
+use crate::OpenError;
+use crate::database;
+use crate::disk::FileDisk;
+use rustix::fs::{Advice, OFlags};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The lock of a store, held until it is dropped. It is on a file beside the store, which is kept.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Locks the store at this path for this process.
+    pub(crate) fn acquire(path: &Path) -> Result<Self, OpenError> {
+        let failed = |error| OpenError::Io(path.into(), error);
+        check_parent(directory_of(path)).map_err(failed)?;
+        let mut options = File::options();
+        let file =
+            open_private(&with_suffix(path, ".lock"), options.write(true).create(true).truncate(false))
+                .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.into())),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+}
+
+/// Opens the file, or creates it. Returns whether it was created.
+pub(crate) fn open_or_create(path: &Path, _lock: &Lock) -> Result<(FileDisk, bool), OpenError> {
+    let failed = |error| OpenError::Io(path.into(), error);
+    match open(path) {
+        Ok(disk) => return Ok((disk, false)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let temporary = with_suffix(path, ".new");
+    // A crash may have left this file. The new file must not be a link to another place.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    create(path, &temporary).inspect_err(|_| {
+        // Otherwise a full disk would keep this file. The first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+    })?;
+    Ok((open(path).map_err(failed)?, true))
+}
+
+fn create(path: &Path, temporary: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Io(path.into(), error);
+    let mut options = File::options();
+    let file = open_private(temporary, options.read(true).write(true).create_new(true)).map_err(failed)?;
+    let copy = file.try_clone().map_err(failed)?;
+    database::create(FileDisk(file)).map_err(|fault| fault.into_error(path))?;
+    copy.sync_all().and_then(|()| fs::rename(temporary, path)).map_err(failed)?;
+    // The name must be on the disk, too.
+    File::open(directory_of(path)).and_then(|directory| directory.sync_all()).map_err(failed)
+}
+
+fn open(path: &Path) -> io::Result<FileDisk> {
+    let file = open_private(path, File::options().read(true).write(true))?;
+    // The kernel may have pages in memory that a former process failed to synchronize. What is read must be
+    // what the disk has.
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(FileDisk(file))
+}
+
+/// Opens a regular file with these options, which may create it with mode 0600, and checks it. A symbolic
+/// link as last component is an error.
+fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Without O_NONBLOCK, a FIFO of another user would block the program here.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = flags.bits().cast_signed();
+    let file = options.mode(0o600).custom_flags(flags).open(path).map_err(|error| {
+        let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+        if is_link { refused("it is a symbolic link: a regular file was expected") } else { error }
+    })?;
+    check(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Checks that a file is a regular one with one name, that it belongs to root or to this user, and that other
+/// users have no access.
+fn check(metadata: &Metadata) -> io::Result<()> {
+    if !metadata.is_file() {
+        return Err(refused("a regular file was expected"));
+    }
+    check_owner(metadata)?;
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(&format!(
+            "its mode is {mode:04o}, so other users have access: 0600 was expected"
+        )));
+    }
+    if metadata.nlink() > 1 {
+        return Err(refused("it has a second name (hard link): a file with one name was expected"));
+    }
+    Ok(())
+}
+
+/// Checks that no other user can replace files in the directory: it belongs to root or to this user, and other
+/// users cannot write it, or it has the sticky bit, as /tmp has.
+fn check_parent(directory: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(directory)?;
+    // In a user namespace, directories of root belong to a user without a number there, as `/` does.
+    if metadata.uid() != fs::metadata("/")?.uid() {
+        check_owner(&metadata)?;
+    }
+    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(&format!(
+            "the mode of its directory is {mode:04o}, so other users can replace files there: 0755 was expected"
+        )));
+    }
+    Ok(())
+}
+
+fn check_owner(metadata: &Metadata) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.uid() == 0 || metadata.uid() == own {
+        return Ok(());
+    }
+    Err(refused(&format!("it belongs to user {}: root or this user was expected", metadata.uid())))
+}
+
+fn refused(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
