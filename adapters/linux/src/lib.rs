@@ -47,8 +47,9 @@ pub mod unix_socket;
 pub mod updown;
 
 pub use engine::{
-    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, MAX_TUNNELS, ManualSa,
-    Performance, PreparedTunnels, Scheduling, SystemProblem, TunnelSpec,
+    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, FormerState,
+    MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling, StateKeeper, StoreWaker, SystemProblem,
+    TunnelSpec,
 };
 pub use link_sender::LinkSending;
 

@@ -1,6 +1,6 @@
 //! The claim of a slot at a start: a lease, one transaction, and the records of the former owner.
 
-use crate::keys::StoreKeys;
+use crate::StoreKeys;
 use alloc::vec::Vec;
 use casemate_store::{
     Comparison, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, Revision, StoreError, Transaction,
@@ -46,7 +46,7 @@ pub(crate) struct Claimed {
 
 /// A claim in progress.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SlotClaim {
     keys: StoreKeys,
     node: Vec<u8>,
     step: Step,
@@ -71,7 +71,7 @@ pub(crate) enum Next {
     Done(Claimed),
 }
 
-impl Claim {
+impl SlotClaim {
     /// Begins with the first request. `node` names the owner, and `lease` is the time of its lease.
     pub(crate) fn begin(keys: StoreKeys, node: Vec<u8>, lease: Duration) -> (Self, Request) {
         (Self { keys, node, step: Step::Lease }, Request::NewLease(lease))

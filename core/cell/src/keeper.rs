@@ -1,10 +1,11 @@
 //! The keeper of an endpoint's state: claims it at a start, and writes what changes.
 
-use crate::claim::{Claim, Next, StartError};
-use crate::keys::StoreKeys;
+use crate::StoreKeys;
+use crate::claim::{Next, SlotClaim, StartError};
 use crate::outbox::{ChangeId, Outbox};
-use crate::records::{KeptRecord, KeptRecords, NamedReserves, StoredRecord};
+use crate::records::{KeptRecord, KeptRecords, StoredRecord};
 use crate::seal::Sealer;
+use crate::writes::{Numbers, PendingWrite, Waiting};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,49 +13,48 @@ use casemate::{Context, Endpoint, IkeRecord, OwnedRecord};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Completion, Key, Lease, MAX_WRITES, Outcome, Request, RequestId, Revision, Store, StoreError,
-    Transaction, Write,
+    Completion, Key, Lease, MAX_WRITES, Outcome, Request, RequestId, Revision, Store, StoreError,
 };
 use core::time::Duration;
 
 /// Interval in which reserves are compared with their use.
 const CHECK: Duration = Duration::from_millis(250);
-/// Pause after a failed write.
-const RETRY: Duration = Duration::from_millis(500);
 /// The lease of a single machine: its store ends it when another process opens the store.
 const SINGLE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Keeps the state of an endpoint in a store.
 pub struct Keeper<S> {
-    store: S,
-    keys: StoreKeys,
-    sealer: Sealer,
-    state: State,
-    last_request: u64,
-    records: KeptRecords,
-    outbox: Outbox,
+    pub(crate) store: S,
+    pub(crate) keys: StoreKeys,
+    pub(crate) sealer: Sealer,
+    pub(crate) state: State,
+    pub(crate) last_request: u64,
+    pub(crate) records: KeptRecords,
+    pub(crate) outbox: Outbox,
     /// Writes that are not completed.
-    writes: BTreeMap<RequestId, PendingWrite>,
+    pub(crate) writes: BTreeMap<RequestId, PendingWrite>,
     /// Number of transactions of each change that are not written yet.
-    unwritten: BTreeMap<ChangeId, usize>,
+    pub(crate) unwritten: BTreeMap<ChangeId, usize>,
     /// Changes of which a transaction has failed, once for each.
-    failed: Vec<ChangeId>,
+    pub(crate) failed: Vec<ChangeId>,
     /// Failed changes that end with another one.
-    followed: BTreeMap<ChangeId, Vec<ChangeId>>,
+    pub(crate) followed: BTreeMap<ChangeId, Vec<ChangeId>>,
     /// Our SPIs of IKE SAs whose entries are to be deleted.
-    ended: Vec<u64>,
-    checked_at: Instant,
-    retry_at: Option<Instant>,
-    problem: Option<StoreError>,
-    writes_done: u64,
+    pub(crate) ended: Vec<u64>,
+    /// Whether the endpoint has not been asked yet what it has restored.
+    pub(crate) has_restorable: bool,
+    pub(crate) checked_at: Instant,
+    pub(crate) retry_at: Option<Instant>,
+    pub(crate) problem: Option<StoreError>,
+    pub(crate) writes_done: u64,
 }
 
-enum State {
+pub(crate) enum State {
     New {
         node: Vec<u8>,
     },
     Claiming {
-        claim: Box<Claim>,
+        claim: Box<SlotClaim>,
         request: RequestId,
     },
     Owner(Ownership),
@@ -63,46 +63,11 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Ownership {
-    lease: Lease,
-    epoch: Revision,
+pub(crate) struct Ownership {
+    pub(crate) lease: Lease,
+    pub(crate) epoch: Revision,
     /// Takeover count.
-    owner: u64,
-}
-
-/// What waits for a write.
-#[derive(Debug, PartialEq, Eq)]
-enum Waiting {
-    Nothing,
-    /// Messages of its IKE SAs.
-    Messages,
-    /// Changes of which a transaction has failed.
-    Changes(Vec<ChangeId>),
-}
-
-/// Sequence numbers in a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Numbers {
-    /// Those that are reserved.
-    Reserved,
-    /// Those that were used: nothing is sent or received after them.
-    Used,
-}
-
-/// A write, and the reserves that it names; `None` for a deletion.
-#[derive(Clone)]
-struct PreparedWrite {
-    /// Our SPI of the IKE SA.
-    spi: u64,
-    write: Write,
-    named: Option<NamedReserves>,
-}
-
-/// A transaction in the store.
-struct PendingWrite {
-    change: Option<ChangeId>,
-    /// What it writes, by our SPI; `None` for a deletion.
-    records: Vec<(u64, Option<NamedReserves>)>,
+    pub(crate) owner: u64,
 }
 
 /// Progress of a start.
@@ -156,6 +121,7 @@ impl<S: Store> Keeper<S> {
             failed: Vec::new(),
             followed: BTreeMap::new(),
             ended: Vec::new(),
+            has_restorable: true,
             checked_at: Instant::ZERO,
             retry_at: None,
             problem: None,
@@ -171,7 +137,7 @@ impl<S: Store> Keeper<S> {
     pub fn start(&mut self, unix_time: u64) -> Result<Started, StartError> {
         if let State::New { node } = &mut self.state {
             let node = core::mem::take(node);
-            let (claim, request) = Claim::begin(self.keys.clone(), node, SINGLE_LEASE);
+            let (claim, request) = SlotClaim::begin(self.keys.clone(), node, SINGLE_LEASE);
             let request = self.submit(request).map_err(|_| StartError::Store(StoreError::Unavailable))?;
             self.state = State::Claiming { claim: Box::new(claim), request };
         }
@@ -227,13 +193,6 @@ impl<S: Store> Keeper<S> {
         Some(OwnedRecord { record, owners })
     }
 
-    /// Drops the record of an IKE SA that was not restored.
-    pub fn not_restored(&mut self, record: &IkeRecord) {
-        if self.records.by_spi.remove(&record.own_spi()).is_some() {
-            self.ended.push(record.own_spi());
-        }
-    }
-
     /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others.
     pub fn collect(
         &mut self,
@@ -252,8 +211,19 @@ impl<S: Store> Keeper<S> {
             free.extend(transmits);
             transmits = free;
         }
+        if core::mem::take(&mut self.has_restorable) {
+            self.forget_not_restored();
+        }
         self.delete_ended(now);
         transmits.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect()
+    }
+
+    /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
+    fn forget_not_restored(&mut self) {
+        let KeptRecords { by_spi, spis } = &mut self.records;
+        let restored: alloc::collections::BTreeSet<u64> = spis.values().copied().collect();
+        self.ended.extend(by_spi.keys().filter(|spi| !restored.contains(spi)));
+        by_spi.retain(|spi, _| restored.contains(spi));
     }
 
     fn note_change(
@@ -279,111 +249,7 @@ impl<S: Store> Keeper<S> {
         }
     }
 
-    /// Writes the records of IKE SAs. Returns messages that do not wait any more, because there is nothing to
-    /// write.
-    fn write(
-        &mut self,
-        ikes: Vec<IkeSaId>,
-        waiting: Waiting,
-        endpoint: &mut Endpoint,
-        unix_time: u64,
-        context: &mut Context<'_>,
-    ) -> Vec<Transmit> {
-        let State::Owner(ownership) = self.state else { return Vec::new() };
-        let mut writes = Vec::new();
-        for ike in ikes {
-            writes.extend(self.prepare(ike, ownership, Numbers::Reserved, endpoint, unix_time, context));
-        }
-        // The youngest IKE SA comes first: until all are written, the state of the oldest one holds.
-        writes.reverse();
-        let chunks = writes.chunks(MAX_WRITES).map(<[_]>::to_vec).collect();
-        let spis = writes.iter().map(|write| write.spi).collect();
-        let change = match waiting {
-            Waiting::Nothing => None,
-            Waiting::Messages => Some(self.add_change(spis, &chunks, Vec::new())),
-            Waiting::Changes(failed) => Some(self.add_change(spis, &chunks, failed)),
-        };
-        if let Some(change) = change.filter(|_| chunks.is_empty()) {
-            return self.change_written(change);
-        }
-        chunks.into_iter().for_each(|chunk| self.commit(chunk, change, ownership, context.now));
-        Vec::new()
-    }
-
-    fn add_change(
-        &mut self,
-        spis: Vec<u64>,
-        chunks: &Vec<Vec<PreparedWrite>>,
-        failed: Vec<ChangeId>,
-    ) -> ChangeId {
-        let change = self.outbox.add(spis);
-        self.unwritten.insert(change, chunks.len());
-        self.followed.insert(change, failed);
-        change
-    }
-
-    /// The write of the record of an IKE SA.
-    fn prepare(
-        &mut self,
-        ike: IkeSaId,
-        ownership: Ownership,
-        numbers: Numbers,
-        endpoint: &mut Endpoint,
-        unix_time: u64,
-        context: &mut Context<'_>,
-    ) -> Option<PreparedWrite> {
-        let mut record = endpoint.record(ike, context.now)?;
-        let spi = record.own_spi();
-        let kept = self.records.by_spi.get_mut(&spi)?;
-        if numbers == Numbers::Reserved {
-            kept.note(&mut record, endpoint, context.now);
-        }
-        let key = self.keys.record(spi);
-        let stored = StoredRecord {
-            created_by: kept.created_by(),
-            written_at: unix_time,
-            is_exact: numbers == Numbers::Used,
-            record: record.encode().ok()?.expose().to_vec().into(),
-        };
-        let bytes = stored.into_bytes()?;
-        let value = self.sealer.seal(&key, ownership.owner, &bytes, context.rng).ok()?;
-        let named = kept.begin_write(record, context.now);
-        Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
-    }
-
-    fn commit(
-        &mut self,
-        chunk: Vec<PreparedWrite>,
-        change: Option<ChangeId>,
-        ownership: Ownership,
-        now: Instant,
-    ) {
-        let comparisons = [Comparison::Created(self.keys.owner(), ownership.epoch)].into();
-        let writes = chunk.iter().map(|prepared| prepared.write.clone()).collect();
-        let records = chunk.into_iter().map(|PreparedWrite { spi, named, .. }| (spi, named)).collect();
-        let pending = PendingWrite { change, records };
-        match self.submit(Request::Commit(Transaction { comparisons, writes })) {
-            Ok(id) => drop(self.writes.insert(id, pending)),
-            Err(_) => self.write_failed(pending, StoreError::Unavailable, now),
-        }
-    }
-
-    /// Deletes the records of IKE SAs that have ended.
-    fn delete_ended(&mut self, now: Instant) {
-        let State::Owner(ownership) = self.state else { return };
-        let delete = |keys: &StoreKeys, spi| PreparedWrite {
-            spi,
-            write: Write::Delete(keys.record(spi)),
-            named: None,
-        };
-        let ended = core::mem::take(&mut self.ended);
-        for chunk in ended.chunks(MAX_WRITES) {
-            let chunk = chunk.iter().map(|spi| delete(&self.keys, *spi)).collect();
-            self.commit(chunk, None, ownership, now);
-        }
-    }
-
-    fn submit(&mut self, request: Request) -> Result<RequestId, Request> {
+    pub(crate) fn submit(&mut self, request: Request) -> Result<RequestId, Request> {
         self.last_request = self.last_request.saturating_add(1);
         let id = RequestId(self.last_request);
         self.store.submit(id, request).map(|()| id)
@@ -419,80 +285,6 @@ impl<S: Store> Keeper<S> {
         released
     }
 
-    /// Extends reserves, and writes what is due.
-    fn check(
-        &mut self,
-        elapsed: Duration,
-        endpoint: &mut Endpoint,
-        unix_time: u64,
-        context: &mut Context<'_>,
-    ) -> Vec<Transmit> {
-        let now = context.now;
-        self.records.by_spi.values_mut().for_each(|kept| kept.grow(endpoint, elapsed));
-        if self.retry_at.is_some_and(|at| now < at) {
-            return Vec::new();
-        }
-        self.retry_at = None;
-        let is_due = |spi| self.records.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
-        let due: Vec<IkeSaId> =
-            self.records.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect();
-        let failed = core::mem::take(&mut self.failed);
-        let waiting = if failed.is_empty() { Waiting::Nothing } else { Waiting::Changes(failed) };
-        let released = if due.is_empty() && waiting == Waiting::Nothing {
-            Vec::new()
-        } else {
-            self.write(due, waiting, endpoint, unix_time, context)
-        };
-        self.delete_ended(now);
-        released
-    }
-
-    fn written(&mut self, pending: PendingWrite, endpoint: &mut Endpoint) -> Vec<Transmit> {
-        self.problem = None;
-        self.writes_done = self.writes_done.saturating_add(1);
-        for (spi, named) in &pending.records {
-            let kept = self.records.by_spi.get_mut(spi);
-            if let (Some(kept), Some(named)) = (kept, named) {
-                kept.written(named, endpoint);
-            }
-        }
-        pending.change.map_or_else(Vec::new, |change| self.transaction_written(change))
-    }
-
-    /// Notes that a transaction of a change is written. Returns the messages of the change if it was the
-    /// last.
-    fn transaction_written(&mut self, change: ChangeId) -> Vec<Transmit> {
-        let left = self.unwritten.get_mut(&change).map(|left| {
-            *left = left.saturating_sub(1);
-            *left
-        });
-        if left == Some(0) { self.change_written(change) } else { Vec::new() }
-    }
-
-    fn change_written(&mut self, change: ChangeId) -> Vec<Transmit> {
-        self.unwritten.remove(&change);
-        let mut released = self.outbox.written(change);
-        for failed in self.followed.remove(&change).unwrap_or_default() {
-            released.extend(self.transaction_written(failed));
-        }
-        released
-    }
-
-    /// Writes the same IKE SAs again later, with their state of then.
-    fn write_failed(&mut self, pending: PendingWrite, error: StoreError, now: Instant) {
-        self.problem = Some(error);
-        self.retry_at = Some(now.after(RETRY));
-        for (spi, named) in pending.records {
-            match (named, self.records.by_spi.get_mut(&spi)) {
-                (Some(_), Some(kept)) => kept.write_failed(),
-                // It has ended meanwhile, and its entry is deleted.
-                (Some(_), None) => {}
-                (None, _) => self.ended.push(spi),
-            }
-        }
-        self.failed.extend(pending.change);
-    }
-
     /// Writes all records with the numbers that were used, and ends the ownership. No packet may be sent or
     /// received any more. The caller calls [`poll`](Self::poll) until [`is_idle`](Self::is_idle).
     pub fn finish(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
@@ -507,6 +299,15 @@ impl<S: Store> Keeper<S> {
         }
         self.delete_ended(context.now);
         // Nothing depends on its result: the lease ends with the process.
+        let _ = self.submit(Request::Revoke(ownership.lease));
+    }
+
+    /// Deletes all records, and ends the ownership, as [`finish`](Self::finish).
+    pub fn clear(&mut self, now: Instant) {
+        let State::Owner(ownership) = self.state else { return };
+        let KeptRecords { by_spi, .. } = core::mem::take(&mut self.records);
+        self.ended.extend(by_spi.into_keys());
+        self.delete_ended(now);
         let _ = self.submit(Request::Revoke(ownership.lease));
     }
 

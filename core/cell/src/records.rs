@@ -177,11 +177,9 @@ impl KeptRecord {
             let datapath = endpoint.datapath();
             let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
             let received = datapath.sa_sequence(sas.inbound);
-            let has_grown = [(sent, &mut reserves.sent), (received, &mut reserves.received)]
-                .into_iter()
-                .filter_map(|(used, reserve)| Some(reserve.grow(used?, elapsed)))
-                .fold(false, |any, grown| any || grown);
-            self.must_write |= has_grown;
+            for (used, reserve) in [(sent, &mut reserves.sent), (received, &mut reserves.received)] {
+                self.must_write |= used.is_some_and(|used| reserve.grow(used, elapsed));
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Adding, moving and removing SAs, and the reasons for which an SA is not added.
+//! Adding, moving and removing SAs, and the reasons for which an SA is not added; the sequence numbers of SAs
+//! whose keys outlive the process.
 
 use crate::sa::{SaIn, SaOut};
 use crate::sad::SadError;
@@ -133,6 +134,36 @@ impl Datapath {
     pub fn remove_sa(&mut self, id: SaId) -> bool {
         self.forget_flows();
         self.sad.remove(id)
+    }
+
+    /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.
+    /// Without a call there is no limit. Returns `false` if the SA does not exist.
+    pub fn set_durable(&mut self, id: SaId, last: u64) -> bool {
+        self.sad.outbound_by_id(id).map(|sa| sa.seq.set_durable(last)).is_some()
+    }
+
+    /// Limits an inbound SA to sequence numbers up to `last`, because the caller has stored that number.
+    /// Without a call there is no limit. Returns `false` if the SA does not exist.
+    #[cfg(feature = "records")]
+    pub fn set_receive_limit(&mut self, id: SaId, last: u64) -> bool {
+        self.sad.inbound_by_id(id).map(|sa| sa.state.receive_limit = last).is_some()
+    }
+
+    /// The last sequence number that an outbound SA used; `None` if the SA does not exist.
+    pub fn last_seq(&mut self, id: SaId) -> Option<u64> {
+        self.sad.outbound_by_id(id).map(|sa| sa.seq.last())
+    }
+
+    /// The last sequence number sent on an outbound SA, or the highest received on an inbound one; `None` if
+    /// the SA does not exist.
+    pub fn sa_sequence(&self, id: SaId) -> Option<u64> {
+        if self.sad.id_of(id.direction(), id.slot()) != id {
+            return None;
+        }
+        match id.direction() {
+            Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| sa.seq.last()),
+            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| sa.state.window.highest()),
+        }
     }
 
     /// Changes the addresses, the ports or the encapsulation of an SA after one of the hosts has moved (RFC

@@ -221,24 +221,6 @@ impl Datapath {
             && self.spd_in.is_empty()
     }
 
-    /// Allows an outbound SA to use sequence numbers up to `last`, because the caller has stored that number.
-    /// Without a call there is no limit. Returns `false` if the SA does not exist.
-    pub fn set_durable(&mut self, id: SaId, last: u64) -> bool {
-        self.sad.outbound_by_id(id).map(|sa| sa.seq.set_durable(last)).is_some()
-    }
-
-    /// Limits an inbound SA to sequence numbers up to `last`, because the caller has stored that number.
-    /// Without a call there is no limit. Returns `false` if the SA does not exist.
-    #[cfg(feature = "records")]
-    pub fn set_receive_limit(&mut self, id: SaId, last: u64) -> bool {
-        self.sad.inbound_by_id(id).map(|sa| sa.state.receive_limit = last).is_some()
-    }
-
-    /// The last sequence number that an outbound SA used; `None` if the SA does not exist.
-    pub fn last_seq(&mut self, id: SaId) -> Option<u64> {
-        self.sad.outbound_by_id(id).map(|sa| sa.seq.last())
-    }
-
     /// Lowers the path MTU of an outbound SA to `mtu` bytes (RFC 4301 section 8.2.1). Returns `false` if the
     /// SA does not exist or already has a lower path MTU.
     pub fn set_path_mtu(&mut self, id: SaId, mtu: usize, now: Instant) -> bool {

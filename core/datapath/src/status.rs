@@ -176,18 +176,6 @@ impl Datapath {
         }
     }
 
-    /// The last sequence number sent on an outbound SA, or the highest received on an inbound one; `None` if
-    /// the SA does not exist.
-    pub fn sa_sequence(&self, id: SaId) -> Option<u64> {
-        if self.sad.id_of(id.direction(), id.slot()) != id {
-            return None;
-        }
-        match id.direction() {
-            Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| sa.seq.last()),
-            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| sa.state.window.highest()),
-        }
-    }
-
     /// Counters of an SA; `None` if it does not exist.
     pub fn sa_counters(&self, id: SaId) -> Option<SaCounters> {
         SaCounters::of(&self.sad, id)

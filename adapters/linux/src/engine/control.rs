@@ -45,6 +45,10 @@ impl EventLoop {
                 .counters
                 .as_ref()
                 .is_some_and(|counters| counters.needs_poll(usage.sealed, usage.is_missing))
+            && !self
+                .keeper
+                .as_ref()
+                .is_some_and(|keeper| keeper.needs_poll(usage.sealed, usage.is_missing, now))
     }
 
     /// Runs the control plane once.
@@ -65,6 +69,11 @@ impl EventLoop {
             context.with(|endpoint, context| endpoint.receive_ike(&mut message, path, context));
         }
         context.with(Endpoint::handle_timeouts);
+        if let Some(keeper) = &mut self.keeper {
+            let stored = keeper.poll(&mut context, usage.sealed, usage.is_missing, now);
+            self.ike_outbox.extend(stored);
+            context.keeper = keeper.status();
+        }
         let datapath = context.endpoint.datapath_mut();
         let written = self
             .counters
@@ -83,6 +92,9 @@ impl EventLoop {
         }
         if let Err(error) = self.install_discard_policies(shared) {
             handler.on_problem(SystemProblem::Policies, error.to_string());
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.check(handler)?;
         }
         if let Some(Err(error)) = written {
             handler.on_problem(SystemProblem::Counters, format!("the counter file was not written: {error}"));
@@ -131,7 +143,11 @@ impl EventLoop {
         let sas: Vec<Option<NoticeSa>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
         let mut lost = 0_usize;
-        while let Some(transmit) = context.endpoint.next_transmit() {
+        let mut transmits: Vec<Transmit> = std::iter::from_fn(|| context.endpoint.next_transmit()).collect();
+        if let Some(keeper) = &mut self.keeper {
+            transmits = keeper.collect(&mut context, transmits);
+        }
+        for transmit in transmits {
             // A message that is dropped here is retransmitted, by the peer or by us.
             if self.ike_outbox.len() < MAX_OUTBOX {
                 self.ike_outbox.push(transmit);
@@ -263,8 +279,9 @@ impl EventLoop {
         }
     }
 
-    /// Ends a run: terminates all IKE SAs and returns unused sequence numbers. An `orderly` end undoes all
-    /// changes to the system; otherwise they stay, the guard included.
+    /// Ends a run: terminates all IKE SAs, or hands them over to the next run if there is a store and the end
+    /// is not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
+    /// system; otherwise they stay, the guard included.
     pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
         if !orderly {
             // Before anything that takes time.
@@ -272,13 +289,22 @@ impl EventLoop {
             let _ = self.system.restore_name_servers();
         }
         let mut context = shared.lock_endpoint();
-        // Does not wait for responses. A peer that misses the message detects the end itself.
-        let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
-        for ike_sa in all {
-            context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
-        }
         let mut messages = std::mem::take(&mut self.ike_outbox);
-        messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+        let stored = match self.keeper.take() {
+            Some(keeper) if !orderly => {
+                keeper.hand_over(&mut context).map(|released| messages.extend(released))
+            }
+            keeper => {
+                // Does not wait for responses. A peer that misses the message detects the end itself.
+                let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
+                for ike_sa in all {
+                    context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
+                }
+                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+                self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
+                keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
+            }
+        };
         self.send_ike(messages, shared, &mut |_| {});
         let closed = match self.counters.take() {
             None => Ok(()),
@@ -287,6 +313,7 @@ impl EventLoop {
                 .map_err(|error| Error::other("counters", error.to_string())),
         };
         drop(context);
+        let closed = closed.and(stored);
         if orderly { closed.and(self.system.close()) } else { closed }
     }
 }

@@ -10,6 +10,7 @@ use crate::process::{Clock, SystemRng};
 use crate::setup::GuardState;
 use casemate::path::DatapathAccess;
 use casemate::{Context, Endpoint};
+use casemate_cell::KeeperStatus;
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::Datapath;
 use casemate_datapath::trace::{TraceFilter, TraceIsRunning, TraceRecord, TraceSummary};
@@ -83,6 +84,8 @@ pub struct EndpointContext {
     pub(super) link_sending: LinkSending,
     /// Copied at the same time.
     pub(super) name_servers: DnsState,
+    /// State of the keeper, if there is one.
+    pub(super) keeper: KeeperStatus,
     /// Interfaces of route-based tunnels.
     pub(super) tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
@@ -108,6 +111,7 @@ impl EndpointContext {
             guard_state: GuardState { stands: true, restored: 0 },
             link_sending: LinkSending::Off("the engine does not run yet".into()),
             name_servers: DnsState::default(),
+            keeper: KeeperStatus::default(),
             tunnel_names: BTreeMap::new(),
             providers,
             credentials,
@@ -143,6 +147,11 @@ impl EndpointContext {
     /// What this host does with name servers of tunnels.
     pub const fn name_servers(&self) -> &DnsState {
         &self.name_servers
+    }
+
+    /// State of the keeper of SAs; that of a keeper before its start if there is none.
+    pub const fn keeper(&self) -> KeeperStatus {
+        self.keeper
     }
 
     /// Names of the interfaces of route-based tunnels.

@@ -6,6 +6,7 @@ use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
 use super::shared::{Batch, Shared};
+use super::state_keeper::{CHECK_INTERVAL, StateKeeper};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use super::timers::TICK;
 use super::{EngineHandler, SystemProblem};
@@ -49,6 +50,7 @@ pub(super) struct EventLoop {
     pub(super) keepalives: Keepalives,
     pub(super) dummies: Option<DummyScheduler>,
     pub(super) counters: Option<CounterStore>,
+    pub(super) keeper: Option<StateKeeper>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
     /// IKE messages that wait until the system matches the policies.
@@ -82,7 +84,7 @@ impl EventLoop {
             if shared.reports.has_worker_panicked() {
                 return Err(Error::other("a worker thread", "it panicked"));
             }
-            let [signal, handler_wakeup, report, system_change, ike, nft_done, resolved] = ready.events();
+            let [signal, handler_wakeup, report, system_change, ike, nft_done, resolved, _] = ready.events();
             if let Some(end) = signal.then(|| self.handle_signal(handler)).flatten() {
                 let warning = self.system.restore_name_servers();
                 warning.into_iter().for_each(|what| handler.on_problem(SystemProblem::NameServers, what));
@@ -194,16 +196,23 @@ impl EventLoop {
         let nft_done = std::iter::once(self.system.nft_done().as_fd()).map(numbered(NFT_DONE));
         let resolved = shared.lock_endpoint().routes.resolver().ended().clone();
         let resolved = NumberedFd { number: RESOLVED, fd: resolved.as_fd() };
+        let stored = self.keeper.iter().map(|keeper| NumberedFd { number: STORED, fd: keeper.fd() });
         let rx = shared.lock_rx();
         let inputs = rx.descriptors().map(|input| NumberedFd { number: EVENTS + input.number, ..input });
-        let all = first.chain(system_changes).chain(ike).chain(nft_done).chain([resolved]).chain(inputs);
+        let all = first
+            .chain(system_changes)
+            .chain(ike)
+            .chain(nft_done)
+            .chain([resolved])
+            .chain(stored)
+            .chain(inputs);
         Epoll::new(all).map_err(|error| Error::new("epoll", error))
     }
 
     /// Waits for events and packets. Does not wait while packets are buffered.
     fn wait(&self, shared: &Shared, epoll: &Epoll) -> Result<ReadySet, Error> {
         let ike = self.ike_ports().any(UdpPort::has_buffered);
-        let mut ready = ReadySet::buffered([false, false, false, false, ike, false, false], shared);
+        let mut ready = ReadySet::buffered([false, false, false, false, ike, false, false, false], shared);
         let timeout = if ready.0.contains(&true) { Duration::ZERO } else { self.timeout(shared) };
         ready.add_readable(epoll, timeout)?;
         Ok(ready)
@@ -218,7 +227,13 @@ impl EventLoop {
         let now = self.clock.now();
         let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
         let endpoint = shared.lock_endpoint().endpoint.next_timeout().map(|timeout| timeout.since(now));
-        dummies.into_iter().chain(endpoint).chain(self.system.time_to_retry()).fold(TICK, Duration::min)
+        let check = self.keeper.as_ref().map(|_| CHECK_INTERVAL);
+        dummies
+            .into_iter()
+            .chain(endpoint)
+            .chain(check)
+            .chain(self.system.time_to_retry())
+            .fold(TICK, Duration::min)
     }
 }
 
@@ -249,9 +264,9 @@ pub(super) fn send_own_packet(
 }
 
 /// Events of the event loop alone: a signal, a wake-up of the handler, a report of a worker, a change of the
-/// system by other programs, packets at the ports of IKE alone (one event for all of them), and the ends of a
-/// script of `nft` and of a look-up of a host name.
-const EVENTS: usize = 7;
+/// system by other programs, packets at the ports of IKE alone (one event for all of them), the ends of a
+/// script of `nft` and of a look-up of a host name, and completions of the store of SAs.
+const EVENTS: usize = 8;
 /// Index of the event that another program has changed the system.
 const SYSTEM_CHANGE: usize = 3;
 /// Index of the event that packets wait at the ports of IKE.
@@ -260,6 +275,8 @@ const IKE: usize = 4;
 const NFT_DONE: usize = 5;
 /// Index of the event that a look-up of a host name has ended.
 const RESOLVED: usize = 6;
+/// Index of the event that the store of SAs has completions.
+const STORED: usize = 7;
 
 /// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
 pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);

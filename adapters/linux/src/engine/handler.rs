@@ -1,6 +1,6 @@
 //! What an engine is made from, and the callbacks through which it reports.
 
-use super::{DummyTraffic, EndpointHandle, Scheduling, TunnelSpec};
+use super::{DummyTraffic, EndpointHandle, Scheduling, StateKeeper, TunnelSpec};
 use crate::Error;
 use crate::counters::CounterStore;
 use crate::dns::DnsState;
@@ -54,6 +54,8 @@ pub enum SystemProblem {
     LinkFull,
     /// Writing the counter file.
     Counters,
+    /// Writing the state of SAs to its store.
+    Store,
     /// Changing routes, addresses or the packet filter for policies and peers.
     Policies,
     /// Keeping the guard: another program has changed or removed it.
@@ -70,6 +72,7 @@ impl fmt::Display for SystemProblem {
             Self::Sending => "sending failed",
             Self::LinkFull => "full links",
             Self::Counters => "counters not written",
+            Self::Store => "SAs not stored",
             Self::Policies => "policies not applied",
             Self::Guard => "guard changed",
             Self::Names => "names not found",
@@ -145,6 +148,8 @@ pub struct EngineParts {
     pub dummy_traffic: Option<DummyTraffic>,
     /// Sequence numbers that survive a restart, if a counter file is used.
     pub counters: Option<CounterStore>,
+    /// Keeps the state of IKE SAs in a store, if they are to outlive the process.
+    pub keeper: Option<StateKeeper>,
     /// The signals that end the run or ask for a reload.
     pub signals: Signals,
     /// Number of threads that move packets, at most. All but one sleep unless there is a backlog.

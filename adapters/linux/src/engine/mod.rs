@@ -38,6 +38,7 @@ mod own_tunnels;
 mod reorder;
 mod rx;
 mod shared;
+mod state_keeper;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed_packets;
@@ -49,6 +50,7 @@ mod workers;
 
 pub use endpoint_context::{EndpointContext, EndpointHandle};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
+pub use state_keeper::{FormerState, StateKeeper, StoreWaker};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 pub use tunnels::{MAX_TUNNELS, PreparedTunnels, TunnelSpec};
@@ -122,6 +124,7 @@ impl Engine {
             manual_sas,
             dummy_traffic,
             counters,
+            keeper,
             signals,
             keeps_former_traffic,
             ..
@@ -145,6 +148,7 @@ impl Engine {
             early_drop,
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
+            keeper,
             signals,
             last_tick: casemate_sa::Instant::ZERO,
             ike_outbox: Vec::new(),

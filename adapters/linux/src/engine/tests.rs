@@ -64,6 +64,7 @@ fn parts(directory: &Path) -> EngineParts {
         manual_sas: Vec::new(),
         dummy_traffic: None,
         counters: None,
+        keeper: None,
         signals: Signals::block().unwrap(),
         threads: NonZeroUsize::MIN,
     }

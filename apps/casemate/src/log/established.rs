@@ -15,14 +15,25 @@ pub(super) struct Established {
 
 /// Formats [`Event::IkeUp`]; `None` is another event.
 pub(super) fn established(event: &Event, sa: Option<&NoticeSa>) -> Option<Established> {
-    let Event::IkeUp { connection, peer, path, eap_identity, earlier_rounds, resumes, ppk_id, .. } = event
+    let Event::IkeUp {
+        connection,
+        peer,
+        path,
+        eap_identity,
+        earlier_rounds,
+        resumes,
+        ppk_id,
+        is_restored,
+        ..
+    } = event
     else {
         return None;
     };
+    let verb = if *is_restored { "continued" } else { "established" };
     let text = match eap_identity {
-        None => format!("established with {peer} at {}", path.remote),
+        None => format!("{verb} with {peer} at {}", path.remote),
         Some(user) => {
-            format!("established with {} at {}, which calls itself {peer}", wording::user(user), path.remote)
+            format!("{verb} with {} at {}, which calls itself {peer}", wording::user(user), path.remote)
         }
     } + &resumes.map(|old| format!(", resumes the session of [{old}]")).unwrap_or_default()
         + &earlier_rounds.iter().map(earlier_round).collect::<String>()

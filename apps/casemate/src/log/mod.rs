@@ -260,6 +260,7 @@ mod tests {
             SystemProblem::Sending,
             SystemProblem::LinkFull,
             SystemProblem::Counters,
+            SystemProblem::Store,
             SystemProblem::Policies,
             SystemProblem::Guard,
             SystemProblem::Names,

@@ -325,6 +325,9 @@ fn child_up(up: &ChildUp) -> String {
     if let Some(old) = up.replaces {
         let _ = write!(line, ", replaces {{{old}}}");
     }
+    if up.is_restored {
+        line.push_str(", continued");
+    }
     match (&up.child.rohc, &up.outbound.rohc) {
         (_, Some(_)) => line.push_str(", with header compression"),
         (Some(_), None) => line.push_str(", without header compression: the peer did not agree to `rohc`"),

@@ -25,10 +25,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PART: usize = 512;
 
 /// The kinds of problems with their names in labels.
-pub(super) const PROBLEMS: [(SystemProblem, &str); 7] = [
+pub(super) const PROBLEMS: [(SystemProblem, &str); 8] = [
     (SystemProblem::Sending, "sending"),
     (SystemProblem::LinkFull, "link-full"),
     (SystemProblem::Counters, "counters"),
+    (SystemProblem::Store, "store"),
     (SystemProblem::Policies, "policies"),
     (SystemProblem::Guard, "guard"),
     (SystemProblem::Names, "names"),

@@ -17,6 +17,7 @@ Examples:
   casemate run                                      /etc/casemate/swanctl.conf or /etc/swanctl/swanctl.conf
   casemate run --config gw/swanctl.conf --dry-run   load all certificates and keys, change nothing
   casemate run --vici                               swanctl and other programs load the configuration
+  casemate run --store /var/lib/casemate/sas        a restart or a crash loses no tunnel
   casemate run --metrics unix:/run/casemate/metrics serve metrics for Prometheus on a Unix socket
   casemate run --xfrm tunnel.xfrm --dry-run         show routes, rules and sockets, change nothing
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
@@ -54,6 +55,16 @@ pub struct RunArgs {
     /// File that keeps the sequence numbers of counter-mode SAs across restarts.
     #[arg(long, value_name = "FILE", requires = "xfrm")]
     pub counters: Option<PathBuf>,
+    /// File that keeps the IKE SAs, so that a restart or a crash loses none of them.
+    ///
+    /// The next run continues them without negotiation: after SIGUSR1, which `systemctl restart` sends, and
+    /// after a crash. SIGTERM and SIGINT close them. The file is encrypted with the data key of --store-key.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["xfrm", "vici"])]
+    pub store: Option<PathBuf>,
+    /// File with the data key of --store: 32 random bytes [default: the credential casemate-store-key of the
+    /// service, then a file that is made beside the store, with .key at its end]
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub store_key: Option<PathBuf>,
     /// File that keeps the sequence numbers of EAP-AKA across restarts.
     #[arg(long, value_name = "FILE", conflicts_with = "xfrm")]
     pub aka_numbers: Option<PathBuf>,

@@ -25,15 +25,15 @@ use crate::tokens::TokenState;
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
-use casemate::{Notice, NoticeSa};
+use casemate::{Notice, NoticeSa, OwnedRecord};
 use casemate_crypto::SecretBytes;
 use casemate_linux::dns::{DnsMode, DnsState};
 use casemate_linux::instance::Instance;
 use casemate_linux::process::SystemRng;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::{
-    EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
-    TunnelSpec, crash_secret,
+    EndpointContext, EndpointHandle, Engine, EngineHandler, Error, FormerState, Performance, Scheduling,
+    SystemProblem, TunnelSpec, crash_secret,
 };
 use casemate_sa::SpdId;
 use std::io;
@@ -101,6 +101,8 @@ pub(super) struct RunController {
     pub(super) tokens: TokenState,
     /// Sequence numbers of EAP-AKA.
     pub(super) sequence_numbers: Arc<SequenceStore>,
+    /// IKE SAs of a former run, until the first configuration is applied.
+    pub(super) former: Vec<OwnedRecord>,
 }
 
 impl RunController {
@@ -140,7 +142,22 @@ impl RunController {
             revocation: RevocationState::default(),
             tokens: TokenState::default(),
             sequence_numbers: Arc::default(),
+            former: Vec::new(),
         }
+    }
+
+    /// Continues the IKE SAs of a former run when the configuration is applied.
+    pub(super) fn continue_from(&mut self, former: Option<FormerState>) {
+        let Some(FormerState { records, unreadable }) = former else { return };
+        if unreadable > 0 {
+            let what = output::counted(unreadable, "IKE SA", "IKE SAs");
+            let text = format!(
+                "--store: {what} cannot be read: the data key or the version of this program has changed; \
+                 their peers negotiate again"
+            );
+            self.log.program(Level::Warning, &text);
+        }
+        self.former = records;
     }
 
     /// Drops privileges and reports that the instance is ready.
@@ -180,7 +197,7 @@ impl RunController {
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
     /// follows the policies.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log, sequence_numbers } = state;
+        let IkeState { source, mut loaded, key_log, sequence_numbers, store: _ } = state;
         self.sequence_numbers = sequence_numbers;
         self.source = Some(Arc::new(source));
         self.key_log = key_log;

@@ -5,6 +5,7 @@ use super::description;
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::name_servers::NameServersUse;
+use super::sa_store::OpenedStore;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
@@ -22,7 +23,7 @@ use casemate_ike::IkeSettings;
 use casemate_ike::config::{AddrPattern, Connection, LocalMethod, RemoteMethod};
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
-use casemate_linux::{EngineParts, Scheduling};
+use casemate_linux::{EngineParts, FormerState, Scheduling};
 use casemate_sa::Instant;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -81,7 +82,9 @@ impl IkeConfig {
             start.log.warn(NO_SEQUENCE_NUMBERS);
         }
         let sequence_numbers = sequence_numbers(args)?;
-        let (endpoint, key_log) = endpoint_with_key_log(start)?;
+        let (mut endpoint, key_log) = endpoint_with_key_log(start)?;
+        let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
+        endpoint.keep_records(store.is_some());
         Ok(Prepared {
             instance,
             endpoint,
@@ -100,7 +103,7 @@ impl IkeConfig {
                 former_protected,
             },
             identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref())),
-            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers })),
+            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers, store })),
         })
     }
 }
@@ -176,6 +179,8 @@ pub(super) struct IkeState {
     pub(super) key_log: Option<KeyLog>,
     /// Sequence numbers of EAP-AKA.
     pub(super) sequence_numbers: Arc<SequenceStore>,
+    /// The store of SAs, if there is one.
+    pub(super) store: Option<OpenedStore>,
 }
 
 impl IkeState {
@@ -184,13 +189,16 @@ impl IkeState {
         self.loaded.scheduling.as_ref()
     }
 
-    /// Adds the crypto providers, the scheduler and the ways to move packets to the parts of the engine, and
-    /// turns IKE on.
-    pub(super) fn add_to(&self, parts: &mut EngineParts) {
+    /// Adds the crypto providers, the scheduler, the ways to move packets and the keeper of SAs to the parts
+    /// of the engine, and turns IKE on. Returns the SAs of a former run.
+    pub(super) fn add_to(&mut self, parts: &mut EngineParts) -> Option<FormerState> {
         parts.providers = self.source.providers().to_vec();
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
+        let OpenedStore { keeper, former } = self.store.take()?;
+        parts.keeper = Some(keeper);
+        Some(former)
     }
 }
 

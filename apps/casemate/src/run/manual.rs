@@ -259,6 +259,8 @@ mod tests {
             xfrm: Some(PathBuf::from("a.xfrm")),
             save_keys: None,
             aka_numbers: None,
+            store: None,
+            store_key: None,
             counters: counters.map(PathBuf::from),
             dry_run: false,
             dummy_packets: None,

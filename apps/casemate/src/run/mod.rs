@@ -19,6 +19,7 @@ mod name_servers;
 mod radius;
 mod reload;
 mod requests;
+mod sa_store;
 mod start;
 mod vici;
 

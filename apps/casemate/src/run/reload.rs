@@ -5,8 +5,10 @@ use crate::config_source::{ConfigReload, LoadedConfig, ReloadKind};
 use crate::control::{Reply, bad_input, outcome};
 use crate::keyring::Keyring;
 use crate::log::level::Level;
+use crate::output;
 use crate::swanctl::{Charon, RadiusConfig};
 use crate::vici::{Loaded, SessionId};
+use casemate::NotRestored;
 use casemate_linux::{EndpointContext, EndpointHandle};
 use std::mem;
 use std::sync::Arc;
@@ -149,13 +151,19 @@ impl RunController {
         self.updown.check(&scripts)?;
         // Before the connections, because the endpoint initiates them with these keys and settings.
         let former = self.use_settings(Settings { keyring: Arc::new(keyring), charon, radius }, context)?;
-        let configured =
-            context.with(|endpoint, context| endpoint.configure(connections.clone(), &pools, context));
-        if let Err(error) = configured {
-            if let Err(problem) = self.use_settings(former, context) {
-                self.log.program(Level::Error, &problem);
+        let former_sas = mem::take(&mut self.former);
+        let count = former_sas.len();
+        let configured = context.with(|endpoint, context| {
+            endpoint.configure_and_restore(connections.clone(), &pools, former_sas, context)
+        });
+        match configured {
+            Ok(failed) => self.report_continued(count, &failed),
+            Err(error) => {
+                if let Err(problem) = self.use_settings(former, context) {
+                    self.log.program(Level::Error, &problem);
+                }
+                return Err(error.to_string());
             }
-            return Err(error.to_string());
         }
         self.updown.configure(scripts);
         self.history.reconfigure(&connections);
@@ -166,6 +174,20 @@ impl RunController {
             metrics.configure(&connections);
         }
         Ok(())
+    }
+
+    /// Logs how many IKE SAs of a former run go on, and why others do not.
+    fn report_continued(&mut self, count: usize, failed: &[NotRestored]) {
+        let continued = count.saturating_sub(failed.len());
+        if continued > 0 {
+            let what =
+                output::counted(continued, "IKE SA of a former run goes on", "IKE SAs of a former run go on");
+            self.log.program(Level::Info, &what);
+        }
+        for NotRestored { record, error } in failed {
+            let name = record.connection();
+            self.log.program(Level::Warning, &format!("an IKE SA of {name} does not go on: {error}"));
+        }
     }
 
     /// Replaces the keys and the settings of IKE. Returns the former ones. An error changes nothing.

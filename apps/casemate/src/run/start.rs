@@ -188,16 +188,18 @@ fn run_instance(
         manual_sas: Vec::new(),
         dummy_traffic: None,
         counters: None,
+        keeper: None,
         signals,
         threads: args.threads(),
     };
+    let mut former = None;
     let ike = match state {
         ModeState::Manual(state) => {
             state.add_to(&mut parts)?;
             None
         }
-        ModeState::Ike(state) => {
-            state.add_to(&mut parts);
+        ModeState::Ike(mut state) => {
+            former = state.add_to(&mut parts);
             Some(state)
         }
     };
@@ -210,6 +212,7 @@ fn run_instance(
     if let (Some(channel), Some(path)) = (channels.vici, &args.vici) {
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
+    controller.continue_from(former);
     if let Some(ike) = ike {
         controller.start_updown(&ike, &args.tun)?;
         controller.configure(*ike, &mut engine)?;

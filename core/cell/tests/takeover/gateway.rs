@@ -215,7 +215,7 @@ impl<K> Host<K> {
     }
 }
 
-/// What the gateway has sent so far, whoever owned its state.
+/// What all owners of the gateway's state have sent so far.
 #[derive(Default)]
 pub(crate) struct Oracle {
     /// SPI and sequence number.
@@ -242,7 +242,7 @@ impl Oracle {
 }
 
 /// The gateway, its peer and the store.
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) gateway: Host,
     pub(crate) peer: Host<()>,
     pub(crate) hub: MemoryHub,
@@ -251,7 +251,7 @@ pub(crate) struct World {
     owners: u64,
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new() -> Self {
         let hub = MemoryHub::new();
         let (gateway, _) = Host::with_keeper(&hub, 1, 1);

@@ -10,9 +10,9 @@
 
 mod child;
 mod fields;
+mod ike_sa;
 mod peer;
 
-use crate::NatStatus;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -25,6 +25,10 @@ use zeroize::Zeroizing;
 pub(crate) use child::{ChildFields, ChildKeys, ChildTimes};
 pub(crate) use fields::{
     AssignedFields, MessageFields, PathFields, PurposeFields, Secret, Span, SuiteFields,
+};
+pub(crate) use ike_sa::{
+    DynamicFields, FragmentFields, IkeKeyFields, MobikeFields, NatFields, OriginFields, PhaseField,
+    SpiFields, TimeFields, WindowFields,
 };
 pub(crate) use peer::PeerFields;
 
@@ -76,187 +80,6 @@ pub struct IkeRecord {
     pub(crate) children: Vec<ChildFields>,
 }
 
-/// The two SPIs of an IKE SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct SpiFields {
-    #[n(0)]
-    pub(crate) initiator: u64,
-    #[n(1)]
-    pub(crate) responder: u64,
-}
-
-/// The IKE SA whose IKE_AUTH exchange authenticated the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct OriginFields {
-    #[n(0)]
-    pub(crate) spis: SpiFields,
-    #[n(1)]
-    pub(crate) is_initiator: bool,
-}
-
-/// Keys of an IKE SA (RFC 7296 section 2.14). SK_pi and SK_pr have done their work.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct IkeKeyFields {
-    #[n(0)]
-    pub(crate) d: Secret,
-    /// Encryption of sent messages.
-    #[n(1)]
-    pub(crate) seal_encr: Secret,
-    #[n(2)]
-    pub(crate) seal_integ: Secret,
-    /// Decryption of received messages.
-    #[n(3)]
-    pub(crate) open_encr: Secret,
-    #[n(4)]
-    pub(crate) open_integ: Secret,
-}
-
-/// Message IDs, and the messages that may be repeated.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct WindowFields {
-    /// Message ID of our next request.
-    #[n(0)]
-    pub(crate) next: u32,
-    /// Message ID of the peer's next request.
-    #[n(1)]
-    pub(crate) expected: u32,
-    /// The last response.
-    #[n(2)]
-    pub(crate) response: Option<MessageFields>,
-    /// The request that awaits its response.
-    #[n(3)]
-    pub(crate) request: Option<MessageFields>,
-}
-
-/// Which side has announced fragmentation (RFC 7383).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct FragmentFields {
-    #[n(0)]
-    pub(crate) local: bool,
-    #[n(1)]
-    pub(crate) remote: bool,
-}
-
-/// Which side is behind a NAT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct NatFields {
-    #[n(0)]
-    pub(crate) local: bool,
-    #[n(1)]
-    pub(crate) remote: bool,
-    #[n(2)]
-    pub(crate) forced: bool,
-}
-
-impl From<NatStatus> for NatFields {
-    fn from(NatStatus { local, remote, forced }: NatStatus) -> Self {
-        Self { local, remote, forced }
-    }
-}
-
-impl From<NatFields> for NatStatus {
-    fn from(NatFields { local, remote, forced }: NatFields) -> Self {
-        Self { local, remote, forced }
-    }
-}
-
-/// Addresses of `dynamic` selectors.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct DynamicFields {
-    #[n(0)]
-    pub(crate) local: Vec<IpAddr>,
-    #[n(1)]
-    pub(crate) remote: Vec<IpAddr>,
-    #[n(2)]
-    pub(crate) unproved: Option<IpAddr>,
-}
-
-/// What MOBIKE knows.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct MobikeFields {
-    #[n(0)]
-    pub(crate) decides: bool,
-    #[n(1)]
-    pub(crate) peer_addrs: Vec<IpAddr>,
-    #[n(2)]
-    pub(crate) has_nat_traversal: bool,
-    #[n(3)]
-    pub(crate) forces_encap: bool,
-    /// Whether the peer has not proved that it receives at the address of the path.
-    #[n(4)]
-    pub(crate) is_unverified: bool,
-    /// Path of the Child SAs until then, and whether they are encapsulated in UDP.
-    #[n(5)]
-    pub(crate) former: Option<(PathFields, bool)>,
-}
-
-/// Phase of an IKE SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub(crate) enum PhaseField {
-    /// In use.
-    #[n(0)]
-    Open,
-    /// Another IKE SA has replaced it, and the peer is to close it.
-    #[n(1)]
-    Replaced,
-    /// The host is to close it.
-    #[n(2)]
-    Closing,
-}
-
-/// Ages, and times until deadlines; `None` for never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub(crate) struct TimeFields {
-    #[n(0)]
-    pub(crate) established: Span,
-    #[n(1)]
-    pub(crate) authenticated: Span,
-    #[n(2)]
-    pub(crate) rekey: Option<Span>,
-    #[n(3)]
-    pub(crate) expire: Option<Span>,
-    #[n(4)]
-    pub(crate) reauthenticate: Option<Span>,
-    #[n(5)]
-    pub(crate) reauth_attempts: u8,
-    #[n(6)]
-    pub(crate) is_reauth_refused: bool,
-}
-
-/// How far the sequence numbers of a Child SA are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChildSequence {
-    /// SPI of the inbound SA.
-    pub spi: u32,
-    /// Whether the numbers have 64 bits.
-    pub esn: bool,
-    /// The last one that may have been sent.
-    pub sent: u64,
-    /// The highest one that may have been received.
-    pub received: u64,
-}
-
-/// What differs between two records of one IKE SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RecordChange {
-    /// Nothing.
-    None,
-    /// The peer has sent requests that changed nothing, such as liveness checks.
-    PeerRequests,
-    /// Anything else.
-    State,
-}
-
 /// Why a record cannot be read or made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordError {
@@ -305,6 +128,30 @@ impl fmt::Display for RestoreError {
 }
 
 impl core::error::Error for RestoreError {}
+
+/// How far the sequence numbers of a Child SA are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildSequence {
+    /// SPI of the inbound SA.
+    pub spi: u32,
+    /// Whether the numbers have 64 bits.
+    pub esn: bool,
+    /// The last one that may have been sent.
+    pub sent: u64,
+    /// The highest one that may have been received.
+    pub received: u64,
+}
+
+/// What differs between two records of one IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordChange {
+    /// Nothing.
+    None,
+    /// The peer has sent requests that changed nothing, such as liveness checks.
+    PeerRequests,
+    /// Anything else.
+    State,
+}
 
 impl IkeRecord {
     /// Encodes the record. The result contains keys.

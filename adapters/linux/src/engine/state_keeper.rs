@@ -1,0 +1,192 @@
+//! The keeper of the endpoint's state in the engine: when it writes, and what waits for its store
+//! (docs/decisions/0140-cells.md).
+
+use super::SystemProblem;
+use super::endpoint_context::EndpointContext;
+use super::handler::EngineHandler;
+use crate::Error;
+use crate::sys::{Epoll, EventFd, NumberedFd};
+use casemate::{Endpoint, OwnedRecord};
+use casemate_cell::{Keeper, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys};
+use casemate_ike::Transmit;
+use casemate_sa::Instant;
+use casemate_store::{Store, StoreError};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Sealed packets between two checks of the reserves: no reserve can have been used up meanwhile.
+const CHECK_PACKETS: u64 = SENT_BLOCK / 4;
+/// Time between two checks.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for which a start and an end wait for the store.
+const STORE_TIME: Duration = Duration::from_secs(10);
+const WHAT: &str = "the store of SAs";
+
+/// Wakes the engine when a store has completions.
+#[derive(Debug, Clone)]
+pub struct StoreWaker(Arc<EventFd>);
+
+impl StoreWaker {
+    /// Makes a waker.
+    pub fn new() -> io::Result<Self> {
+        EventFd::new().map(|fd| Self(Arc::new(fd)))
+    }
+
+    /// Wakes the engine. Does not wait.
+    pub fn wake(&self) {
+        self.0.signal();
+    }
+}
+
+/// The keeper of an endpoint's state, and its store.
+pub struct StateKeeper {
+    keeper: Keeper<Box<dyn Store + Send>>,
+    waker: StoreWaker,
+    sealed: u64,
+    checked_at: Instant,
+    problem: Option<StoreError>,
+}
+
+/// The state of a former run.
+pub struct FormerState {
+    /// IKE SAs to continue.
+    pub records: Vec<OwnedRecord>,
+    /// Number of records that cannot be read.
+    pub unreadable: usize,
+}
+
+impl StateKeeper {
+    /// Claims the state in a store, whose completions are reported to `waker`, and reads that of the former
+    /// run. Waits for the store.
+    pub fn start(
+        store: Box<dyn Store + Send>,
+        waker: StoreWaker,
+        sealer: Sealer,
+        node: &str,
+    ) -> Result<(Self, FormerState), Error> {
+        let keeper = Keeper::new(store, StoreKeys::single(b"casemate/"), sealer, node.as_bytes());
+        let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
+        let mut keeper = Self { keeper, waker, sealed, checked_at, problem };
+        let deadline = std::time::Instant::now() + STORE_TIME;
+        loop {
+            match keeper.keeper.start(unix_micros()).map_err(failed_start)? {
+                Started::Records { records, unreadable } => {
+                    return Ok((keeper, FormerState { records, unreadable }));
+                }
+                Started::Waiting => keeper.wait(deadline)?,
+            }
+        }
+    }
+
+    /// Waits for completions of the store, until the deadline at the latest.
+    fn wait(&self, deadline: std::time::Instant) -> Result<(), Error> {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Err(Error::other(WHAT, format!("no answer in {} seconds", STORE_TIME.as_secs())));
+        }
+        let mut ready = [false];
+        let fd = NumberedFd { number: 0, fd: self.waker.0.as_fd() };
+        let epoll = Epoll::new(std::iter::once(fd)).map_err(|error| Error::new("epoll", error))?;
+        epoll.wait(&mut ready, left).map_err(|error| Error::new("epoll", error))?;
+        self.waker.0.clear();
+        Ok(())
+    }
+
+    /// Readable when the store has completions.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.0.as_fd()
+    }
+
+    /// Whether [`poll`](Self::poll) has something to do besides completions.
+    pub(super) fn needs_poll(&self, sealed: u64, is_missing: bool, now: Instant) -> bool {
+        is_missing
+            || self.sealed.saturating_add(sealed) >= CHECK_PACKETS
+            || now.since(self.checked_at) >= CHECK_INTERVAL
+    }
+
+    /// Handles completions, and extends reserves. Returns the messages that do not wait any more.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut EndpointContext,
+        sealed: u64,
+        is_missing: bool,
+        now: Instant,
+    ) -> Vec<Transmit> {
+        self.waker.0.clear();
+        let is_urgent = self.needs_poll(sealed, is_missing, now);
+        self.sealed = if is_urgent { 0 } else { self.sealed.saturating_add(sealed) };
+        if is_urgent {
+            self.checked_at = now;
+        }
+        context.with(|endpoint, context| self.keeper.poll(endpoint, is_urgent, unix_micros(), context))
+    }
+
+    /// Writes what has changed. Returns the messages that do not depend on it.
+    pub(super) fn collect(
+        &mut self,
+        context: &mut EndpointContext,
+        transmits: Vec<Transmit>,
+    ) -> Vec<Transmit> {
+        context.with(|endpoint, context| self.keeper.collect(endpoint, transmits, unix_micros(), context))
+    }
+
+    /// Reports a new problem of the store. An error if this process does not own the state any more: another
+    /// one may send with its numbers.
+    pub(super) fn check(&mut self, handler: &mut dyn EngineHandler) -> Result<(), Error> {
+        let KeeperStatus { problem, is_lost, .. } = self.keeper.status();
+        if is_lost {
+            return Err(Error::other(WHAT, "another process has taken over, or the store is damaged"));
+        }
+        if problem != self.problem {
+            self.problem = problem;
+            if let Some(error) = problem {
+                handler.on_problem(SystemProblem::Store, format!("{error}: nothing new is negotiated"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> KeeperStatus {
+        self.keeper.status()
+    }
+
+    /// Writes the state for the next run. No packet moves any more. Returns messages to send.
+    pub(super) fn hand_over(mut self, context: &mut EndpointContext) -> Result<Vec<Transmit>, Error> {
+        context.with(|endpoint, context| self.keeper.finish(endpoint, unix_micros(), context));
+        self.complete(context)
+    }
+
+    /// Deletes the state: its peers were told that their SAs have ended.
+    pub(super) fn clear(mut self, context: &mut EndpointContext) -> Result<(), Error> {
+        self.keeper.clear(context.now());
+        self.complete(context).map(drop)
+    }
+
+    /// Waits until everything is written.
+    fn complete(&mut self, context: &mut EndpointContext) -> Result<Vec<Transmit>, Error> {
+        let deadline = std::time::Instant::now() + STORE_TIME;
+        let mut released = Vec::new();
+        while !self.keeper.is_idle() {
+            self.wait(deadline)?;
+            let poll = |endpoint: &mut Endpoint, context: &mut casemate::Context<'_>| {
+                self.keeper.poll(endpoint, false, unix_micros(), context)
+            };
+            released.extend(context.with(poll));
+        }
+        match self.keeper.status().problem {
+            Some(error) => Err(Error::other(WHAT, error.to_string())),
+            None => Ok(released),
+        }
+    }
+}
+
+fn failed_start(error: StartError) -> Error {
+    Error::other(WHAT, error.to_string())
+}
+
+fn unix_micros() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}
