@@ -91,13 +91,33 @@ impl Host<()> {
 }
 
 impl Host {
-    /// A gateway that claims the state in the store. Returns it and the number of unreadable records.
-    pub(crate) fn with_keeper(hub: &MemoryHub, seed: u64, data_key: u8) -> (Self, usize) {
-        let now = Instant::from_secs(1_000 + seed);
+    /// A keeper for the store, before its start.
+    pub(crate) fn keeper(hub: &MemoryHub, data_key: u8) -> Keeper<MemoryStore> {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
         let key = SecretBytes::new(&[data_key; DATA_KEY_LEN]);
         let sealer = Sealer::new(&key, &Providers(&list)).unwrap();
-        let mut keeper = Keeper::new(hub.store(), StoreKeys::single(b"test/"), sealer, b"node");
+        Keeper::new(hub.store(), StoreKeys::single(b"test/"), sealer, b"node")
+    }
+
+    /// A gateway that claims the state in the store. Returns it and the number of unreadable records.
+    pub(crate) fn with_keeper(hub: &MemoryHub, seed: u64, data_key: u8) -> (Self, usize) {
+        let (host, failed, unreadable) = Self::start(hub, seed, data_key, connection(GATEWAY, PEER));
+        assert_eq!(failed, 0);
+        (host, unreadable)
+    }
+
+    /// A gateway whose connection has another name.
+    pub(crate) fn with_other_connection(hub: &MemoryHub, seed: u64) -> Self {
+        let other = Connection { name: "other".into(), ..connection(GATEWAY, PEER) };
+        let (host, failed, _) = Self::start(hub, seed, 1, other);
+        assert_eq!(failed, 1);
+        host
+    }
+
+    /// Starts a gateway. Returns it and the numbers of IKE SAs that were not restored and not readable.
+    fn start(hub: &MemoryHub, seed: u64, data_key: u8, connection: Connection) -> (Self, usize, usize) {
+        let now = Instant::from_secs(1_000 + seed);
+        let mut keeper = Self::keeper(hub, data_key);
         let (records, unreadable) = (0..100)
             .find_map(|_| {
                 let started = keeper.start(0).unwrap();
@@ -112,14 +132,14 @@ impl Host {
         endpoint.keep_records(true);
         let mut rng = TestRng::new(seed);
         let failed = with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
-            let connections = vec![connection(GATEWAY, PEER).into()];
-            endpoint.configure_and_restore(connections, &[], records, context).unwrap()
+            endpoint.configure_and_restore(vec![connection.into()], &[], records, context).unwrap()
         });
-        assert!(failed.is_empty(), "{failed:?}");
         let hub = hub.clone();
         let mut host = Self { endpoint, keeper, hub, now, rng, sent: Vec::new(), own: GATEWAY };
-        host.work();
-        (host, unreadable)
+        if failed.is_empty() {
+            host.work();
+        }
+        (host, failed.len(), unreadable)
     }
 
     /// Does what the control plane of an adapter does.

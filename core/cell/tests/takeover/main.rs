@@ -5,6 +5,7 @@
 
 mod gateway;
 
+use casemate_cell::StartError;
 use casemate_datapath::DropReason;
 use casemate_store::{Link, MemoryHub};
 use gateway::{Host, Simulation};
@@ -174,10 +175,52 @@ fn an_idle_tunnel_costs_few_writes() {
     assert!(writes <= 20, "{writes} writes in ten minutes");
     let bytes: usize = sim.hub.entries().iter().map(|entry| entry.key.len() + entry.value.len()).sum();
     assert!(bytes < 2_048, "{bytes} bytes");
+    // Some of the peer's last requests are not recorded. Its next one has a higher message ID than expected.
+    sim.advance(25 * SECOND);
     sim.crash();
     sim.advance(30 * SECOND);
     assert_eq!((sim.gateway.ikes(), sim.peer.ikes()), (1, 1));
+    sim.advance(200 * SECOND);
+    assert_eq!((sim.gateway.ikes(), sim.peer.ikes()), (1, 1));
     assert_eq!(traffic(&mut sim, 10), (10, 10));
+}
+
+#[test]
+fn a_peer_that_sends_more_than_is_reserved_waits_for_the_store() {
+    let mut sim = established();
+    sim.link(Link { delivers_requests: false, ..Link::default() });
+    let mut last = Vec::new();
+    for _ in 0..casemate_cell::RECEIVED_BLOCK {
+        last = sim.packet_to_gateway();
+    }
+    let beyond = sim.packet_to_gateway();
+    assert_eq!(sim.gateway.receive(&beyond), Some(DropReason::CounterNotReserved));
+    assert_eq!(sim.gateway.receive(&last), None);
+    sim.link(Link::default());
+    sim.advance(3 * SECOND);
+    assert_eq!(sim.gateway.receive(&beyond), None);
+}
+
+#[test]
+fn a_second_owner_is_refused_while_the_first_one_lives() {
+    let sim = established();
+    let mut keeper = Host::keeper(&sim.hub, 1);
+    let refused = (0..10).find_map(|_| {
+        let started = keeper.start(0);
+        sim.hub.advance(Duration::from_millis(1));
+        started.err()
+    });
+    assert_eq!(refused, Some(StartError::Owned));
+}
+
+#[test]
+fn records_that_are_not_restored_are_deleted() {
+    let mut sim = established();
+    sim.hub.advance(Duration::from_secs(20 * 366 * 86_400));
+    sim.gateway = Host::with_other_connection(&sim.hub, 9);
+    assert_eq!((sim.gateway.ikes(), sim.records()), (0, 1));
+    sim.gateway.work();
+    assert_eq!(sim.records(), 0);
 }
 
 #[test]

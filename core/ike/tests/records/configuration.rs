@@ -3,7 +3,7 @@
 use crate::pair::{IkePeer, Pair, connection};
 use crate::{SECOND, established, ids, records, restore, successor_of};
 use casemate_crypto::AeadAlg;
-use casemate_ike::config::{Connection, IdPattern, Identity, IkeEncryption, RemoteMethod};
+use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity, IkeEncryption, RemoteMethod};
 use casemate_ike::{Event, IkeRecord, RecordError, RestoreError};
 
 /// The left host restarts with another configuration.
@@ -91,6 +91,34 @@ fn an_ike_sa_is_restored_once() {
     new.host.reserved.push(casemate_sa::Spi::new(spi).unwrap());
     assert_eq!(restore(&mut new, made, 1, pair.now), Err(RestoreError::SpiInUse));
     assert_eq!((new.host.reserved.len(), new.events.len()), (1, 0));
+}
+
+#[test]
+fn a_refused_record_leaves_no_spi_reserved() {
+    let with_two = |own, peer| {
+        let connection = connection(own, peer);
+        let second = ChildConfig { name: "second".into(), ..(*connection.children[0]).clone() };
+        Connection { children: vec![connection.children[0].clone(), second.into()], ..connection }
+    };
+    let mut pair = established(Pair::new(with_two("left", "right"), with_two("right", "left")));
+    let connection = pair.left.ike.connections()[0].clone();
+    let now = pair.now;
+    pair.left
+        .with_context(now, |ike, host, context| {
+            ike.initiate(&connection, Some(&connection.children[1]), None, host, context)
+        })
+        .unwrap();
+    pair.run();
+    pair.check_children(2);
+    let made = records(&pair.left, now);
+    let spis: Vec<u32> = made[0].sequences().map(|child| child.spi).collect();
+    for spi in spis {
+        let mut new = successor_of(&pair.left, 9);
+        let taken = casemate_sa::Spi::new(spi).unwrap();
+        new.host.reserved.push(taken);
+        assert_eq!(restore(&mut new, made.clone(), 1, now), Err(RestoreError::SpiInUse));
+        assert_eq!(new.host.reserved, [taken]);
+    }
 }
 
 #[test]
