@@ -62,8 +62,8 @@ impl Request {
     /// other requests.
     ///
     /// Keys have 1 to [`MAX_KEY`] bytes, prefixes at most as many, values at most [`MAX_VALUE`]. A
-    /// transaction has at most [`MAX_WRITES`] comparisons and as many writes, and writes no key twice. A range
-    /// asks for 1 to [`MAX_RANGE`] entries. A lease lasts at least one second, and whole seconds.
+    /// transaction has at most [`MAX_WRITES`] comparisons and as many writes, and writes no key twice. A
+    /// range asks for 1 to [`MAX_RANGE`] entries. A lease lasts at least one second, and whole seconds.
     pub fn is_within_limits(&self) -> bool {
         match self {
             Self::Commit(transaction) => transaction.is_within_limits(),
