@@ -243,3 +243,36 @@ fn a_store_that_lost_confirmed_writes_has_a_lower_revision() {
     hub.advance(SECOND);
     assert_eq!(keys(&hub), [b"other"]);
 }
+
+#[test]
+fn an_answer_that_is_later_than_the_deadline_is_not_waited_for() {
+    let hub = MemoryHub::new();
+    let mut store = hub.store();
+    store.set_link(Link { answer_delay: SECOND * 3, ..Link::default() });
+    assert_eq!(run(&mut store, put("key", "", None)), None);
+    assert_eq!(hub.next_timeout(), Some(SECOND * 2));
+    hub.advance(SECOND * 2);
+    assert_eq!((outcome(&mut store), keys(&hub)), (UNAVAILABLE, vec![b"key".to_vec()]));
+    hub.advance(SECOND * 2);
+    assert_eq!(outcome(&mut store), None);
+}
+
+#[test]
+fn a_state_refuses_to_exceed_its_capacity_and_grants_no_lease_below_the_shortest() {
+    let mut state = State::new(Revision(5), 10, SECOND * 3);
+    let mut execute = |request, now| state.execute(&request, &mut Watches::default(), SECOND * now);
+    assert_eq!(execute(put("key", "1234567", None), 0), Ok(Outcome::Committed(Revision(6))));
+    assert_eq!(execute(put("k", "", None), 0), Err(StoreError::Refused));
+    assert_eq!(execute(put("key", "12345678", None), 0), Err(StoreError::Refused));
+    assert_eq!(execute(put("key", "123456", None), 0), Ok(Outcome::Committed(Revision(7))));
+    assert_eq!(execute(put("k", "", None), 0), Ok(Outcome::Committed(Revision(8))));
+    let Ok(Outcome::LeaseGranted(lease)) = execute(Request::NewLease(SECOND), 1) else { panic!() };
+    assert_eq!(state.next_expiry(), Some(SECOND * 4));
+    state.expire(SECOND * 4 - Duration::from_nanos(1));
+    assert_eq!(state.next_expiry(), Some(SECOND * 4));
+    let mut execute = |request, now| state.execute(&request, &mut Watches::default(), SECOND * now);
+    assert_eq!(execute(Request::Renew(lease), 3), Ok(Outcome::Renewed));
+    assert_eq!(state.next_expiry(), Some(SECOND * 6));
+    state.expire(SECOND * 6);
+    assert_eq!(state.next_expiry(), None);
+}
