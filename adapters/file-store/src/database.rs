@@ -141,13 +141,13 @@ impl<D: Disk> Database<D> {
         let last: BTreeMap<&[u8], Option<&Entry>> =
             changes.map(|change| (change.key.as_slice(), change.after.as_ref())).collect();
         let result = write(self.opened()?, last, revision);
-        self.conclude(result)?;
+        self.after_write(result)?;
         self.revision = revision;
         Ok(())
     }
 
-    /// Compacts the file if it is much larger than the entries, which have this number and these bytes. A disk
-    /// without room for that is no error.
+    /// Compacts the file if it is much larger than the entries, which have this number and these bytes. A
+    /// disk without room for that is no error.
     pub(crate) fn compact_if_large(&mut self, entries: usize, bytes: usize) -> Result<(), WriteFault> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let size = len(&self.disk)?;
@@ -157,7 +157,7 @@ impl<D: Disk> Database<D> {
             return Ok(());
         }
         let result = open.compact().map(|_| ()).map_err(redb::Error::from);
-        match self.conclude(result) {
+        match self.after_write(result) {
             Ok(()) | Err(WriteFault::Full) => self.compacted = len(&self.disk)?,
             Err(fault) => return Err(fault),
         }
@@ -187,7 +187,7 @@ impl<D: Disk> Database<D> {
     }
 
     /// Closes the database after an error, and says what the error means.
-    fn conclude(&mut self, result: Result<(), redb::Error>) -> Result<(), WriteFault> {
+    fn after_write(&mut self, result: Result<(), redb::Error>) -> Result<(), WriteFault> {
         let Err(error) = result else { return Ok(()) };
         self.open = None;
         if self.faults.is_only_full() {

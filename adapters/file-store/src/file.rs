@@ -109,8 +109,8 @@ fn check(metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that no other user can replace files in the directory: it belongs to root or to this user, and other
-/// users cannot write it, or it has the sticky bit, as /tmp has.
+/// Checks that no other user can replace files in the directory: it belongs to root or to this user, and
+/// other users cannot write it, or it has the sticky bit, as /tmp has.
 fn check_parent(directory: &Path) -> io::Result<()> {
     let metadata = fs::metadata(directory)?;
     // In a user namespace, directories of root belong to a user without a number there, as `/` does.

@@ -10,6 +10,8 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

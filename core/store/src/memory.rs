@@ -373,4 +373,6 @@ impl Store for MemoryStore {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

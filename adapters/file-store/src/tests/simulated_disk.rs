@@ -83,8 +83,8 @@ impl SimulatedDisk {
 }
 
 impl State {
-    /// Counts an operation, and notes what the disk has if its power is cut before it. The store goes on: what
-    /// it does later does not change the noted contents.
+    /// Counts an operation, and notes what the disk has if its power is cut before it. The store goes on:
+    /// what it does later does not change the noted contents.
     fn begin_operation(&mut self) {
         self.operations += 1;
         if let Some((at, seed)) = self.cut_at
