@@ -263,6 +263,7 @@ impl Totals {
             messages: *endpoint.message_counters(),
             classes: context.queue_counters().copied(),
             guard: Some(context.guard_state()),
+            store: Some(context.keeper()),
             manual: has_manual_keys.then(sums),
             padding: datapath.padding_counters(),
             rejected_writes: context.rejected_gro_writes(),

@@ -123,9 +123,11 @@ impl EventCounters {
 
     fn note_event(&mut self, event: &Event) {
         match event {
-            Event::IkeUp { ike, connection, .. } => {
+            Event::IkeUp { ike, connection, is_restored, .. } => {
                 let name = self.name(&connection.name);
-                increment(&mut self.counters(&name).ike.established);
+                if !is_restored {
+                    increment(&mut self.counters(&name).ike.established);
+                }
                 self.ikes.insert(*ike, name);
             }
             Event::IkeRekeyed { old, new } => {
@@ -145,7 +147,13 @@ impl EventCounters {
             Event::ChildUp(up) => {
                 let name = self.name(&up.connection.name);
                 let child = &mut self.counters(&name).child;
-                increment(if up.replaces.is_some() { &mut child.rekeyed } else { &mut child.established });
+                if !up.is_restored {
+                    increment(if up.replaces.is_some() {
+                        &mut child.rekeyed
+                    } else {
+                        &mut child.established
+                    });
+                }
                 self.children.insert(up.id, name);
             }
             Event::ChildDown { id, reason, .. } => {

@@ -23,6 +23,7 @@ pub use families::{FamilyDescription, families};
 pub(crate) use service::{MetricsChannel, MetricsService};
 
 use casemate::{ChildCounters, MessageCounters};
+use casemate_cell::KeeperStatus;
 use casemate_datapath::{DropReason, PaddingCounters, SaCounters};
 use casemate_ike::IkeState;
 use casemate_linux::SystemProblem;
@@ -86,6 +87,7 @@ struct Totals {
     messages: MessageCounters,
     classes: Option<PerClass<Counters>>,
     guard: Option<GuardState>,
+    store: Option<KeeperStatus>,
     /// Inbound and outbound SAs with manual keys; `None` with IKE.
     manual: Option<[SaCounters; 2]>,
     padding: PaddingCounters,

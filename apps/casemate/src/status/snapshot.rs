@@ -6,6 +6,7 @@ use super::ike_snapshot::{Algorithms, IkeSnapshot};
 use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
+use casemate_cell::KeeperStatus;
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_linux::dns::DnsState;
@@ -25,6 +26,7 @@ pub struct InstanceIdentity {
     xfrm: Option<String>,
     config: Option<String>,
     counters: Option<String>,
+    store: Option<String>,
     /// Crypto providers of the SAs with manual keys.
     providers: HashMap<SaId, String>,
     /// Mark of packets that take the routes of the system.
@@ -36,13 +38,15 @@ impl InstanceIdentity {
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
         let xfrm = Some(path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm, config: None, counters, providers, mark: 0 }
+        Self { tun: args.tun.clone(), xfrm, config: None, counters, store: None, providers, mark: 0 }
     }
 
     /// For IKE: the file, or `None` if clients load the configuration.
     pub fn of_config(args: &RunArgs, path: Option<&Path>) -> Self {
         let config = path.map(|path| path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers: HashMap::new(), mark: 0 }
+        let store = args.store.as_ref().map(|path| path.display().to_string());
+        let (tun, providers) = (args.tun.clone(), HashMap::new());
+        Self { tun, xfrm: None, config, counters: None, store, providers, mark: 0 }
     }
 
     /// Sets the mark of packets that take the routes of the system.
@@ -91,6 +95,7 @@ pub struct Snapshot {
     guard: GuardState,
     link_sending: LinkSending,
     name_servers: DnsState,
+    store: KeeperStatus,
     ike: IkeSnapshot,
     connections: Vec<ConnectionStatus>,
 }
@@ -126,6 +131,7 @@ impl Snapshot {
             guard: context.guard_state(),
             link_sending: context.link_sending().clone(),
             name_servers: context.name_servers().clone(),
+            store: context.keeper(),
             ike: IkeSnapshot::take(endpoint, context.tunnel_names().clone()),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
@@ -133,7 +139,7 @@ impl Snapshot {
 
     /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let InstanceIdentity { tun, xfrm, config, counters, .. } = &self.identity;
+        let InstanceIdentity { tun, xfrm, config, counters, store, .. } = &self.identity;
         let policy = |policy: &PolicySnapshot| {
             json!({
                 "direction": word(policy.direction),
@@ -154,6 +160,7 @@ impl Snapshot {
             "xfrm": xfrm,
             "config": config,
             "counters": counters,
+            "store": store.as_ref().map(|path| stored(path, &self.store)),
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
@@ -235,6 +242,20 @@ fn name_servers(state: &DnsState) -> Value {
         "domains": settings.domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "all_names": settings.all_names,
         "unused": state.unused,
+    })
+}
+
+/// State of the store of SAs.
+fn stored(path: &str, status: &KeeperStatus) -> Value {
+    json!({
+        "file": path,
+        "runs": status.owner,
+        "ike_sas": status.records,
+        "writes": status.writes,
+        "pending": status.pending,
+        "held_messages": status.held,
+        "dropped_messages": status.dropped,
+        "problem": status.problem.map(|problem| problem.to_string()),
     })
 }
 

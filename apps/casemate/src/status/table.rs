@@ -42,6 +42,7 @@ pub(super) fn render(answer: &Value) -> String {
     guard(&mut text, answer);
     link_sending(&mut text, answer);
     name_servers(&mut text, answer);
+    store(&mut text, answer);
     text
 }
 
@@ -118,6 +119,18 @@ fn name_servers(text: &mut String, answer: &Value) {
     }
     for reason in list(state, "unused").iter().filter_map(Value::as_str) {
         let _ = writeln!(text, "\n{reason}");
+    }
+}
+
+/// The store of SAs, if there is one.
+fn store(text: &mut String, answer: &Value) {
+    let Some(store) = answer.get("store").filter(|store| store.is_object()) else { return };
+    let count = |name| store.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let sas = output::counted(count("ike_sas"), "IKE SA", "IKE SAs");
+    let _ = writeln!(text, "\n{sas} in the store {}, which the next run continues.", show(store, "file"));
+    if let Some(problem) = store.get("problem").and_then(Value::as_str) {
+        let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
+        let _ = writeln!(text, "Not written: {problem}. Traffic goes on, nothing new is negotiated; {held}.");
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::Snapshot;
 use super::super::exposition::Samples;
 use super::{Family, Kind, Rows};
 use casemate::{ExchangeCounters, MessageCount};
+use casemate_cell::KeeperStatus;
 use casemate_sched::{Class, Counters};
 
 pub(super) const BUILD: Family = Family {
@@ -232,6 +233,44 @@ pub(super) const PROBLEMS: Family = Family::counter(
             samples.write(&[name], snapshot.totals.problems.get(&kind).copied().unwrap_or_default());
         }
     }),
+);
+
+/// Samples of the store of SAs, if there is one.
+fn stored(value: fn(&KeeperStatus) -> u64) -> impl Fn(&Snapshot, &mut Samples<'_>) {
+    move |snapshot, samples| {
+        if let Some(status) = snapshot.totals.store.filter(|status| status.owner > 0) {
+            samples.write(&[], value(&status));
+        }
+    }
+}
+
+pub(super) const STORED_SAS: Family = Family::gauge(
+    "casemate_stored_ike_sas",
+    &[],
+    "IKE SAs with a record in the store of --store.",
+    Rows::Once(|snapshot, samples| stored(|status| status.records as u64)(snapshot, samples)),
+);
+
+pub(super) const STORE_WRITES: Family = Family::counter(
+    "casemate_store_writes",
+    &[],
+    "Transactions that were written to the store.",
+    Rows::Once(|snapshot, samples| stored(|status| status.writes)(snapshot, samples)),
+);
+
+pub(super) const STORE_HELD: Family = Family::gauge(
+    "casemate_store_held_messages",
+    &[],
+    "IKE messages that wait until the store has written what they depend on. Many of them are a sign that it \
+     does not answer.",
+    Rows::Once(|snapshot, samples| stored(|status| status.held as u64)(snapshot, samples)),
+);
+
+pub(super) const STORE_FAILING: Family = Family::gauge(
+    "casemate_store_failing",
+    &[],
+    "1 if the last transaction was not written: traffic goes on, nothing new is negotiated.",
+    Rows::Once(|snapshot, samples| stored(|status| status.problem.is_some().into())(snapshot, samples)),
 );
 
 pub(super) const LOST_EVENTS: Family = Family::counter(
