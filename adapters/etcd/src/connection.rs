@@ -332,3 +332,178 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A server that takes one request and sends these pieces, then keeps the connection until it is closed
+    /// by the client. The thread returns the request.
+    fn server(pieces: Vec<Vec<u8>>, pause: Duration) -> (Endpoint, JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::new(listener.local_addr().unwrap());
+        let run = move || {
+            let mut socket = listener.accept().unwrap().0;
+            let mut request = vec![0; 4_096];
+            let count = socket.read(&mut request).unwrap();
+            for piece in pieces {
+                // Fails if the client has given up.
+                let _ = socket.write_all(&piece);
+                thread::sleep(pause);
+            }
+            let _ = socket.read(&mut [0]);
+            String::from_utf8_lossy(&request[..count]).into_owned()
+        };
+        (endpoint, thread::spawn(run))
+    }
+
+    fn deadline() -> Instant {
+        Instant::now() + LIMIT
+    }
+
+    fn request(endpoint: &Endpoint) -> Connection {
+        let mut connection = Connection::open(endpoint, None, deadline()).unwrap();
+        connection.send("/path", Some("token"), b"{}", deadline()).unwrap();
+        connection
+    }
+
+    fn respond(text: &str) -> (Connection, JoinHandle<String>) {
+        let (endpoint, server) = server(vec![text.as_bytes().to_vec()], Duration::ZERO);
+        (request(&endpoint), server)
+    }
+
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    #[test]
+    fn request_and_response_with_a_length() {
+        let (mut connection, server) = respond("HTTP/1.1 503 x\r\nContent-Length: 5\r\nX: y\r\n\r\nhello");
+        let response = connection.receive(5, deadline()).unwrap();
+        assert_eq!((response.status, response.body), (503, b"hello".to_vec()));
+        assert!(connection.is_idle());
+        let host = connection.host.clone();
+        drop(connection);
+        let expected = format!(
+            "POST /path HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\
+             Grpc-Metadata-hasleader: true\r\nAuthorization: token\r\n\r\n{{}}"
+        );
+        assert_eq!(server.join().unwrap(), expected);
+    }
+
+    #[test]
+    fn bodies_beyond_the_limit_are_too_long() {
+        let long = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n".to_owned();
+        for text in [long, format!("{CHUNKED}4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n")] {
+            let (mut connection, _server) = respond(&text);
+            assert_eq!(connection.receive(5, deadline()).unwrap_err().kind(), TOO_LONG);
+        }
+        let (mut connection, _server) = respond(&format!("{CHUNKED}6\r\nabcdef"));
+        connection.receive_head(deadline()).unwrap();
+        assert_eq!(connection.next_line(5, deadline()).unwrap_err().kind(), TOO_LONG);
+    }
+
+    #[test]
+    fn connections_are_used_again_only_if_they_are_in_order() {
+        let idle = |text: &str| {
+            let (mut connection, _server) = respond(text);
+            connection.receive(100, deadline()).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            connection.is_idle()
+        };
+        assert!(idle(&format!("{CHUNKED}1\r\nx\r\n0\r\n\r\n")));
+        assert!(idle(&format!("{CHUNKED}1\r\nx\r\n0\r\nTrailer: x\r\n\r\n")));
+        assert!(!idle("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"));
+        assert!(!idle("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"));
+        assert!(!idle("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore"));
+        let (mut connection, server) = respond("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        connection.receive(100, deadline()).unwrap();
+        connection.shutdown_handle().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
+        server.join().unwrap();
+        assert!(!connection.is_idle(), "the server has closed the connection");
+    }
+
+    #[test]
+    fn malformed_responses_are_errors() {
+        for text in [
+            "\0\0",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\n",
+            &format!("{CHUNKED}zz\r\n"),
+            &format!("HTTP/1.1 200 OK\r\n{}", "X: y\r\n".repeat(10_000)),
+        ] {
+            let (mut connection, _server) = respond(text);
+            let error = connection.receive(100, deadline()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{text:.60}: {error}");
+        }
+    }
+
+    /// Each piece arrives in time, but not all of them.
+    #[test]
+    fn slow_response_ends_at_the_deadline() {
+        let pieces = CHUNKED.bytes().map(|byte| vec![byte]).collect();
+        let (endpoint, _server) = server(pieces, Duration::from_millis(20));
+        let mut connection = request(&endpoint);
+        let start = Instant::now();
+        let error = connection.receive(100, start + Duration::from_millis(200)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn lines_continue_after_a_timeout() {
+        let pieces = ["3\r\nab\n\r\n", "2\r\ncd\r\n", "3\r\ne\n\n\r\n2\r\nf\n\r\n0\r\n\r\n"];
+        let pieces = std::iter::once(CHUNKED).chain(pieces).map(|piece| piece.as_bytes().to_vec());
+        let (endpoint, _server) = server(pieces.collect(), Duration::from_millis(60));
+        let mut connection = request(&endpoint);
+        connection.receive_head(deadline()).unwrap();
+        let (mut lines, mut timeouts) = (Vec::new(), 0);
+        loop {
+            match connection.next_line(100, Instant::now() + Duration::from_millis(10)) {
+                Ok(Some(line)) => lines.push(String::from_utf8(line).unwrap()),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::TimedOut);
+                    timeouts += 1;
+                    assert!(timeouts < 1_000);
+                }
+            }
+        }
+        assert_eq!(lines, ["ab", "cde", "f"]);
+        assert!(timeouts > 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Chunks may be cut anywhere.
+        #[test]
+        fn chunks_arrive_in_any_pieces(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..8),
+            cuts in proptest::collection::vec(1_usize..50, 1..8),
+        ) {
+            let mut message = CHUNKED.as_bytes().to_vec();
+            for chunk in &chunks {
+                message.extend(format!("{:x}\r\n", chunk.len()).bytes());
+                message.extend(chunk);
+                message.extend(b"\r\n");
+            }
+            message.extend(b"0\r\n\r\n");
+            let (mut pieces, mut rest) = (Vec::new(), message.as_slice());
+            for cut in cuts.iter().cycle().take(200) {
+                let (piece, more) = rest.split_at((*cut).min(rest.len()));
+                pieces.push(piece.to_vec());
+                rest = more;
+            }
+            pieces.push(rest.to_vec());
+            let (endpoint, _server) = server(pieces, Duration::ZERO);
+            let response = request(&endpoint).receive(1_000, deadline()).unwrap();
+            prop_assert_eq!(response.body, chunks.concat());
+        }
+    }
+}

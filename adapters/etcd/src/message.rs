@@ -225,3 +225,61 @@ fn bytes(object: &Value, name: &str) -> Option<Vec<u8>> {
         Some(value) => STANDARD.decode(value.as_str()?).ok(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(text: &str) -> Vec<u8> {
+        STANDARD.decode(text).unwrap()
+    }
+
+    #[test]
+    fn ranges_end_after_the_last_key_with_the_prefix() {
+        let namespace = Namespace::new("c/");
+        let end = |prefix: &[u8]| decoded(&namespace.end_of(prefix));
+        assert_eq!(end(b"ab"), b"c/ac");
+        assert_eq!(end(b""), b"c0");
+        assert_eq!(end(&[1, 0xFF, 0xFF]), b"c/\x02");
+        assert_eq!(end(&[0xFF]), b"c0");
+        let start = |prefix: &[u8], after: Option<&[u8]>| {
+            let after = after.map(<[u8]>::to_vec);
+            decoded(&namespace.start_of(&Range { prefix: prefix.into(), after, limit: 1 }))
+        };
+        assert_eq!(start(b"b", None), b"c/b");
+        assert_eq!(start(b"b", Some(b"b1")), b"c/b1\0");
+        assert_eq!(start(b"b", Some(b"a")), b"c/b");
+    }
+
+    /// Without a range, etcd would execute the transaction on one member, which may be behind.
+    #[test]
+    fn transaction_without_writes_has_a_range_in_both_branches() {
+        let compared = vec![Comparison::Created(b"a".to_vec(), Revision(0))];
+        let body = Namespace::new("c/").transaction(&Transaction { comparisons: compared, writes: vec![] });
+        for branch in ["success", "failure"] {
+            assert!(body[branch][0].get("request_range").is_some(), "{body}");
+        }
+        assert_eq!(body["compare"][0]["create_revision"], "0");
+    }
+
+    #[test]
+    fn numbers_are_strings_and_zero_is_left_out() {
+        let object = json!({ "a": "12", "b": 12, "c": "x", "d": "-1" });
+        assert_eq!(number::<u64>(&object, "a"), Some(12));
+        assert_eq!(number::<u64>(&object, "none"), Some(0));
+        assert_eq!(number::<u64>(&object, "b"), None);
+        assert_eq!(number::<u64>(&object, "c"), None);
+        assert_eq!(number::<u64>(&object, "d"), None);
+        assert_eq!(header(&json!({ "header": { "revision": "1" } })), None, "no cluster");
+    }
+
+    #[test]
+    fn results_of_a_batch_are_complete() {
+        let response = json!({ "responses": [
+            { "response_txn": { "succeeded": true } }, { "response_txn": { "responses": [] } },
+        ]});
+        assert_eq!(batch_results(&response, 2), Some(vec![true, false]));
+        assert_eq!(batch_results(&response, 3), None);
+        assert_eq!(batch_results(&json!({ "responses": [{ "response_put": {} }] }), 1), None);
+    }
+}

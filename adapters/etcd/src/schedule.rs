@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Maximum number of transactions of a batch. etcd's limit of 128 operations includes those of the outer
 /// transaction, and 64 are for the largest nested one.
 const MAX_BATCH: usize = 32;
-/// Bytes of keys and values after which a batch has no further transaction. etcd's limit is 1.5 MiB by default.
+/// Bytes of keys and values after which a batch has no further transaction. etcd's default limit is 1.5 MiB.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 
 /// Which thread executes a request.
@@ -247,7 +247,7 @@ mod tests {
             Request::NewLease(Duration::from_secs(2)),
         ];
         let mut schedule = schedule(requests);
-        let mut take = |schedule: &mut Schedule, lane| {
+        let take = |schedule: &mut Schedule, lane| {
             let jobs = schedule.take(lane);
             assert!(jobs.len() <= 1);
             jobs.into_iter().next()

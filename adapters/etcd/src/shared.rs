@@ -63,7 +63,8 @@ impl Shared {
         (self.wake)();
     }
 
-    /// Queues a request, or returns it if it exceeds a limit. Returns the number of a watch that needs a thread.
+    /// Queues a request, or returns it if it exceeds a limit. Returns the number of a watch, which needs a
+    /// thread.
     pub(crate) fn submit(&self, id: RequestId, request: Request) -> Result<Option<u64>, Request> {
         let mut state = self.state();
         let size = bytes(&request);

@@ -48,8 +48,8 @@ pub(crate) fn run(shared: &Shared, number: u64) {
     }
 }
 
-/// The watch as it is requested next; `None` if it has ended. A watch that has not begun in time ends here, and
-/// so does each watch of a damaged cluster.
+/// The watch as it is requested next; `None` if it has ended. A watch that has not begun in time ends here,
+/// and so does each watch of a damaged cluster.
 fn next_wanted(shared: &Shared, number: u64) -> Option<Wanted> {
     let mut state = shared.state();
     if shared.cluster.is_closing() {

@@ -214,3 +214,139 @@ impl Watch {
 fn number_of(object: &Value, name: &str) -> u64 {
     number(object, name).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
+    const REQUEST: RequestId = RequestId(9);
+
+    fn watching(id: u64, watches: &mut Watches) -> u64 {
+        let number = watches.add(WatchId(id), vec![], Revision(5), (REQUEST, Instant::now())).unwrap();
+        let created = receive(watches, number, &json!({ "created": true }));
+        assert_eq!(created, Received::Completion(REQUEST, Ok(())));
+        number
+    }
+
+    fn receive(watches: &mut Watches, number: u64, result: &Value) -> Received {
+        watches.receive(number, result, &Namespace::new("cell/"))
+    }
+
+    fn put(key: &str, size: usize, revision: u64) -> Value {
+        json!({ "kv": {
+            "key": STANDARD.encode(format!("cell/{key}")), "value": STANDARD.encode(vec![0; size]),
+            "create_revision": "3", "mod_revision": revision.to_string(),
+        }})
+    }
+
+    fn keys(watches: &mut Watches) -> Vec<String> {
+        let key = |event| match event {
+            WatchEvent::Put(_, entry) => String::from_utf8(entry.key).unwrap(),
+            WatchEvent::Deleted(..) => "deleted".into(),
+            WatchEvent::Gap(_) => "gap".into(),
+        };
+        std::iter::from_fn(|| watches.next_event()).map(key).collect()
+    }
+
+    #[test]
+    fn stream_continues_after_the_last_event() {
+        let mut watches = Watches::default();
+        let number = watching(1, &mut watches);
+        assert_eq!(watches.wanted(number).unwrap().from, Revision(5));
+        receive(&mut watches, number, &json!({ "events": [put("a", 1, 6), put("b", 1, 7)] }));
+        assert_eq!(watches.wanted(number).unwrap().from, Revision(8));
+        // The new stream repeats nothing that has arrived.
+        receive(&mut watches, number, &json!({ "events": [put("b", 1, 7), put("c", 1, 8)] }));
+        let deletion =
+            json!({ "type": "DELETE", "kv": { "key": STANDARD.encode("cell/c"), "mod_revision": "9" }});
+        receive(&mut watches, number, &json!({ "events": [deletion] }));
+        assert_eq!(keys(&mut watches), ["a", "b", "c", "deleted"]);
+        assert_eq!(watches.wanted(number).unwrap().from, Revision(10));
+    }
+
+    #[test]
+    fn message_in_parts_is_complete_or_a_gap() {
+        let mut watches = Watches::default();
+        let number = watching(1, &mut watches);
+        receive(
+            &mut watches,
+            number,
+            &json!({ "events": [put("a", 1, 6), put("b", 1, 7)], "fragment": true }),
+        );
+        receive(&mut watches, number, &json!({ "events": [put("c", 1, 7)] }));
+        assert_eq!(keys(&mut watches), ["a", "b", "c"]);
+        assert_eq!(watches.wanted(number).unwrap().from, Revision(8));
+        receive(&mut watches, number, &json!({ "events": [put("d", 1, 8)], "fragment": true }));
+        assert_eq!(watches.wanted(number), None);
+        assert_eq!(keys(&mut watches), ["d", "gap"]);
+    }
+
+    #[test]
+    fn events_that_are_not_taken_become_a_gap() {
+        let many: Vec<Value> = (0..=MAX_EVENTS as u64).map(|number| put("a", 0, 5 + number)).collect();
+        let large: Vec<Value> = (0..600).map(|number| put("a", 64 << 10, 5 + number)).collect();
+        for events in [many, large] {
+            let mut watches = Watches::default();
+            let [number, other] = [1, 2].map(|id| watching(id, &mut watches));
+            receive(&mut watches, number, &json!({ "events": events }));
+            assert!(watches.event_bytes <= MAX_EVENT_BYTES && watches.events.len() <= MAX_EVENTS + 1);
+            assert_eq!(watches.wanted(number), None);
+            assert!(watches.wanted(other).is_some());
+            let found = keys(&mut watches);
+            assert!(found.len() > 500 && found.last().unwrap() == "gap");
+            assert_eq!(watches.event_bytes, 0);
+            receive(&mut watches, other, &json!({ "events": [put("b", 1, 6)] }));
+            assert_eq!(keys(&mut watches), ["b"]);
+        }
+    }
+
+    #[test]
+    fn watch_that_ends_has_no_later_events() {
+        let mut watches = Watches::default();
+        let [number, other] = [1, 2].map(|id| watching(id, &mut watches));
+        let events = json!({ "events": [put("a", 1, 6)] });
+        receive(&mut watches, number, &events);
+        receive(&mut watches, other, &events);
+        assert_eq!(watches.remove(WatchId(1)), None);
+        receive(&mut watches, number, &events);
+        let again = watching(1, &mut watches);
+        assert!(again != number);
+        assert!(matches!(watches.next_event(), Some(WatchEvent::Put(WatchId(2), _))));
+        assert_eq!((watches.next_event(), watches.event_bytes), (None, 0));
+        // The request of a watch that has not begun is returned.
+        watches.add(WatchId(3), vec![], Revision(1), (REQUEST, Instant::now())).unwrap();
+        assert_eq!(watches.remove(WatchId(3)), Some(REQUEST));
+    }
+
+    #[test]
+    fn canceled_watches_end_or_begin_again() {
+        let mut watches = Watches::default();
+        let number = watching(1, &mut watches);
+        let restart = Received::Restart("etcdserver: no leader".into());
+        let canceled = json!({ "canceled": true, "cancel_reason": "etcdserver: no leader" });
+        assert_eq!(receive(&mut watches, number, &canceled), restart);
+        assert!(watches.wanted(number).is_some());
+        receive(&mut watches, number, &json!({ "canceled": true, "compact_revision": "7" }));
+        assert_eq!((watches.wanted(number), keys(&mut watches)), (None, vec!["gap".into()]));
+
+        let number = watches.add(WatchId(1), vec![], Revision(1), (REQUEST, Instant::now())).unwrap();
+        let refused = json!({ "created": true, "canceled": true, "cancel_reason": "permission denied" });
+        let expected = Received::Completion(REQUEST, Err(StoreError::Refused));
+        assert_eq!(receive(&mut watches, number, &refused), expected);
+        assert_eq!(keys(&mut watches), Vec::<String>::new());
+    }
+
+    #[test]
+    fn malformed_event_is_a_gap() {
+        let other_cell = json!({ "kv": { "key": STANDARD.encode("other/a"), "mod_revision": "6" }});
+        for event in [json!({}), json!({ "kv": { "key": "?" } }), other_cell] {
+            let mut watches = Watches::default();
+            let number = watching(1, &mut watches);
+            receive(&mut watches, number, &json!({ "events": [put("a", 1, 6), event] }));
+            assert_eq!((watches.wanted(number), keys(&mut watches)), (None, vec!["gap".into()]));
+        }
+    }
+}

@@ -12,5 +12,6 @@ mod conformance;
 mod damage;
 mod failures;
 mod measure;
+mod requests;
 mod security;
 mod user;
