@@ -67,8 +67,9 @@ pub trait Store {
     ///
     /// # Errors
     ///
-    /// Returns the request if [`MAX_PENDING`] requests are pending or one with this `id` is, or if the
-    /// request exceeds a limit ([`Request::is_within_limits`]). Nothing is queued then.
+    /// Returns the request if [`MAX_PENDING`] requests are pending or one with this `id` is, if the request
+    /// exceeds a limit ([`Request::is_within_limits`]), or if the pending requests together have more bytes
+    /// than the store keeps. Nothing is queued then.
     fn submit(&mut self, id: RequestId, request: Request) -> Result<(), Request>;
 
     /// Takes the next completion, in the order in which they arrived.

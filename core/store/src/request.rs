@@ -61,9 +61,9 @@ impl Request {
     /// Whether the request keeps the limits of every store. [`Store::submit`](crate::Store::submit) returns
     /// other requests.
     ///
-    /// Keys have 1 to [`MAX_KEY`] bytes, prefixes at most as many, values at most [`MAX_VALUE`]. A transaction
-    /// has at most [`MAX_WRITES`] comparisons and as many writes, and writes no key twice. A range asks for 1
-    /// to [`MAX_RANGE`] entries. A lease lasts at least one second, and whole seconds.
+    /// Keys have 1 to [`MAX_KEY`] bytes, prefixes at most as many, values at most [`MAX_VALUE`]. A
+    /// transaction has at most [`MAX_WRITES`] comparisons and as many writes, and writes no key twice. A range
+    /// asks for 1 to [`MAX_RANGE`] entries. A lease lasts at least one second, and whole seconds.
     pub fn is_within_limits(&self) -> bool {
         match self {
             Self::Commit(transaction) => transaction.is_within_limits(),
@@ -75,6 +75,25 @@ impl Request {
             Self::NewLease(time) => time.as_secs() > 0 && time.subsec_nanos() == 0,
             Self::Watch { prefix, .. } => prefix.len() <= MAX_KEY,
             Self::Renew(_) | Self::Revoke(_) | Self::Unwatch(_) => true,
+        }
+    }
+
+    /// Bytes of all keys and values in the request.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Commit(Transaction { comparisons, writes }) => {
+                let compared = comparisons.iter().map(|comparison| comparison.key().len());
+                let written = writes.iter().map(|write| match write {
+                    Write::Put { key, value, .. } => key.len().saturating_add(value.len()),
+                    Write::Delete(key) => key.len(),
+                });
+                compared.chain(written).fold(0, usize::saturating_add)
+            }
+            Self::Read(Range { prefix, after, .. }) => {
+                prefix.len().saturating_add(after.as_ref().map_or(0, Vec::len))
+            }
+            Self::Watch { prefix, .. } => prefix.len(),
+            Self::NewLease(_) | Self::Renew(_) | Self::Revoke(_) | Self::Unwatch(_) => 0,
         }
     }
 }

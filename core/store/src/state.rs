@@ -333,7 +333,8 @@ impl State {
         self.history.get(usize::try_from(number.checked_sub(self.forgotten)?).ok()?)
     }
 
-    /// Number of the first change at this revision or after it; `None` if changes from there on are forgotten.
+    /// Number of the first change at this revision or after it; `None` if changes from there on are
+    /// forgotten.
     fn first_change(&self, from: Revision) -> Option<u64> {
         if from <= self.compacted && self.compacted > Revision::ABSENT {
             return None;
@@ -342,8 +343,8 @@ impl State {
         Some(self.forgotten.saturating_add(before as u64))
     }
 
-    /// Forgets the oldest changes, beyond the number and bytes that a state keeps. The changes of one revision
-    /// are forgotten together.
+    /// Forgets the oldest changes, beyond the number and bytes that a state keeps. The changes of one
+    /// revision are forgotten together.
     pub fn trim(&mut self) {
         while self.history.len() > HISTORY || self.history_bytes > HISTORY_BYTES {
             let Some(first) = self.history.front().map(|change| change.revision) else { return };
