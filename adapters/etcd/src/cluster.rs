@@ -91,8 +91,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns [`StoreError::Damaged`], from the first wrong header on. The cluster has lost data then: it was
-    /// restored from a backup, or most of its members have lost the end of their logs.
+    /// Returns [`StoreError::Damaged`], from the first wrong header on. The cluster has lost data then: it
+    /// was restored from a backup, or most of its members have lost the end of their logs.
     pub(crate) fn check(&self, header: Header, floor: Option<u64>) -> Result<(), StoreError> {
         let mut status = self.status();
         if status.is_damaged {

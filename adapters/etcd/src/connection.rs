@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     received: Vec<u8>,
     /// Bytes of the body of a stream that are not yet a whole line.
     line: Vec<u8>,
-    framing: Framing,
+    body: BodyLength,
     is_reusable: bool,
 }
 
@@ -34,7 +34,7 @@ enum Stream {
 
 /// What is left of the body of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
+enum BodyLength {
     /// This number of bytes.
     Length(u64),
     /// This number of bytes of a chunk and its line end, then more chunks.
@@ -95,7 +95,7 @@ impl Connection {
             host: endpoint.address.to_string(),
             received: Vec::new(),
             line: Vec::new(),
-            framing: Framing::End,
+            body: BodyLength::End,
             is_reusable: true,
         })
     }
@@ -123,7 +123,7 @@ impl Connection {
             io::Result::Ok(matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock))
         };
         self.is_reusable
-            && self.framing == Framing::End
+            && self.body == BodyLength::End
             && self.received.is_empty()
             && is_silent().unwrap_or(false)
     }
@@ -172,7 +172,7 @@ impl Connection {
     pub(crate) fn receive(&mut self, limit: usize, deadline: Instant) -> io::Result<Response> {
         let status = self.receive_head(deadline)?;
         let mut body = Vec::new();
-        if matches!(self.framing, Framing::Length(length) if length > limit as u64) {
+        if matches!(self.body, BodyLength::Length(length) if length > limit as u64) {
             return Err(TOO_LONG.into());
         }
         while let Some(piece) = self.next_piece(deadline)? {
@@ -208,10 +208,10 @@ impl Connection {
             let mut found = head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
             found.next().map(|header| String::from_utf8_lossy(header.value).trim().to_ascii_lowercase())
         };
-        self.framing = match (value("transfer-encoding"), value("content-length")) {
-            (Some(encoding), _) if encoding == "chunked" => Framing::Chunks,
+        self.body = match (value("transfer-encoding"), value("content-length")) {
+            (Some(encoding), _) if encoding == "chunked" => BodyLength::Chunks,
             (None, Some(length)) => {
-                Framing::Length(length.parse().map_err(|_| malformed("the length of the body"))?)
+                BodyLength::Length(length.parse().map_err(|_| malformed("the length of the body"))?)
             }
             _ => return Err(malformed("the response has no known length of its body")),
         };
@@ -250,26 +250,26 @@ impl Connection {
     /// Returns the next bytes of the body; `None` after the last one.
     fn next_piece(&mut self, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
         loop {
-            match self.framing {
-                Framing::End | Framing::Length(0) => {
-                    self.framing = Framing::End;
+            match self.body {
+                BodyLength::End | BodyLength::Length(0) => {
+                    self.body = BodyLength::End;
                     return Ok(None);
                 }
-                Framing::Chunk(0) => {
+                BodyLength::Chunk(0) => {
                     self.skip_line_end(deadline)?;
-                    self.framing = Framing::Chunks;
+                    self.body = BodyLength::Chunks;
                 }
-                Framing::Chunks => self.next_chunk(deadline)?,
-                Framing::Length(left) | Framing::Chunk(left) => {
+                BodyLength::Chunks => self.next_chunk(deadline)?,
+                BodyLength::Length(left) | BodyLength::Chunk(left) => {
                     if self.received.is_empty() {
                         self.fill(deadline)?;
                     }
                     let count = usize::try_from(left).unwrap_or(usize::MAX).min(self.received.len());
                     let piece: Vec<u8> = self.received.drain(..count).collect();
                     let left = left.saturating_sub(piece.len() as u64);
-                    self.framing = match self.framing {
-                        Framing::Length(_) => Framing::Length(left),
-                        _ => Framing::Chunk(left),
+                    self.body = match self.body {
+                        BodyLength::Length(_) => BodyLength::Length(left),
+                        _ => BodyLength::Chunk(left),
                     };
                     return Ok(Some(piece));
                 }
@@ -284,10 +284,10 @@ impl Connection {
             match parsed.map_err(|_| malformed("the size of a chunk"))? {
                 httparse::Status::Complete((length, size)) => {
                     self.received.drain(..length);
-                    self.framing = Framing::Chunk(size);
+                    self.body = BodyLength::Chunk(size);
                     if size == 0 {
                         while self.skip_line_end(deadline)? > 0 {}
-                        self.framing = Framing::End;
+                        self.body = BodyLength::End;
                     }
                     return Ok(());
                 }

@@ -1,8 +1,8 @@
 //! The store of a cell on a cluster of etcd 3 servers (docs/decisions/0142-etcd.md).
 //!
-//! [`EtcdStore`] speaks etcd's JSON gateway over HTTP/1.1 and TLS. Its calls do not block: one thread executes
-//! requests in the order of their submission, and consecutive transactions together. New leases and renewals
-//! have a thread and a connection of their own, and so has each watch.
+//! [`EtcdStore`] speaks etcd's JSON gateway over HTTP/1.1 and TLS. Its calls do not block: one thread
+//! executes requests in the order of their submission, and consecutive transactions together. New leases and
+//! renewals have a thread and a connection of their own, and so has each watch.
 //!
 //! Each request is completed within a deadline. A transaction is sent once: if its outcome is unknown, its
 //! user learns [`StoreError::Unavailable`](casemate_store::StoreError) and reads what became of it. When
@@ -101,8 +101,8 @@ impl EtcdStore {
         self.shared.cluster.seen()
     }
 
-    /// Text of the last failure of a server or request, for a log: the server or path, the cause, and what was
-    /// expected. It may be older than the last success.
+    /// Text of the last failure of a server or request, for a log: the server or path, the cause, and what
+    /// was expected. It may be older than the last success.
     pub fn last_failure(&self) -> Option<String> {
         self.shared.cluster.failure()
     }

@@ -92,7 +92,7 @@ impl Schedule {
         let mut batch = Batch::default();
         while let Some(job) = self.data.front() {
             let is_next = match &job.request {
-                Request::Commit(transaction) => batch.accept(transaction),
+                Request::Commit(transaction) => batch.accept(transaction, job.request.bytes()),
                 Request::Revoke(lease) => {
                     batch.jobs.is_empty() && !has_earlier(&self.renewals, *lease, job.number)
                 }
@@ -134,11 +134,10 @@ struct Batch {
 }
 
 impl Batch {
-    /// Notes a transaction, unless it does not fit.
-    fn accept(&mut self, transaction: &Transaction) -> bool {
+    /// Notes a transaction with this number of bytes, unless it does not fit.
+    fn accept(&mut self, transaction: &Transaction, size: usize) -> bool {
         let compared = || transaction.comparisons.iter().map(Comparison::key);
         let written = || transaction.writes.iter().map(Write::key);
-        let size = bytes(transaction);
         let is_full = self.jobs.len() >= MAX_BATCH || self.bytes.saturating_add(size) > MAX_BATCH_BYTES;
         let is_independent = !compared().chain(written()).any(|key| self.written.contains(key))
             && !written().any(|key| self.compared.contains(key));
@@ -150,16 +149,6 @@ impl Batch {
         self.written.extend(written().cloned());
         true
     }
-}
-
-/// Bytes of keys and values of a transaction.
-pub(crate) fn bytes(transaction: &Transaction) -> usize {
-    let compared = transaction.comparisons.iter().map(|comparison| comparison.key().len());
-    let written = transaction.writes.iter().map(|write| match write {
-        Write::Put { key, value, .. } => key.len().saturating_add(value.len()),
-        Write::Delete(key) => key.len(),
-    });
-    compared.chain(written).fold(0, usize::saturating_add)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::client::Observer;
 use crate::cluster::Cluster;
-use crate::schedule::{self, Job, Lane, Schedule};
+use crate::schedule::{Job, Lane, Schedule};
 use crate::watches::Watches;
 use casemate_store::{Completion, MAX_PENDING, Outcome, Request, RequestId, StoreError, WatchEvent};
 use std::collections::{BTreeSet, VecDeque};
@@ -44,12 +44,6 @@ impl State {
     }
 }
 
-/// Bytes of keys and values that a request holds in memory.
-fn bytes(request: &Request) -> usize {
-    let Request::Commit(transaction) = request else { return 0 };
-    schedule::bytes(transaction)
-}
-
 impl Shared {
     pub(crate) fn new(cluster: Cluster, wake: Wake) -> Self {
         Self { cluster, state: Mutex::default(), data_work: Condvar::new(), lease_work: Condvar::new(), wake }
@@ -67,7 +61,7 @@ impl Shared {
     /// thread.
     pub(crate) fn submit(&self, id: RequestId, request: Request) -> Result<Option<u64>, Request> {
         let mut state = self.state();
-        let size = bytes(&request);
+        let size = request.bytes();
         // A single request is never too long: etcd has a limit of its own.
         let has_room =
             state.pending_bytes == 0 || state.pending_bytes.saturating_add(size) <= MAX_PENDING_BYTES;
@@ -153,7 +147,7 @@ impl Shared {
         let mut may_begin = false;
         for (job, outcome) in ended {
             may_begin |= state.schedule.finish(&job);
-            state.pending_bytes = state.pending_bytes.saturating_sub(bytes(&job.request));
+            state.pending_bytes = state.pending_bytes.saturating_sub(job.request.bytes());
             state.complete(job.id, outcome);
         }
         drop(state);

@@ -46,7 +46,8 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     ] {
         assert_eq!(user.run(request), DAMAGED);
     }
-    // A process that starts later notices it only if it is told what was seen, and while the revision is lower.
+    // A process that starts later notices it only if it is told what was seen, and only while the revision
+    // is lower.
     let lower = unaware.store.seen().unwrap();
     let at_least = |revision| Config { seen: Some(Seen { revision, ..seen }), ..config.clone() };
     assert_eq!(User::new(at_least(lower.revision + 1)).run(range("")), DAMAGED);

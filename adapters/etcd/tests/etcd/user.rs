@@ -5,6 +5,7 @@ use casemate_store::{
     Comparison, Completion, Entry, Lease, Outcome, Range, Request, RequestId, Revision, Store, StoreError,
     Transaction, WatchEvent, WatchId, Write,
 };
+use casemate_test_support::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -141,6 +142,13 @@ impl User {
             let left = limit.checked_sub(start.elapsed())?;
             self.signal.wait(left.min(Duration::from_millis(100)));
         }
+    }
+
+    /// Drops the store and waits for the end of its threads, which have the other handles of the signal.
+    pub(crate) fn drop_and_wait(self) {
+        let Self { store, signal, .. } = self;
+        drop(store);
+        eventually("the end of all threads", || (Arc::strong_count(&signal) == 1).then_some(()));
     }
 
     pub(crate) fn event(&mut self) -> WatchEvent {
