@@ -77,7 +77,6 @@ pub(crate) fn token(
     let response = exchange(connection, LOGIN, None, body.as_bytes(), deadline);
     // The request itself is not sent, whatever became of the login.
     let response = response.and_then(|response| interpret(&response)).map_err(|failed| match failed {
-        Failed::Token(fault) => Failed::Refused(fault),
         Failed::Unknown(why) => Failed::NotExecuted(why),
         other => other,
     })?;

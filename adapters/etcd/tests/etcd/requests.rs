@@ -10,8 +10,10 @@ use casemate_store::{
 };
 use casemate_test_support::eventually;
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn large(key: &str, size: usize) -> Write {
@@ -159,4 +161,54 @@ fn dropped_store_ends_its_threads() {
     // The threads and their wake-up are gone; this function has the last handle of the signal.
     eventually("the end of all threads", || (Arc::strong_count(&signal) == 1).then_some(()));
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+/// A server that reads requests and closes each connection without a response. Returns the number of
+/// requests so far.
+fn closing_server() -> (Endpoint, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint::new(listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for socket in listener.incoming().take(10_000) {
+            if socket.unwrap().read(&mut [0; 4_096]).unwrap_or(0) > 0 {
+                requests.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    (endpoint, count)
+}
+
+#[test]
+fn transaction_with_an_unknown_outcome_is_sent_once() {
+    const DEADLINE: Duration = Duration::from_secs(1);
+    let servers = [closing_server(), closing_server()];
+    let endpoints = servers.iter().map(|(endpoint, _)| endpoint.clone()).collect();
+    let requests = || servers.iter().map(|(_, count)| count.load(Ordering::SeqCst)).sum::<usize>();
+    let mut user = User::new(Config { deadline: DEADLINE, ..Config::new(endpoints, "cell/") });
+    let start = Instant::now();
+    assert_eq!(user.run(commit(&[], &[put("a", "")])), Err(StoreError::Unavailable));
+    assert_eq!(requests(), 1);
+    assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());
+    assert_eq!(user.run(Request::Revoke(Lease(1))), Err(StoreError::Unavailable));
+    assert!(requests() > 2, "requests for leases are repeated");
+    // A transaction, and the others in batches: each is sent once.
+    let before = requests();
+    let mut ids = vec![user.submit(commit(&[], &[put("first", "")]))];
+    ids.extend((0..8).map(|key| user.submit(commit(&[], &[put(&key.to_string(), "")]))));
+    let count = ids.len();
+    ids.into_iter().for_each(|id| assert_eq!(user.wait(id), Err(StoreError::Unavailable)));
+    let sent = requests() - before;
+    assert!((1..count).contains(&sent), "{sent} requests for {count} transactions");
+
+    let before = requests();
+    let (outcome, time) = user.timed(range(""));
+    assert_eq!(outcome, Err(StoreError::Unavailable));
+    assert!(requests() > before + 1, "a read is repeated");
+    assert!(time < DEADLINE + Duration::from_millis(500), "{time:?}");
+    let watch = Request::Watch { watch: casemate_store::WatchId(1), prefix: vec![], from: Revision(1) };
+    let (outcome, time) = user.timed(watch);
+    assert_eq!(outcome, Err(StoreError::Unavailable));
+    assert!(time < DEADLINE + Duration::from_millis(500), "{time:?}");
 }
