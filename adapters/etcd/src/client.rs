@@ -14,6 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TRANSACTION: &str = "/v3/kv/txn";
+/// Time that each of several attempts has at least, unless the deadline is earlier.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(200);
 /// Pause after all servers have failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -200,11 +202,14 @@ impl<'c> Client<'c> {
                 return Err(StoreError::Damaged);
             }
             attempts = attempts.saturating_add(1);
-            match self.attempt(path, body.as_bytes(), repeat, deadline) {
+            let result = self.attempt(path, body.as_bytes(), repeat, deadline);
+            // The end of the time says less than the failure of an earlier attempt.
+            let is_cut_off = attempts > 1 && Instant::now() >= deadline;
+            match result {
                 Ok(response) => return Ok(response),
-                Err(Failed::NotExecuted(why)) => self.avoid(&why),
+                Err(Failed::NotExecuted(why)) => self.avoid((!is_cut_off).then_some(why.as_str())),
                 Err(Failed::Unknown(why)) => {
-                    self.avoid(&why);
+                    self.avoid((!is_cut_off).then_some(why.as_str()));
                     if repeat == Repeat::No {
                         return Err(StoreError::Unavailable);
                     }
@@ -235,7 +240,7 @@ impl<'c> Client<'c> {
     }
 
     /// Ends the connection and uses another server.
-    fn avoid(&mut self, why: &str) {
+    fn avoid(&mut self, why: Option<&str>) {
         let used = self.connection.take().map(|(index, _)| index);
         if let Some(index) = used.or_else(|| self.cluster.preferred().map(|(index, _)| index))
             && self.cluster.avoid(index, why)
@@ -256,7 +261,8 @@ impl<'c> Client<'c> {
         let now = Instant::now();
         let half = deadline.saturating_duration_since(now).div_f32(2.0);
         let has_others = self.cluster.config.endpoints.len() > 1;
-        let until = if repeat == Repeat::Yes && has_others { now + half } else { deadline };
+        let part = half.max(SHORTEST_ATTEMPT);
+        let until = if repeat == Repeat::Yes && has_others { deadline.min(now + part) } else { deadline };
         let cluster = self.cluster;
         let connection = self.connect(until)?;
         let token = token(cluster, connection, until)?;

@@ -48,9 +48,9 @@ impl Cluster {
     }
 
     /// Uses the next server, because the one with this index does not do its work. Returns whether that
-    /// server was the one in use.
-    pub(crate) fn avoid(&self, index: usize, why: &str) -> bool {
-        if let Some(endpoint) = self.config.endpoints.get(index) {
+    /// server was the one in use. Without a reason, the last failure remains.
+    pub(crate) fn avoid(&self, index: usize, why: Option<&str>) -> bool {
+        if let (Some(endpoint), Some(why)) = (self.config.endpoints.get(index), why) {
             self.report(format!("etcd: {}: {why}", endpoint.address));
         }
         let next = index.saturating_add(1);
@@ -183,11 +183,12 @@ mod tests {
     #[test]
     fn each_server_is_avoided_once() {
         let known = cluster(None);
-        assert!(known.avoid(0, "x"));
-        assert!(!known.avoid(0, "x"), "another thread has done it");
+        assert!(known.avoid(0, Some("x")));
+        assert!(!known.avoid(0, Some("x")), "another thread has done it");
         assert_eq!(known.preferred().unwrap().0, 1);
-        assert!(known.avoid(1, "x") && known.avoid(2, "closed"));
+        assert!(known.avoid(1, Some("x")) && known.avoid(2, Some("closed")));
         assert_eq!(known.preferred().unwrap().0, 0);
+        assert!(known.avoid(0, None));
         assert_eq!(known.failure().unwrap(), "etcd: 127.0.0.1:3: closed");
     }
 

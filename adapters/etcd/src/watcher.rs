@@ -39,7 +39,7 @@ pub(crate) fn run(shared: &Shared, number: u64) {
         if stream.server.is_none() || shared.state().watches.has_socket(number) {
             let server = stream.server.or_else(|| cluster.preferred().map(|(index, _)| index));
             if let Some(index) = server
-                && cluster.avoid(index, &text)
+                && cluster.avoid(index, Some(&text))
             {
                 shared.state().watches.interrupt();
             }
