@@ -63,6 +63,22 @@ pub(crate) fn root_with(packages: &[&str], release: &str, directory: &Path) -> R
     Ok(root)
 }
 
+/// Unpacks packages of another release in `directory`, without what they depend on, after downloading them.
+pub(crate) fn unpack_from(packages: &[&str], release: &str, directory: &Path) -> Result {
+    println!("Unpacking packages of Debian {release}: {}", packages.join(" "));
+    let download = directory.join("download");
+    let own = own_release()?;
+    let lists = Lists::new(&download, |text| text.replace(&own, release))?;
+    // apt-get(8): a package is downloaded to the current directory.
+    lists.apt(&[&["download"], packages].concat())?;
+    for package in entries(&download) {
+        if package.extension().is_some_and(|extension| extension == "deb") {
+            shell::run(shell::command("dpkg-deb").arg("--extract").arg(&package).arg(directory))?;
+        }
+    }
+    Ok(fs::remove_dir_all(download)?)
+}
+
 /// Package lists in a directory of their own.
 struct Lists<'d>(&'d Path);
 

@@ -1,6 +1,7 @@
 //! Debian packages that the tests need: detects and installs missing ones.
 
 use crate::cargo;
+use crate::debian;
 use crate::interop;
 use crate::shell::{self, Failure, Result};
 use std::fs;
@@ -101,6 +102,10 @@ const HOST_SERVICES: [(&str, &str, &str); 3] = [
     ("bird2", "bird2", "usr/sbin/bird"),
 ];
 
+/// Packages with etcd 3.5 and its tools, the first Debian release that has them, their directory in the
+/// target directory, and a program (adapters/etcd). They are not installed, for the same reason.
+const ETCD: (&[&str], &str, &str, &str) = (&["etcd-server", "etcd-client"], "trixie", "etcd", "usr/bin/etcd");
+
 /// Library of the routing daemon BIRD (apps/casemate).
 const ROUTING: &[Package] = &[Package { name: "libssh-gcrypt-4", program: LIBSSH }];
 #[cfg(target_arch = "x86_64")]
@@ -164,7 +169,7 @@ pub(crate) fn install() -> Result<Option<String>> {
     };
     let services = HOST_SERVICES.map(|(package, directory, program)| unpack(package, directory, program));
     // Without them, the tests that need them are skipped.
-    for failure in [promtool].into_iter().chain(services).filter_map(Result::err) {
+    for failure in [promtool, unpack_etcd()].into_iter().chain(services).filter_map(Result::err) {
         println!("{failure}");
     }
     Ok(missing)
@@ -225,6 +230,16 @@ fn unpack(package: &str, directory: &str, program: &str) -> Result {
         shell::run(shell::command("dpkg-deb").arg("--extract").arg(package?.path()).arg(&directory))?;
     }
     Ok(fs::remove_dir_all(download)?)
+}
+
+/// Unpacks etcd, unless it is there.
+fn unpack_etcd() -> Result {
+    let (packages, release, directory, program) = ETCD;
+    let directory = cargo::target_directory()?.join(directory);
+    if directory.join(program).is_file() {
+        return Ok(());
+    }
+    debian::unpack_from(packages, release, &directory)
 }
 
 /// Installs the missing packages for `cargo xtask package --check`.
