@@ -39,7 +39,6 @@ impl<D: Disk> Worker<D> {
                 WriteFault::Full => OpenFault::Io(std::io::ErrorKind::StorageFull.into()),
                 WriteFault::Broken(reason) => OpenFault::Io(std::io::Error::other(reason)),
             })?;
-            state.forget(state.revision());
         }
         let watches = Watches::default();
         Ok(Self { shared, wake, database, state, watches, start: Instant::now(), retry: None })

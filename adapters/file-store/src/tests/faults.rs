@@ -181,6 +181,30 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 }
 
 #[test]
+fn a_watch_of_a_batch_without_room_begins() {
+    let disk = empty_disk();
+    let mut opened = open(&disk).unwrap();
+    opened.put("first", b"").unwrap();
+    let len = disk.contents().len();
+    // The thread waits for the disk while the rest of the requests arrive, so that these are one batch.
+    let mut lock = disk.state();
+    let small = opened.submit(put(&[("small", b"")], None));
+    thread::sleep(Duration::from_millis(100));
+    let large: Vec<_> = (0..10).map(|_| opened.submit(put(&[("large", &[7; 60_000])], None))).collect();
+    let watch = casemate_store::WatchId(1);
+    let last = opened.submit(Request::Watch { watch, prefix: vec![], from: Revision(3) });
+    lock.capacity = Some(len);
+    drop(lock);
+    let expected = std::iter::once((small, Ok(Outcome::Committed(Revision(2)))))
+        .chain(large.into_iter().map(|id| (id, Err(StoreError::Refused))))
+        .chain([(last, Ok(Outcome::Watching))]);
+    for (id, outcome) in expected {
+        assert_eq!(opened.next_completion(), casemate_store::Completion { id, outcome });
+    }
+    assert_eq!(opened.store.next_event(), None, "what is undone is not reported");
+}
+
+#[test]
 fn a_write_without_room_at_any_point_leaves_nothing_half_applied() {
     // Some file systems need room to overwrite a block.
     for writes in 0..12 {
