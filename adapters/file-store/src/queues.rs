@@ -34,7 +34,7 @@ pub(crate) struct Queues {
     requests: VecDeque<(RequestId, Request)>,
     request_bytes: usize,
     /// Requests that the thread has taken and not completed.
-    executing: Vec<RequestId>,
+    pub(crate) executing: Vec<RequestId>,
     completions: VecDeque<Completion>,
     completion_bytes: usize,
     pub(crate) events: VecDeque<WatchEvent>,
