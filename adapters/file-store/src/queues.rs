@@ -34,12 +34,12 @@ pub(crate) struct Queues {
     requests: VecDeque<(RequestId, Request)>,
     request_bytes: usize,
     /// Requests that the thread has taken and not completed.
-    executing: Vec<RequestId>,
+    pub(crate) executing: Vec<RequestId>,
     completions: VecDeque<Completion>,
     completion_bytes: usize,
-    events: VecDeque<WatchEvent>,
+    pub(crate) events: VecDeque<WatchEvent>,
     event_bytes: usize,
-    /// Whether events were left in the state because the queue was full.
+    /// Whether events may be left in the state because the queue was full.
     has_more_events: bool,
     is_closed: bool,
     /// Why all requests are completed with [`StoreError::Unavailable`].
@@ -129,14 +129,14 @@ impl Shared {
     pub(crate) fn add_events(&self, watches: &mut Watches, state: &State) -> bool {
         let mut queues = self.lock();
         let before = queues.events.len();
-        queues.has_more_events = false;
-        while let Some(event) = watches.next_event(state) {
+        queues.has_more_events = true;
+        while queues.events.len() < EVENTS && queues.event_bytes < RESULT_BYTES {
+            let Some(event) = watches.next_event(state) else {
+                queues.has_more_events = false;
+                break;
+            };
             queues.event_bytes = queues.event_bytes.saturating_add(event_bytes(&event));
             queues.events.push_back(event);
-            if queues.events.len() >= EVENTS || queues.event_bytes >= RESULT_BYTES {
-                queues.has_more_events = true;
-                break;
-            }
         }
         queues.events.len() > before
     }

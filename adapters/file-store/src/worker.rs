@@ -39,7 +39,6 @@ impl<D: Disk> Worker<D> {
                 WriteFault::Full => OpenFault::Io(std::io::ErrorKind::StorageFull.into()),
                 WriteFault::Broken(reason) => OpenFault::Io(std::io::Error::other(reason)),
             })?;
-            state.forget(state.revision());
         }
         let watches = Watches::default();
         Ok(Self { shared, wake, database, state, watches, start: Instant::now(), retry: None })
@@ -67,6 +66,7 @@ impl<D: Disk> Worker<D> {
     fn execute_until_closed(&mut self) -> Result<(), String> {
         loop {
             let Work::Execute(requests) = self.shared.next_work(self.next_timeout()) else { return Ok(()) };
+            let before = self.state.changes();
             let completions = self.execute_batch(&requests)?;
             let has_completions = !completions.is_empty();
             self.shared.complete(completions);
@@ -74,10 +74,13 @@ impl<D: Disk> Worker<D> {
             if has_completions || has_events {
                 (self.wake)();
             }
-            self.state.trim();
-            let compacted = self.database.compact_if_large(self.state.entries().len(), self.state.bytes());
-            if let Err(WriteFault::Broken(reason)) = compacted {
-                return Err(reason);
+            if self.state.changes() > before {
+                self.state.trim();
+                let compacted =
+                    self.database.compact_if_large(self.state.entries().len(), self.state.bytes());
+                if let Err(WriteFault::Broken(reason)) = compacted {
+                    return Err(reason);
+                }
             }
         }
     }

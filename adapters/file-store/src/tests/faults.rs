@@ -32,6 +32,15 @@ fn open(disk: &SimulatedDisk) -> Result<Opened, OpenFault> {
     Ok(Opened { store, wake, next_id: 0 })
 }
 
+/// Waits until the thread of the store has taken the first request.
+fn wait_until_executing(opened: &Opened) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while opened.store.shared.lock().executing.is_empty() {
+        assert!(Instant::now() < deadline, "the thread takes no request");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Entries of a database, and its revision.
 fn contents(disk: &SimulatedDisk) -> Result<(Vec<Entry>, Revision), OpenFault> {
     let (_, contents) = database::Database::open(disk.clone())?;
@@ -181,6 +190,32 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 }
 
 #[test]
+fn a_watch_of_a_batch_without_room_begins() {
+    let disk = empty_disk();
+    let mut opened = open(&disk).unwrap();
+    opened.put("first", b"").unwrap();
+    // After a read, the thread does nothing on the disk.
+    opened.entries();
+    let len = disk.contents().len();
+    // The thread waits for the disk while the rest of the requests arrive, so that these are one batch.
+    let mut lock = disk.state();
+    let small = opened.submit(put(&[("small", b"")], None));
+    wait_until_executing(&opened);
+    let large: Vec<_> = (0..10).map(|_| opened.submit(put(&[("large", &[7; 60_000])], None))).collect();
+    let watch = casemate_store::WatchId(1);
+    let last = opened.submit(Request::Watch { watch, prefix: vec![], from: Revision(3) });
+    lock.capacity = Some(len);
+    drop(lock);
+    let expected = std::iter::once((small, Ok(Outcome::Committed(Revision(2)))))
+        .chain(large.into_iter().map(|id| (id, Err(StoreError::Refused))))
+        .chain([(last, Ok(Outcome::Watching))]);
+    for (id, outcome) in expected {
+        assert_eq!(opened.next_completion(), casemate_store::Completion { id, outcome });
+    }
+    assert_eq!(opened.store.next_event(), None, "what is undone is not reported");
+}
+
+#[test]
 fn a_write_without_room_at_any_point_leaves_nothing_half_applied() {
     // Some file systems need room to overwrite a block.
     for writes in 0..12 {
@@ -303,10 +338,12 @@ fn requests_that_wait_share_their_synchronizations() {
     let before = disk.state().syncs;
     opened.put("single", b"").unwrap();
     assert_eq!(disk.state().syncs, before + 2);
+    // After a read, the thread does nothing on the disk.
+    opened.entries();
     // The thread waits for the disk while requests arrive.
     let lock = disk.state();
     let first = opened.submit(put(&[("key", b"")], None));
-    thread::sleep(Duration::from_millis(100));
+    wait_until_executing(&opened);
     let rest: Vec<_> = (0..200).map(|_| opened.submit(put(&[("key", b"")], None))).collect();
     drop(lock);
     for id in std::iter::once(first).chain(rest) {

@@ -187,6 +187,7 @@ fn the_thread_wakes_its_user_and_waits_for_room_for_events() {
     for number in 0..2_000_u32 {
         opened.run(put(&[("key", &number.to_be_bytes())], None)).unwrap();
     }
+    assert_eq!(opened.store.shared.lock().events.len(), 256, "events that are not taken are bounded");
     let deadline = Instant::now() + LIMIT;
     let mut seen = Vec::new();
     while seen.len() < 2_000 && Instant::now() < deadline {
