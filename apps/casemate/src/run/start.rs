@@ -224,8 +224,12 @@ fn run_instance(
     ))?;
     let result = engine.run(&mut controller);
     controller.report_end(engine.endpoint_context());
+    let hands_over = args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
     finish(engine, result)?;
-    crash_secret::remove(&files);
+    // Peers have tokens for the IKE SAs that go on.
+    if !hands_over {
+        crash_secret::remove(&files);
+    }
     Ok(())
 }
 
