@@ -26,7 +26,7 @@ use file::Lock;
 use queues::Shared;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
@@ -65,6 +65,12 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// What the thread of a store calls.
+struct Calls {
+    on_start: Box<dyn FnOnce() -> io::Result<()> + Send>,
+    wake: Box<dyn Fn() + Send>,
+}
+
 /// A store in a file. Requests are completed by the thread of the store, which calls the function given to
 /// [`FileStore::open`] when there are completions or events.
 #[derive(Debug)]
@@ -81,29 +87,46 @@ impl FileStore {
     /// Opens the file, or creates it if it does not exist, and locks it. Deletes the entries that were bound
     /// to a lease. Reads the whole file.
     ///
-    /// The thread of the store calls `wake` after it has added completions or events. `wake` must return at
-    /// once; for example it signals an eventfd.
+    /// The thread of the store first calls `on_start`, which for example drops the capabilities of the
+    /// thread; an error prevents the start. It calls `wake` after it has added completions or events. `wake`
+    /// must return at once; for example it signals an eventfd.
     ///
     /// # Errors
     ///
     /// Returns an error if the file is in use, damaged, a symbolic link, not owned by root or this user, or
     /// accessible to others, or if its directory is writable by others.
-    pub fn open(path: &Path, wake: impl Fn() + Send + 'static) -> Result<Self, OpenError> {
+    pub fn open(
+        path: &Path,
+        on_start: impl FnOnce() -> io::Result<()> + Send + 'static,
+        wake: impl Fn() + Send + 'static,
+    ) -> Result<Self, OpenError> {
         let lock = Lock::acquire(path)?;
         let (disk, is_new) = file::open_or_create(path, &lock)?;
-        Self::start(disk, Some(lock), is_new, Box::new(wake)).map_err(|fault| fault.into_error(path))
+        let calls = Calls { on_start: Box::new(on_start), wake: Box::new(wake) };
+        Self::start(disk, Some(lock), is_new, calls).map_err(|fault| fault.into_error(path))
     }
 
     fn start<D: disk::Disk>(
         disk: D,
         lock: Option<Lock>,
         is_new: bool,
-        wake: Box<dyn Fn() + Send>,
+        Calls { on_start, wake }: Calls,
     ) -> Result<Self, database::OpenFault> {
         let shared = Arc::new(Shared::default());
         let worker = Worker::open(disk, shared.clone(), wake)?;
         let builder = thread::Builder::new().name("file store".into());
-        let thread = Some(builder.spawn(move || worker.run())?);
+        let (report, started) = mpsc::sync_channel(1);
+        let run = move || {
+            let result = on_start();
+            let is_started = result.is_ok();
+            // The opener waits for it.
+            let _ = report.send(result);
+            if is_started {
+                worker.run();
+            }
+        };
+        let thread = Some(builder.spawn(run)?);
+        started.recv().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))?;
         Ok(Self { shared, pending: HashSet::new(), thread, is_new, _lock: lock })
     }
 

@@ -4,10 +4,11 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
+use casemate_test_support::TempDir;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
-use testnet::{Running, Side, TestNet};
+use testnet::{Running, Side, TestNet, casemate};
 
 /// CAP_NET_ADMIN, the only capability of the process that runs `nft`.
 const NET_ADMIN: u64 = 1 << 12;
@@ -125,7 +126,13 @@ fn conf(side: Side) -> String {
 #[test]
 fn ike_works_with_reduced_privileges() {
     let Some(net) = TestNet::build("privileges_ike") else { return };
-    let [left, right] = [&net.left, &net.right].map(|host| host.run_config(&conf(host.side), None));
+    let scratch = TempDir::new("privileges").unwrap();
+    // The thread that writes the store of SAs is confined as well.
+    let [left, right] = [&net.left, &net.right].map(|host| {
+        let (path, store) = (host.file("conf"), scratch.file(&format!("{:?}", host.side)));
+        fs::write(&path, conf(host.side)).unwrap();
+        host.start(casemate().arg("run").arg("--config").arg(path).arg("--store").arg(store))
+    });
     let run_ok = |args: &[&str]| {
         let output = net.left.casemate(args);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,7 +1,8 @@
 //! Who may have access to the file of a store, and that only one process uses it.
 
 use super::{Files, Opened};
-use crate::OpenError;
+use crate::{FileStore, OpenError};
+use casemate_test_support::TempDir;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -114,4 +115,15 @@ fn other_files_are_damaged_stores() {
         assert!(matches!(error, OpenError::Damaged(..)), "{error}");
         assert_eq!(fs::read(&path).unwrap(), contents, "the file is left as it is");
     }
+}
+
+#[test]
+fn a_thread_that_may_not_start_is_an_error() {
+    let scratch = TempDir::new("file-store").unwrap();
+    let path = scratch.file("store");
+    let refused = || Err(std::io::Error::other("no capabilities"));
+    let error = FileStore::open(&path, refused, || {}).unwrap_err();
+    assert!(error.to_string().contains("no capabilities"), "{error}");
+    // The lock is free again.
+    drop(FileStore::open(&path, || Ok(()), || {}).unwrap());
 }

@@ -2,8 +2,8 @@
 
 use super::simulated_disk::SimulatedDisk;
 use super::{Opened, committed, put};
-use crate::FileStore;
 use crate::database::{self, OpenFault};
+use crate::{Calls, FileStore};
 use casemate_store::{Entry, MAX_VALUE, Outcome, Request, Revision, Store, StoreError, Transaction, Write};
 use casemate_test_support::TestRng;
 use std::collections::BTreeMap;
@@ -25,9 +25,12 @@ fn open(disk: &SimulatedDisk) -> Result<Opened, OpenFault> {
         disk.clone(),
         None,
         false,
-        Box::new(move || {
-            let _ = sender.send(());
-        }),
+        Calls {
+            on_start: Box::new(|| Ok(())),
+            wake: Box::new(move || {
+                let _ = sender.send(());
+            }),
+        },
     )?;
     Ok(Opened { store, wake, next_id: 0 })
 }

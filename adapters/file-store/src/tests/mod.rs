@@ -30,9 +30,13 @@ struct Opened {
 impl Opened {
     fn open(path: &std::path::Path) -> Result<Self, OpenError> {
         let (sender, wake) = channel();
-        let store = FileStore::open(path, move || {
-            let _ = sender.send(());
-        })?;
+        let store = FileStore::open(
+            path,
+            || Ok(()),
+            move || {
+                let _ = sender.send(());
+            },
+        )?;
         Ok(Self { store, wake, next_id: 0 })
     }
 
@@ -120,7 +124,7 @@ impl Subject for Files {
     type Store = FileStore;
 
     fn fresh(&mut self) -> FileStore {
-        FileStore::open(&self.next(), || {}).unwrap()
+        FileStore::open(&self.next(), || Ok(()), || {}).unwrap()
     }
 
     fn step(&mut self, _: &mut FileStore) {

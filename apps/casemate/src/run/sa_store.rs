@@ -7,7 +7,7 @@ use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_file_store::FileStore;
 use casemate_linux::private_file::{self, OthersAccess};
 use casemate_linux::process::SystemRng;
-use casemate_linux::{FormerState, StateKeeper, StoreWaker};
+use casemate_linux::{FormerState, StateKeeper, StoreWaker, sandbox};
 use std::env;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -39,7 +39,9 @@ impl OpenedStore {
         let sealer = Sealer::new(&key, &Providers(providers)).map_err(|error| failed(error.to_string()))?;
         let waker = StoreWaker::new().map_err(|error| failed(error.to_string()))?;
         let wake = waker.clone();
-        let store = FileStore::open(path, move || wake.wake()).map_err(|error| failed(error.to_string()))?;
+        let restrict = || sandbox::drop_capabilities().map_err(io::Error::other);
+        let store = FileStore::open(path, restrict, move || wake.wake());
+        let store = store.map_err(|error| failed(error.to_string()))?;
         let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun)
             .map_err(|error| failed(format!("{}: {error}", path.display())))?;
         Ok(Some(Self { keeper, former }))

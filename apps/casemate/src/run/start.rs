@@ -227,9 +227,7 @@ fn run_instance(
     let hands_over = args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
     finish(engine, result)?;
     // Peers have tokens for the IKE SAs that go on.
-    if !hands_over {
-        crash_secret::remove(&files);
-    }
+    (!hands_over).then(|| crash_secret::remove(&files));
     Ok(())
 }
 
