@@ -32,15 +32,21 @@ pub(crate) struct StoredRecord {
     pub(crate) record: ByteVec,
 }
 
+/// The record contains keys.
+impl Drop for StoredRecord {
+    fn drop(&mut self) {
+        self.record.zeroize();
+    }
+}
+
 impl StoredRecord {
-    /// Encodes the record; wipes its own copy.
-    pub(crate) fn into_bytes(mut self) -> Option<SecretBytes> {
+    /// Encodes the record.
+    pub(crate) fn into_bytes(self) -> Option<SecretBytes> {
         let room = self.record.len().saturating_add(64);
         let mut bytes = zeroize::Zeroizing::new(alloc::vec![0; room]);
         let mut cursor = minicbor::encode::write::Cursor::new(bytes.as_mut_slice());
         let encoded = minicbor::encode(&self, &mut cursor);
         let len = cursor.position();
-        self.record.zeroize();
         encoded.ok().and_then(|()| bytes.get(..len)).map(SecretBytes::new)
     }
 }

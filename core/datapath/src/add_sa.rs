@@ -125,6 +125,8 @@ impl Datapath {
                 self.sad.add_inbound(sa)?
             }
         };
+        #[cfg(feature = "records")]
+        self.apply_first_limits(id);
         self.encap_ports.extend(new_port);
         self.forget_flows();
         Ok(id)
@@ -140,6 +142,23 @@ impl Datapath {
     /// Without a call there is no limit. Returns `false` if the SA does not exist.
     pub fn set_durable(&mut self, id: SaId, last: u64) -> bool {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.set_durable(last)).is_some()
+    }
+
+    /// Limits SAs that are added from now on to these sequence numbers, sent and received, until
+    /// [`set_durable`](Self::set_durable) and [`set_receive_limit`](Self::set_receive_limit) are called. So
+    /// no SA is without a limit for a moment.
+    #[cfg(feature = "records")]
+    pub const fn limit_new_sas(&mut self, sent: u64, received: u64) {
+        self.first_limits = Some((sent, received));
+    }
+
+    #[cfg(feature = "records")]
+    fn apply_first_limits(&mut self, id: SaId) {
+        let Some((sent, received)) = self.first_limits else { return };
+        match id.direction() {
+            Direction::Outbound => self.set_durable(id, sent),
+            Direction::Inbound => self.set_receive_limit(id, received),
+        };
     }
 
     /// Limits an inbound SA to sequence numbers up to `last`, because the caller has stored that number.

@@ -87,6 +87,9 @@ pub struct Datapath {
     pub(crate) link_mtu: usize,
     /// Largest value that [`Self::set_sa_link_mtu`] ever received.
     widest_sa_link: usize,
+    /// The first limits of the sequence numbers of new SAs: sent and received.
+    #[cfg(feature = "records")]
+    pub(crate) first_limits: Option<(u64, u64)>,
     pub(crate) encap_ports: EncapPorts,
     /// Number of changes to SAs and policies. Flow cache entries of an earlier epoch are invalid.
     pub(crate) epoch: u64,
@@ -123,6 +126,8 @@ impl Datapath {
             link_mtu,
             holds_packets: false,
             widest_sa_link: 0,
+            #[cfg(feature = "records")]
+            first_limits: None,
             encap_ports: EncapPorts::new(),
             epoch: 0,
             icmp_limit: RateLimiter::new(ICMP_PER_SECOND, ICMP_BURST),

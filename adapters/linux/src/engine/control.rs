@@ -12,7 +12,7 @@ use crate::setup::SystemState;
 use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction};
-use casemate_ike::{Event, IkeSaId, Path, Transmit};
+use casemate_ike::{Event, Path, Transmit};
 use casemate_sa::{Protocol, Selector, SpdId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -258,7 +258,7 @@ impl EventLoop {
     }
 
     /// Sends IKE messages.
-    fn send_ike(&self, messages: Vec<Transmit>, shared: &Shared, report: &mut dyn FnMut(String)) {
+    pub(super) fn send_ike(&self, messages: Vec<Transmit>, shared: &Shared, report: &mut dyn FnMut(String)) {
         for transmit in messages {
             let ident = shared.idents.next();
             let sent = self.ike_senders.send(ident, self.batch.now, &transmit);
@@ -277,44 +277,6 @@ impl EventLoop {
                 report(format!("IKE message from {local} to {remote}: {error}{hint}"));
             }
         }
-    }
-
-    /// Ends a run: terminates all IKE SAs, or hands them over to the next run if there is a store and the end
-    /// is not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
-    /// system; otherwise they stay, the guard included.
-    pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
-        if !orderly {
-            // Before anything that takes time.
-            self.system.leave_guard();
-            let _ = self.system.restore_name_servers();
-        }
-        let mut context = shared.lock_endpoint();
-        let mut messages = std::mem::take(&mut self.ike_outbox);
-        let stored = match self.keeper.take() {
-            Some(keeper) if !orderly => {
-                keeper.hand_over(&mut context).map(|released| messages.extend(released))
-            }
-            keeper => {
-                // Does not wait for responses. A peer that misses the message detects the end itself.
-                let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
-                for ike_sa in all {
-                    context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
-                }
-                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
-                self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
-            }
-        };
-        self.send_ike(messages, shared, &mut |_| {});
-        let closed = match self.counters.take() {
-            None => Ok(()),
-            Some(counters) => counters
-                .close(context.endpoint.datapath_mut())
-                .map_err(|error| Error::other("counters", error.to_string())),
-        };
-        drop(context);
-        let closed = closed.and(stored);
-        if orderly { closed.and(self.system.close()) } else { closed }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::Endpoint;
 use casemate_datapath::{Datapath, Outbound};
-use casemate_ike::Transmit;
+use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
@@ -218,6 +218,46 @@ impl EventLoop {
         Ok(ready)
     }
 
+    /// Ends a run: terminates all IKE SAs, or hands them over to the next run if there is a store and the end
+    /// is not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
+    /// system; otherwise they stay, the guard included.
+    pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
+        if !orderly {
+            // Before anything that takes time.
+            self.system.leave_guard();
+            let _ = self.system.restore_name_servers();
+        }
+        let mut context = shared.lock_endpoint();
+        let mut messages = std::mem::take(&mut self.ike_outbox);
+        let stored = match self.keeper.take() {
+            Some(keeper) if !orderly => {
+                close_unrecorded(&mut context);
+                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+                keeper.hand_over(&mut context).map(|released| messages.extend(released))
+            }
+            keeper => {
+                // Does not wait for responses. A peer that misses the message detects the end itself.
+                let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
+                for ike_sa in all {
+                    context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
+                }
+                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+                self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
+                keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
+            }
+        };
+        self.send_ike(messages, shared, &mut |_| {});
+        let closed = match self.counters.take() {
+            None => Ok(()),
+            Some(counters) => counters
+                .close(context.endpoint.datapath_mut())
+                .map_err(|error| Error::other("counters", error.to_string())),
+        };
+        drop(context);
+        let closed = closed.and(stored);
+        if orderly { closed.and(self.system.close()) } else { closed }
+    }
+
     fn ike_ports(&self) -> impl Iterator<Item = &UdpPort> {
         self.ike.iter().flat_map(|ike| &ike.0)
     }
@@ -234,6 +274,16 @@ impl EventLoop {
             .chain(check)
             .chain(self.system.time_to_retry())
             .fold(TICK, Duration::min)
+    }
+}
+
+/// Closes the IKE SAs that the next run cannot continue, because they have no record.
+fn close_unrecorded(context: &mut EndpointContext) {
+    let now = context.now();
+    let ids = context.endpoint.ike().status().map(|sa| sa.id);
+    let unrecorded: Vec<IkeSaId> = ids.filter(|ike| context.endpoint.record(*ike, now).is_none()).collect();
+    for ike_sa in unrecorded {
+        context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
     }
 }
 

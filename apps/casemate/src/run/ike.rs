@@ -16,6 +16,7 @@ use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
 use crate::swanctl::TUN_MTU;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
+use casemate_cell::{RECEIVED_BLOCK, SENT_BLOCK};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_eap::Method;
@@ -84,7 +85,9 @@ impl IkeConfig {
         let sequence_numbers = sequence_numbers(args)?;
         let (mut endpoint, key_log) = endpoint_with_key_log(start)?;
         let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
-        endpoint.keep_records(store.is_some());
+        if store.is_some() {
+            endpoint.keep_records(SENT_BLOCK, RECEIVED_BLOCK);
+        }
         Ok(Prepared {
             instance,
             endpoint,

@@ -129,7 +129,7 @@ impl Host {
             })
             .unwrap();
         let mut endpoint = endpoint();
-        endpoint.keep_records(true);
+        endpoint.keep_records(casemate_cell::SENT_BLOCK, casemate_cell::RECEIVED_BLOCK);
         let mut rng = TestRng::new(seed);
         let failed = with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
             endpoint.configure_and_restore(vec![connection.into()], &[], records, context).unwrap()

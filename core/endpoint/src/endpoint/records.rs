@@ -30,9 +30,11 @@ pub struct NotRestored {
 }
 
 impl Endpoint {
-    /// Sets whether records can be made. IKE SAs that exist already have none.
-    pub fn keep_records(&mut self, keep: bool) {
-        self.ike.keep_records(keep);
+    /// Makes records of IKE SAs that are set up from now on possible. New SAs may use these sequence numbers,
+    /// sent and received, until the caller has stored higher ones.
+    pub fn keep_records(&mut self, sent: u64, received: u64) {
+        self.ike.keep_records(true);
+        self.datapath.limit_new_sas(sent, received);
     }
 
     /// Takes the IKE SAs that may have changed or ended since the last call. Empty unless records are kept.
