@@ -178,3 +178,30 @@ fn an_ike_sa_that_cannot_go_on_is_named() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("a file with 32 random bytes was expected"), "{text}");
 }
+
+/// The record of an IKE SA whose peer has passed several rounds of authentication cannot be made.
+#[test]
+fn an_ike_sa_without_a_record_is_closed_before_a_restart() {
+    let Some(net) = TestNet::build("an_ike_sa_without_a_record_is_closed_before_a_restart") else { return };
+    let scratch = TempDir::new("store").unwrap();
+    let store = scratch.file("sas");
+    let two_rounds = |side: Side, action: &str| {
+        let rounds = |own: &str, peer: &str| {
+            format!(
+                "local {{ auth = psk\n id = {own}1 }}\n local-2 {{ auth = psk\n id = {own}2 }}\n \
+                 remote {{ auth = psk\n id = {peer}1 }}\n remote-2 {{ auth = psk\n id = {peer}2 }}"
+            )
+        };
+        let name = |side: Side| if side == Side::Left { "left" } else { "right" };
+        let sections = rounds(name(side), name(side.other()));
+        conf(side, action).replace("local { auth = psk }\n remote { auth = psk }", &sections)
+    };
+    let gateway = run_with_store(&net.right, &two_rounds(Side::Right, "none"), &store);
+    let peer = net.left.run_config(&two_rounds(Side::Left, "start"), None);
+    check_traffic(&net, &|| format!("{}\n---\n{}", peer.log(), gateway.log()));
+    assert!(gateway.end_for_restart().success());
+    net.left.wait_until(|status| spis(status).is_empty());
+    let gateway = run_with_store(&net.right, &two_rounds(Side::Right, "none"), &store);
+    assert!(!gateway.log().contains("continued"), "{}", gateway.log());
+    assert!(gateway.stop().success() && peer.stop().success());
+}
