@@ -149,7 +149,7 @@ pub enum Write {
     Put {
         /// Name of the entry.
         key: Key,
-        /// At most [`MAX_VALUE`](crate::MAX_VALUE) bytes.
+        /// At most [`MAX_VALUE`] bytes.
         value: Vec<u8>,
         /// The lease; `None` if the entry stays. If the lease does not exist, the transaction is completed
         /// with [`StoreError::Refused`].
