@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(super) after_silence: usize,
     /// An attacker replaces this notification in every IKE_SA_INIT message by an unknown one.
     pub(super) strips: Option<NotifyType>,
+    /// Nodes that keep their state in a store.
+    pub(super) stores: Vec<usize>,
 }
 
 /// Permitted reasons for the end of an SA.
@@ -52,11 +54,12 @@ impl Rules {
             allowed_ends,
             after_silence: 0,
             strips: None,
+            stores: Vec::new(),
         }
     }
 
     /// No IKE SA is ever established.
-    pub(super) const fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self { initial_ike_sas: 0, ikes: 0..=0, children: 0..=0, ..Self::one(false, AllowedEnds::Orderly) }
     }
 
@@ -87,6 +90,7 @@ impl Rules {
             allowed_ends: AllowedEnds::Orderly,
             after_silence: 0,
             strips: None,
+            stores: Vec::new(),
         }
     }
 
