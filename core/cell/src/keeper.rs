@@ -186,7 +186,8 @@ impl<S: Store> Keeper<S> {
         let opened = self.sealer.open(key, value).ok()?;
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         let mut record = IkeRecord::decode(&stored.record).ok()?;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner))?;
+        let reserves = &mut self.records.reserves;
+        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves)?;
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
         let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok())?;
         self.records.by_spi.insert(record.own_spi(), kept);
@@ -206,6 +207,7 @@ impl<S: Store> Keeper<S> {
         for ike in endpoint.take_changed() {
             self.note_change(ike, endpoint, &mut changed, now);
         }
+        self.records.reserves.retain(|spi, _| endpoint.sas_of_spi(*spi).is_some());
         if !changed.is_empty() {
             let mut free = self.write(changed, Waiting::Messages, endpoint, unix_time, context);
             free.extend(transmits);
@@ -220,7 +222,7 @@ impl<S: Store> Keeper<S> {
 
     /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
     fn forget_not_restored(&mut self) {
-        let KeptRecords { by_spi, spis } = &mut self.records;
+        let KeptRecords { by_spi, spis, .. } = &mut self.records;
         let restored: alloc::collections::BTreeSet<u64> = spis.values().copied().collect();
         self.ended.extend(by_spi.keys().filter(|spi| !restored.contains(spi)));
         by_spi.retain(|spi, _| restored.contains(spi));
@@ -244,7 +246,7 @@ impl<S: Store> Keeper<S> {
         let spi = record.own_spi();
         self.records.spis.insert(ike, spi);
         let kept = self.records.by_spi.entry(spi).or_insert_with(|| KeptRecord::new(owner));
-        if kept.note(&mut record, endpoint, now) {
+        if kept.note(&mut record, &mut self.records.reserves, endpoint, now) {
             changed.push(ike);
         }
     }

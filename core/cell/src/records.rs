@@ -1,7 +1,7 @@
 //! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
 
 use crate::reserve::{GrowingReserve, NumberUse, Reserve};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use casemate::{ChildSequence, Endpoint, IkeRecord, RecordChange};
 use casemate_crypto::SecretBytes;
 use casemate_ike::IkeSaId;
@@ -65,7 +65,8 @@ pub(crate) struct KeptRecord {
     created_by: u64,
     /// What the last record contained, and when it was made; `None` if there is none.
     made: Option<(IkeRecord, Instant)>,
-    children: BTreeMap<u32, ChildReserves>,
+    /// SPIs of the inbound SAs of its Child SAs.
+    children: BTreeSet<u32>,
     /// Since when requests of the peer that changed nothing are not recorded.
     unrecorded_since: Option<Instant>,
     /// Whether the record is to be written, whatever has changed.
@@ -78,7 +79,7 @@ pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
 impl KeptRecord {
     /// An IKE SA that this owner has set up.
     pub(crate) fn new(created_by: u64) -> Self {
-        Self { created_by, made: None, children: BTreeMap::new(), unrecorded_since: None, must_write: true }
+        Self { created_by, made: None, children: BTreeSet::new(), unrecorded_since: None, must_write: true }
     }
 
     /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
@@ -87,6 +88,7 @@ impl KeptRecord {
         stored: &StoredRecord,
         record: &mut IkeRecord,
         (writer, owner): (u64, u64),
+        reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
         let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
@@ -98,13 +100,15 @@ impl KeptRecord {
             if !stored.is_exact {
                 record.rekey_at_once(spi);
             }
-            let reserves = ChildReserves {
+            let of_child = ChildReserves {
                 sent: GrowingReserve::new(NumberUse::Sent, sent, esn),
                 received: GrowingReserve::new(NumberUse::Received, received, esn),
             };
-            children.insert(spi, reserves);
+            children.insert(spi, of_child);
         }
-        Some(Self { children, ..Self::new(stored.created_by) })
+        let spis = children.keys().copied().collect();
+        reserves.extend(children);
+        Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
 
     /// Takeover count of the owner that has set up the IKE SA.
@@ -115,13 +119,19 @@ impl KeptRecord {
     /// Brings the Child SAs up to date with a record of the endpoint, and limits their numbers. Sets the
     /// reserves as the numbers of the record. Returns whether the record is to be written before messages
     /// leave.
-    pub(crate) fn note(&mut self, record: &mut IkeRecord, endpoint: &mut Endpoint, now: Instant) -> bool {
+    pub(crate) fn note(
+        &mut self,
+        record: &mut IkeRecord,
+        reserves: &mut Reserves,
+        endpoint: &mut Endpoint,
+        now: Instant,
+    ) -> bool {
         let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
-        self.children.retain(|spi, _| all.iter().any(|child| child.spi == *spi));
+        self.children = all.iter().map(|child| child.spi).collect();
         for ChildSequence { spi, esn, .. } in all {
-            let reserves = self.children.entry(spi).or_insert_with(|| ChildReserves::first(esn));
-            record.set_sequence_numbers(spi, reserves.sent.requested(), reserves.received.requested());
-            limit(spi, reserves, endpoint);
+            let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
+            record.set_sequence_numbers(spi, of_child.sent.requested(), of_child.received.requested());
+            limit(spi, of_child, endpoint);
         }
         let change = match &self.made {
             None => RecordChange::State,
@@ -147,12 +157,17 @@ impl KeptRecord {
     }
 
     /// Notes that the record is being written. Returns the reserves that it names.
-    pub(crate) fn begin_write(&mut self, record: IkeRecord, now: Instant) -> NamedReserves {
+    pub(crate) fn begin_write(
+        &mut self,
+        record: IkeRecord,
+        reserves: &Reserves,
+        now: Instant,
+    ) -> NamedReserves {
         self.made = Some((record, now));
         self.unrecorded_since = None;
         self.must_write = false;
         let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
-        self.children.iter().map(|(spi, child)| (*spi, named(child))).collect()
+        self.children.iter().filter_map(|spi| Some((*spi, named(reserves.get(spi)?)))).collect()
     }
 
     /// Notes that the record could not be written.
@@ -160,20 +175,12 @@ impl KeptRecord {
         self.must_write = true;
     }
 
-    /// Notes that a record with these reserves is written, and lets the Child SAs use them.
-    pub(crate) fn written(&mut self, named: &NamedReserves, endpoint: &mut Endpoint) {
-        for (spi, (sent, received)) in named {
-            let Some(reserves) = self.children.get_mut(spi) else { continue };
-            reserves.sent.note_written(*sent);
-            reserves.received.note_written(*received);
-            limit(*spi, reserves, endpoint);
-        }
-    }
-
-    /// Extends the reserves that are low.
-    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
-        for (spi, reserves) in &mut self.children {
-            let Some(sas) = endpoint.sas_of_spi(*spi) else { continue };
+    /// Extends the reserves of its Child SAs that are low.
+    pub(crate) fn grow(&mut self, reserves: &mut Reserves, endpoint: &Endpoint, elapsed: Duration) {
+        for spi in &self.children {
+            let (Some(sas), Some(reserves)) = (endpoint.sas_of_spi(*spi), reserves.get_mut(spi)) else {
+                continue;
+            };
             let datapath = endpoint.datapath();
             let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
             let received = datapath.sa_sequence(sas.inbound);
@@ -194,9 +201,24 @@ fn limit(spi: u32, reserves: &ChildReserves, endpoint: &mut Endpoint) {
     datapath.set_receive_limit(sas.inbound, reserves.received.written());
 }
 
+/// The reserves of all Child SAs, by the SPIs of their inbound SAs. A Child SA that moves to another IKE SA
+/// keeps its reserves.
+pub(crate) type Reserves = BTreeMap<u32, ChildReserves>;
+
+/// Notes that a record with these reserves is written, and lets the Child SAs use them.
+pub(crate) fn note_written(reserves: &mut Reserves, named: &NamedReserves, endpoint: &mut Endpoint) {
+    for (spi, (sent, received)) in named {
+        let Some(of_child) = reserves.get_mut(spi) else { continue };
+        of_child.sent.note_written(*sent);
+        of_child.received.note_written(*received);
+        limit(*spi, of_child, endpoint);
+    }
+}
+
 /// The IKE SAs of this owner, by our SPI.
 #[derive(Debug, Default)]
 pub(crate) struct KeptRecords {
+    pub(crate) reserves: Reserves,
     pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
     /// Our SPI of each IKE SA.
     pub(crate) spis: BTreeMap<IkeSaId, u64>,

@@ -3,7 +3,7 @@
 use crate::StoreKeys;
 use crate::keeper::{Keeper, Ownership, State};
 use crate::outbox::ChangeId;
-use crate::records::{NamedReserves, StoredRecord};
+use crate::records::{KeptRecords, NamedReserves, StoredRecord, note_written};
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
 use casemate_ike::{IkeSaId, Transmit};
@@ -107,7 +107,7 @@ impl<S: Store> Keeper<S> {
         let spi = record.own_spi();
         let kept = self.records.by_spi.get_mut(&spi)?;
         if numbers == Numbers::Reserved {
-            kept.note(&mut record, endpoint, context.now);
+            kept.note(&mut record, &mut self.records.reserves, endpoint, context.now);
         }
         let key = self.keys.record(spi);
         let stored = StoredRecord {
@@ -118,7 +118,7 @@ impl<S: Store> Keeper<S> {
         };
         let bytes = stored.into_bytes()?;
         let value = self.sealer.seal(&key, ownership.owner, &bytes, context.rng).ok()?;
-        let named = kept.begin_write(record, context.now);
+        let named = kept.begin_write(record, &self.records.reserves, context.now);
         Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
     }
 
@@ -163,7 +163,8 @@ impl<S: Store> Keeper<S> {
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
         let now = context.now;
-        self.records.by_spi.values_mut().for_each(|kept| kept.grow(endpoint, elapsed));
+        let KeptRecords { by_spi, reserves, .. } = &mut self.records;
+        by_spi.values_mut().for_each(|kept| kept.grow(reserves, endpoint, elapsed));
         if self.retry_at.is_some_and(|at| now < at) {
             return Vec::new();
         }
@@ -185,11 +186,8 @@ impl<S: Store> Keeper<S> {
     pub(crate) fn written(&mut self, pending: PendingWrite, endpoint: &mut Endpoint) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
-        for (spi, named) in &pending.records {
-            let kept = self.records.by_spi.get_mut(spi);
-            if let (Some(kept), Some(named)) = (kept, named) {
-                kept.written(named, endpoint);
-            }
+        for (_, named) in &pending.records {
+            named.iter().for_each(|named| note_written(&mut self.records.reserves, named, endpoint));
         }
         pending.change.map_or_else(Vec::new, |change| self.transaction_written(change))
     }
