@@ -2,6 +2,7 @@
 
 use crate::reserve::{GrowingReserve, NumberUse, Reserve};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use casemate::{ChildSequence, Endpoint, IkeRecord, RecordChange};
 use casemate_crypto::SecretBytes;
 use casemate_ike::IkeSaId;
@@ -71,6 +72,7 @@ pub(crate) struct KeptRecord {
     unrecorded_since: Option<Instant>,
     /// Whether the record is to be written, whatever has changed.
     must_write: bool,
+    is_being_written: bool,
 }
 
 /// The reserves that a written record names.
@@ -79,7 +81,14 @@ pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
 impl KeptRecord {
     /// An IKE SA that this owner has set up.
     pub(crate) fn new(created_by: u64) -> Self {
-        Self { created_by, made: None, children: BTreeSet::new(), unrecorded_since: None, must_write: true }
+        Self {
+            created_by,
+            made: None,
+            children: BTreeSet::new(),
+            unrecorded_since: None,
+            must_write: true,
+            is_being_written: false,
+        }
     }
 
     /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
@@ -91,7 +100,7 @@ impl KeptRecord {
         reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
-        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
+        let all: Vec<ChildSequence> = record.sequences().collect();
         for ChildSequence { spi, esn, sent, received } in all {
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
@@ -126,7 +135,7 @@ impl KeptRecord {
         endpoint: &mut Endpoint,
         now: Instant,
     ) -> bool {
-        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
+        let all: Vec<ChildSequence> = record.sequences().collect();
         self.children = all.iter().map(|child| child.spi).collect();
         for ChildSequence { spi, esn, .. } in all {
             let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
@@ -165,14 +174,24 @@ impl KeptRecord {
     ) -> NamedReserves {
         self.made = Some((record, now));
         self.unrecorded_since = None;
-        self.must_write = false;
+        (self.must_write, self.is_being_written) = (false, true);
         let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
         self.children.iter().filter_map(|spi| Some((*spi, named(reserves.get(spi)?)))).collect()
     }
 
+    /// Whether its last record is being written.
+    pub(crate) const fn is_being_written(&self) -> bool {
+        self.is_being_written
+    }
+
+    /// Notes that the record is written.
+    pub(crate) const fn end_write(&mut self) {
+        self.is_being_written = false;
+    }
+
     /// Notes that the record could not be written.
-    pub(crate) fn write_failed(&mut self) {
-        self.must_write = true;
+    pub(crate) const fn write_failed(&mut self) {
+        (self.must_write, self.is_being_written) = (true, false);
     }
 
     /// Extends the reserves of its Child SAs that are low.
@@ -222,4 +241,18 @@ pub(crate) struct KeptRecords {
     pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
     /// Our SPI of each IKE SA.
     pub(crate) spis: BTreeMap<IkeSaId, u64>,
+}
+
+impl KeptRecords {
+    /// The IKE SAs whose records are to be written, the oldest first.
+    pub(crate) fn due(&self, now: Instant) -> Vec<IkeSaId> {
+        let is_due = |spi| self.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
+        self.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect()
+    }
+
+    /// Extends the reserves that are low, `elapsed` after the last call.
+    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
+        let Self { by_spi, reserves, .. } = self;
+        by_spi.values_mut().for_each(|kept| kept.grow(reserves, endpoint, elapsed));
+    }
 }

@@ -156,6 +156,7 @@ impl Simulation {
         std::mem::swap(&mut successor.nat, &mut self.nodes[index].nat);
         let mut node = std::mem::replace(&mut self.nodes[index], successor);
         node.is_replaced = true;
+        node.store.iter_mut().for_each(StateStore::keep_running);
         self.former.push(FormerProcess { node, until });
     }
 

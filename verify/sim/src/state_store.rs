@@ -181,11 +181,12 @@ impl StateStore {
         if let Some(down_for) = ends(EndMoment::BeforeWrite).filter(|_| !transmits.is_empty()) {
             return Sent::Ends(down_for);
         }
+        let mut released = keeper.poll(endpoint, false, unix_time(now), context);
         let mut sent = keeper.collect(endpoint, transmits, unix_time(now), context);
         if let Some(down_for) = ends(EndMoment::AfterSubmission).filter(|_| !keeper.is_idle()) {
             return Sent::Ends(down_for);
         }
-        let released = keeper.poll(endpoint, false, unix_time(now), context);
+        released.extend(keeper.poll(endpoint, false, unix_time(now), context));
         if !released.is_empty() {
             if let Some(down_for) = ends(EndMoment::BeforeSending) {
                 return Sent::Ends(down_for);
@@ -211,6 +212,11 @@ impl StateStore {
     /// Plans the end of the process.
     pub(crate) fn plan_end(&mut self, moment: EndMoment, until: Duration, down_for: Duration) {
         self.planned = Some(PlannedEnd { moment, until, down_for });
+    }
+
+    /// Cancels a planned end.
+    pub(crate) fn keep_running(&mut self) {
+        (self.planned, self.ends_now) = (None, None);
     }
 
     /// Ends the process at once.

@@ -45,6 +45,9 @@ impl Simulation {
             format!("node {from}: packet {number} from {} to {}: {verdict:?}", flow.src, flow.dst)
         });
         self.drain(from)?;
+        if !self.nodes[from].is_up() {
+            return Ok(());
+        }
         match (verdict, route) {
             (Outbound::Send(sealed), _) => {
                 self.monitor.packet_log.check_route(number)?;
