@@ -117,7 +117,8 @@ impl StateStore {
     pub(crate) fn due(&self) -> Option<Duration> {
         let own = match &self.process {
             Process::Down(until) => Some(*until),
-            Process::Starting(_) | Process::Lost => None,
+            Process::Starting(_) => Some(self.next_check),
+            Process::Lost => None,
             Process::Running(_) => {
                 Some(self.planned.map_or(self.next_check, |end| end.until.min(self.next_check)))
             }
@@ -138,6 +139,7 @@ impl StateStore {
             self.process = Process::Starting(Box::new(keeper));
         }
         let Process::Starting(keeper) = &mut self.process else { return None };
+        self.next_check = now + CHECK;
         let step = match keeper.start(unix_time(now)) {
             Ok(Started::Waiting) => StartStep::Waiting,
             Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
