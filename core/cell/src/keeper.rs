@@ -5,16 +5,13 @@ use crate::claim::{Next, SlotClaim, StartError};
 use crate::outbox::{ChangeId, Outbox};
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
 use crate::seal::Sealer;
-use crate::writes::{Numbers, PendingWrite, Waiting};
+use crate::writes::{CurrentWrite, Numbers};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint, IkeRecord, OwnedRecord};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
-use casemate_store::{
-    Completion, Key, Lease, MAX_WRITES, Outcome, Request, RequestId, Revision, Store, StoreError,
-};
+use casemate_store::{Completion, Key, Lease, Outcome, Request, RequestId, Revision, Store, StoreError};
 use core::time::Duration;
 
 /// Interval in which reserves are compared with their use.
@@ -31,14 +28,11 @@ pub struct Keeper<S> {
     pub(crate) last_request: u64,
     pub(crate) records: KeptRecords,
     pub(crate) outbox: Outbox,
-    /// Writes that are not completed.
-    pub(crate) writes: BTreeMap<RequestId, PendingWrite>,
-    /// Number of transactions of each change that are not written yet.
-    pub(crate) unwritten: BTreeMap<ChangeId, usize>,
-    /// Changes of which a transaction has failed, once for each.
-    pub(crate) failed: Vec<ChangeId>,
-    /// Failed changes that end with another one.
-    pub(crate) followed: BTreeMap<ChangeId, Vec<ChangeId>>,
+    /// The write in progress. There is one at a time: otherwise a later one could be executed without an
+    /// earlier one, and a Child SA that has moved to another IKE SA would be in no record.
+    pub(crate) current: Option<CurrentWrite>,
+    /// Changes that the next write completes.
+    pub(crate) waiting: Vec<ChangeId>,
     /// Our SPIs of IKE SAs whose entries are to be deleted.
     pub(crate) ended: Vec<u64>,
     /// Whether the endpoint has not been asked yet what it has restored.
@@ -47,6 +41,8 @@ pub struct Keeper<S> {
     pub(crate) retry_at: Option<Instant>,
     pub(crate) problem: Option<StoreError>,
     pub(crate) writes_done: u64,
+    /// Whether the ownership ends after the write in progress.
+    pub(crate) is_ending: bool,
 }
 
 pub(crate) enum State {
@@ -60,6 +56,12 @@ pub(crate) enum State {
     Owner(Ownership),
     /// Another owner has the slot, or the store is damaged.
     Lost,
+}
+
+/// Which write the messages of an IKE SA wait for.
+enum WaitsFor {
+    Current,
+    NextWrite,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -116,16 +118,15 @@ impl<S: Store> Keeper<S> {
             last_request: 0,
             records: KeptRecords::default(),
             outbox: Outbox::default(),
-            writes: BTreeMap::new(),
-            unwritten: BTreeMap::new(),
-            failed: Vec::new(),
-            followed: BTreeMap::new(),
+            current: None,
+            waiting: Vec::new(),
             ended: Vec::new(),
             has_restorable: true,
             checked_at: Instant::ZERO,
             retry_at: None,
             problem: None,
             writes_done: 0,
+            is_ending: false,
         }
     }
 
@@ -186,7 +187,8 @@ impl<S: Store> Keeper<S> {
         let opened = self.sealer.open(key, value).ok()?;
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         let mut record = IkeRecord::decode(&stored.record).ok()?;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner))?;
+        let reserves = &mut self.records.reserves;
+        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves)?;
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
         let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok())?;
         self.records.by_spi.insert(record.own_spi(), kept);
@@ -202,50 +204,60 @@ impl<S: Store> Keeper<S> {
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
         let now = context.now;
-        let mut changed = Vec::new();
+        let (mut unwritten, mut in_progress) = (Vec::new(), Vec::new());
         for ike in endpoint.take_changed() {
-            self.note_change(ike, endpoint, &mut changed, now);
+            match self.note_change(ike, endpoint, now) {
+                Some((spi, WaitsFor::NextWrite)) => unwritten.push(spi),
+                Some((spi, WaitsFor::Current)) => in_progress.push(spi),
+                None => {}
+            }
         }
-        if !changed.is_empty() {
-            let mut free = self.write(changed, Waiting::Messages, endpoint, unix_time, context);
-            free.extend(transmits);
-            transmits = free;
-        }
+        self.records.reserves.retain(|spi, _| endpoint.sas_of_spi(*spi).is_some());
         if core::mem::take(&mut self.has_restorable) {
             self.forget_not_restored();
         }
-        self.delete_ended(now);
-        transmits.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect()
+        if let Some(current) = self.current.as_mut().filter(|_| !in_progress.is_empty()) {
+            current.changes.push(self.outbox.add(in_progress));
+        }
+        if !unwritten.is_empty() {
+            self.waiting.push(self.outbox.add(unwritten));
+        }
+        let mut free = self.begin_write(endpoint, unix_time, context);
+        free.append(&mut transmits);
+        free.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect()
     }
 
     /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
     fn forget_not_restored(&mut self) {
-        let KeptRecords { by_spi, spis } = &mut self.records;
+        let KeptRecords { by_spi, spis, .. } = &mut self.records;
         let restored: alloc::collections::BTreeSet<u64> = spis.values().copied().collect();
         self.ended.extend(by_spi.keys().filter(|spi| !restored.contains(spi)));
         by_spi.retain(|spi, _| restored.contains(spi));
     }
 
+    /// Notes the state of an IKE SA. Returns our SPI of it if its messages have to wait.
     fn note_change(
         &mut self,
         ike: IkeSaId,
         endpoint: &mut Endpoint,
-        changed: &mut Vec<IkeSaId>,
         now: Instant,
-    ) {
-        let State::Owner(Ownership { owner, .. }) = self.state else { return };
+    ) -> Option<(u64, WaitsFor)> {
+        let State::Owner(Ownership { owner, .. }) = self.state else { return None };
         let Some(mut record) = endpoint.record(ike, now) else {
-            if let Some(spi) = self.records.spis.remove(&ike) {
-                self.records.by_spi.remove(&spi);
-                self.ended.push(spi);
-            }
-            return;
+            let spi = self.records.spis.remove(&ike)?;
+            self.records.by_spi.remove(&spi);
+            self.ended.push(spi);
+            return Some((spi, WaitsFor::NextWrite));
         };
         let spi = record.own_spi();
         self.records.spis.insert(ike, spi);
         let kept = self.records.by_spi.entry(spi).or_insert_with(|| KeptRecord::new(owner));
-        if kept.note(&mut record, endpoint, now) {
-            changed.push(ike);
+        let must_write = kept.note(&mut record, &mut self.records.reserves, endpoint, now);
+        match (must_write, kept.is_being_written()) {
+            (true, _) => Some((spi, WaitsFor::NextWrite)),
+            // The record in progress may contain the change already.
+            (false, true) => Some((spi, WaitsFor::Current)),
+            (false, false) => None,
         }
     }
 
@@ -266,22 +278,23 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         let mut released = Vec::new();
         while let Some(Completion { id, outcome }) = self.store.next_completion() {
-            let Some(pending) = self.writes.remove(&id) else { continue };
+            let Some(current) = self.current.take_if(|current| current.request == id) else { continue };
             match outcome {
-                Ok(Outcome::Committed(_)) => released.extend(self.written(pending, endpoint)),
+                Ok(Outcome::Committed(_)) => released.extend(self.written(current, endpoint, context.now)),
                 Ok(_) => self.state = State::Lost,
                 Err(StoreError::Damaged) => {
                     self.problem = Some(StoreError::Damaged);
                     self.state = State::Lost;
                 }
-                Err(error) => self.write_failed(pending, error, context.now),
+                Err(error) => self.write_failed(current, error, context.now),
             }
         }
         let elapsed = context.now.since(self.checked_at);
         if is_urgent || elapsed >= CHECK {
             self.checked_at = context.now;
-            released.extend(self.check(elapsed, endpoint, unix_time, context));
+            self.records.grow(endpoint, elapsed);
         }
+        released.extend(self.begin_write(endpoint, unix_time, context));
         released
     }
 
@@ -294,21 +307,14 @@ impl<S: Store> Keeper<S> {
         for ike in ikes {
             writes.extend(self.prepare(ike, ownership, Numbers::Used, endpoint, unix_time, context));
         }
-        for chunk in writes.chunks(MAX_WRITES) {
-            self.commit(chunk.to_vec(), None, ownership, context.now);
-        }
-        self.delete_ended(context.now);
-        // Nothing depends on its result: the lease ends with the process.
-        let _ = self.submit(Request::Revoke(ownership.lease));
+        self.end_with(writes, context.now);
     }
 
     /// Deletes all records, and ends the ownership, as [`finish`](Self::finish).
     pub fn clear(&mut self, now: Instant) {
-        let State::Owner(ownership) = self.state else { return };
         let KeptRecords { by_spi, .. } = core::mem::take(&mut self.records);
         self.ended.extend(by_spi.into_keys());
-        self.delete_ended(now);
-        let _ = self.submit(Request::Revoke(ownership.lease));
+        self.end_with(Vec::new(), now);
     }
 
     /// The store.
@@ -318,7 +324,7 @@ impl<S: Store> Keeper<S> {
 
     /// Whether all transactions are completed.
     pub fn is_idle(&self) -> bool {
-        self.writes.is_empty()
+        self.current.is_none()
     }
 
     /// The present state.
@@ -327,7 +333,7 @@ impl<S: Store> Keeper<S> {
             owner: if let State::Owner(Ownership { owner, .. }) = self.state { owner } else { 0 },
             records: self.records.spis.len(),
             writes: self.writes_done,
-            pending: self.writes.len(),
+            pending: self.current.as_ref().map_or(0, CurrentWrite::transactions),
             held: self.outbox.held(),
             dropped: self.outbox.dropped(),
             problem: self.problem,

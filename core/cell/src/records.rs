@@ -1,7 +1,8 @@
 //! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
 
 use crate::reserve::{GrowingReserve, NumberUse, Reserve};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use casemate::{ChildSequence, Endpoint, IkeRecord, RecordChange};
 use casemate_crypto::SecretBytes;
 use casemate_ike::IkeSaId;
@@ -71,11 +72,13 @@ pub(crate) struct KeptRecord {
     created_by: u64,
     /// What the last record contained, and when it was made; `None` if there is none.
     made: Option<(IkeRecord, Instant)>,
-    children: BTreeMap<u32, ChildReserves>,
+    /// SPIs of the inbound SAs of its Child SAs.
+    children: BTreeSet<u32>,
     /// Since when requests of the peer that changed nothing are not recorded.
     unrecorded_since: Option<Instant>,
     /// Whether the record is to be written, whatever has changed.
     must_write: bool,
+    is_being_written: bool,
 }
 
 /// The reserves that a written record names.
@@ -84,7 +87,14 @@ pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
 impl KeptRecord {
     /// An IKE SA that this owner has set up.
     pub(crate) fn new(created_by: u64) -> Self {
-        Self { created_by, made: None, children: BTreeMap::new(), unrecorded_since: None, must_write: true }
+        Self {
+            created_by,
+            made: None,
+            children: BTreeSet::new(),
+            unrecorded_since: None,
+            must_write: true,
+            is_being_written: false,
+        }
     }
 
     /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
@@ -93,9 +103,10 @@ impl KeptRecord {
         stored: &StoredRecord,
         record: &mut IkeRecord,
         (writer, owner): (u64, u64),
+        reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
-        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
+        let all: Vec<ChildSequence> = record.sequences().collect();
         for ChildSequence { spi, esn, sent, received } in all {
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
@@ -104,13 +115,15 @@ impl KeptRecord {
             if !stored.is_exact {
                 record.rekey_at_once(spi);
             }
-            let reserves = ChildReserves {
+            let of_child = ChildReserves {
                 sent: GrowingReserve::new(NumberUse::Sent, sent, esn),
                 received: GrowingReserve::new(NumberUse::Received, received, esn),
             };
-            children.insert(spi, reserves);
+            children.insert(spi, of_child);
         }
-        Some(Self { children, ..Self::new(stored.created_by) })
+        let spis = children.keys().copied().collect();
+        reserves.extend(children);
+        Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
 
     /// Takeover count of the owner that has set up the IKE SA.
@@ -121,13 +134,19 @@ impl KeptRecord {
     /// Brings the Child SAs up to date with a record of the endpoint, and limits their numbers. Sets the
     /// reserves as the numbers of the record. Returns whether the record is to be written before messages
     /// leave.
-    pub(crate) fn note(&mut self, record: &mut IkeRecord, endpoint: &mut Endpoint, now: Instant) -> bool {
-        let all: alloc::vec::Vec<ChildSequence> = record.sequences().collect();
-        self.children.retain(|spi, _| all.iter().any(|child| child.spi == *spi));
+    pub(crate) fn note(
+        &mut self,
+        record: &mut IkeRecord,
+        reserves: &mut Reserves,
+        endpoint: &mut Endpoint,
+        now: Instant,
+    ) -> bool {
+        let all: Vec<ChildSequence> = record.sequences().collect();
+        self.children = all.iter().map(|child| child.spi).collect();
         for ChildSequence { spi, esn, .. } in all {
-            let reserves = self.children.entry(spi).or_insert_with(|| ChildReserves::first(esn));
-            record.set_sequence_numbers(spi, reserves.sent.requested(), reserves.received.requested());
-            limit(spi, reserves, endpoint);
+            let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
+            record.set_sequence_numbers(spi, of_child.sent.requested(), of_child.received.requested());
+            limit(spi, of_child, endpoint);
         }
         let change = match &self.made {
             None => RecordChange::State,
@@ -153,33 +172,40 @@ impl KeptRecord {
     }
 
     /// Notes that the record is being written. Returns the reserves that it names.
-    pub(crate) fn begin_write(&mut self, record: IkeRecord, now: Instant) -> NamedReserves {
+    pub(crate) fn begin_write(
+        &mut self,
+        record: IkeRecord,
+        reserves: &Reserves,
+        now: Instant,
+    ) -> NamedReserves {
         self.made = Some((record, now));
         self.unrecorded_since = None;
-        self.must_write = false;
+        (self.must_write, self.is_being_written) = (false, true);
         let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
-        self.children.iter().map(|(spi, child)| (*spi, named(child))).collect()
+        self.children.iter().filter_map(|spi| Some((*spi, named(reserves.get(spi)?)))).collect()
+    }
+
+    /// Whether its last record is being written.
+    pub(crate) const fn is_being_written(&self) -> bool {
+        self.is_being_written
+    }
+
+    /// Notes that the record is written.
+    pub(crate) const fn end_write(&mut self) {
+        self.is_being_written = false;
     }
 
     /// Notes that the record could not be written.
-    pub(crate) fn write_failed(&mut self) {
-        self.must_write = true;
+    pub(crate) const fn write_failed(&mut self) {
+        (self.must_write, self.is_being_written) = (true, false);
     }
 
-    /// Notes that a record with these reserves is written, and lets the Child SAs use them.
-    pub(crate) fn written(&mut self, named: &NamedReserves, endpoint: &mut Endpoint) {
-        for (spi, (sent, received)) in named {
-            let Some(reserves) = self.children.get_mut(spi) else { continue };
-            reserves.sent.note_written(*sent);
-            reserves.received.note_written(*received);
-            limit(*spi, reserves, endpoint);
-        }
-    }
-
-    /// Extends the reserves that are low.
-    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
-        for (spi, reserves) in &mut self.children {
-            let Some(sas) = endpoint.sas_of_spi(*spi) else { continue };
+    /// Extends the reserves of its Child SAs that are low.
+    pub(crate) fn grow(&mut self, reserves: &mut Reserves, endpoint: &Endpoint, elapsed: Duration) {
+        for spi in &self.children {
+            let (Some(sas), Some(reserves)) = (endpoint.sas_of_spi(*spi), reserves.get_mut(spi)) else {
+                continue;
+            };
             let datapath = endpoint.datapath();
             let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
             let received = datapath.sa_sequence(sas.inbound);
@@ -200,10 +226,39 @@ fn limit(spi: u32, reserves: &ChildReserves, endpoint: &mut Endpoint) {
     datapath.set_receive_limit(sas.inbound, reserves.received.written());
 }
 
+/// The reserves of all Child SAs, by the SPIs of their inbound SAs. A Child SA that moves to another IKE SA
+/// keeps its reserves.
+pub(crate) type Reserves = BTreeMap<u32, ChildReserves>;
+
+/// Notes that a record with these reserves is written, and lets the Child SAs use them.
+pub(crate) fn note_written(reserves: &mut Reserves, named: &NamedReserves, endpoint: &mut Endpoint) {
+    for (spi, (sent, received)) in named {
+        let Some(of_child) = reserves.get_mut(spi) else { continue };
+        of_child.sent.note_written(*sent);
+        of_child.received.note_written(*received);
+        limit(*spi, of_child, endpoint);
+    }
+}
+
 /// The IKE SAs of this owner, by our SPI.
 #[derive(Debug, Default)]
 pub(crate) struct KeptRecords {
+    pub(crate) reserves: Reserves,
     pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
     /// Our SPI of each IKE SA.
     pub(crate) spis: BTreeMap<IkeSaId, u64>,
+}
+
+impl KeptRecords {
+    /// The IKE SAs whose records are to be written, the oldest first.
+    pub(crate) fn due(&self, now: Instant) -> Vec<IkeSaId> {
+        let is_due = |spi| self.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
+        self.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect()
+    }
+
+    /// Extends the reserves that are low, `elapsed` after the last call.
+    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
+        let Self { by_spi, reserves, .. } = self;
+        by_spi.values_mut().for_each(|kept| kept.grow(reserves, endpoint, elapsed));
+    }
 }

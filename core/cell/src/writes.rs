@@ -1,28 +1,18 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
-use crate::StoreKeys;
 use crate::keeper::{Keeper, Ownership, State};
 use crate::outbox::ChangeId;
-use crate::records::{NamedReserves, StoredRecord};
+use crate::records::{KeptRecord, NamedReserves, StoredRecord, note_written};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
-use casemate_store::{Comparison, MAX_WRITES, Request, Store, StoreError, Transaction, Write};
+use casemate_store::{Comparison, MAX_WRITES, Request, RequestId, Store, StoreError, Transaction, Write};
 use core::time::Duration;
 
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_millis(500);
-
-/// What waits for a write.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    Nothing,
-    /// Messages of its IKE SAs.
-    Messages,
-    /// Changes of which a transaction has failed.
-    Changes(Vec<ChangeId>),
-}
 
 /// Sequence numbers in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,55 +32,97 @@ pub(crate) struct PreparedWrite {
     pub(crate) named: Option<NamedReserves>,
 }
 
-/// A transaction in the store.
-pub(crate) struct PendingWrite {
-    pub(crate) change: Option<ChangeId>,
-    /// What it writes, by our SPI; `None` for a deletion.
-    pub(crate) records: Vec<(u64, Option<NamedReserves>)>,
+/// Transactions that are executed one after the other.
+pub(crate) struct CurrentWrite {
+    /// The request of the first one. The others are not submitted yet.
+    pub(crate) request: RequestId,
+    submitted: Vec<PreparedWrite>,
+    left: VecDeque<Vec<PreparedWrite>>,
+    /// Changes that are written with the last one.
+    pub(crate) changes: Vec<ChangeId>,
+}
+
+impl CurrentWrite {
+    /// Number of transactions that are not completed.
+    pub(crate) fn transactions(&self) -> usize {
+        self.left.len().saturating_add(1)
+    }
 }
 
 impl<S: Store> Keeper<S> {
-    /// Writes the records of IKE SAs. Returns messages that do not wait any more, because there is nothing to
-    /// write.
-    pub(crate) fn write(
+    /// Writes what is due, unless a write is in progress or has just failed. Returns messages that do not
+    /// wait any more, because there is nothing to write.
+    pub(crate) fn begin_write(
         &mut self,
-        ikes: Vec<IkeSaId>,
-        waiting: Waiting,
         endpoint: &mut Endpoint,
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
         let State::Owner(ownership) = self.state else { return Vec::new() };
+        let now = context.now;
+        if self.current.is_some() || self.is_ending || self.retry_at.is_some_and(|at| now < at) {
+            return Vec::new();
+        }
+        self.retry_at = None;
         let mut writes = Vec::new();
-        for ike in ikes {
+        for ike in self.records.due(now) {
             writes.extend(self.prepare(ike, ownership, Numbers::Reserved, endpoint, unix_time, context));
         }
         // The youngest IKE SA comes first: until all are written, the state of the oldest one holds.
         writes.reverse();
-        let chunks: Vec<Vec<PreparedWrite>> = writes.chunks(MAX_WRITES).map(<[_]>::to_vec).collect();
-        let spis = writes.iter().map(|write| write.spi).collect();
-        let change = match waiting {
-            Waiting::Nothing => None,
-            Waiting::Messages => Some(self.add_change(spis, &chunks, Vec::new())),
-            Waiting::Changes(failed) => Some(self.add_change(spis, &chunks, failed)),
-        };
-        if let Some(change) = change.filter(|_| chunks.is_empty()) {
-            return self.change_written(change);
-        }
-        chunks.into_iter().for_each(|chunk| self.commit(chunk, change, ownership, context.now));
-        Vec::new()
+        writes.extend(self.deletions());
+        let changes = core::mem::take(&mut self.waiting);
+        self.submit_next(chunks(&writes), changes, now)
     }
 
-    pub(crate) fn add_change(
+    /// Deletions of the records of IKE SAs that have ended.
+    fn deletions(&mut self) -> Vec<PreparedWrite> {
+        let ended = core::mem::take(&mut self.ended);
+        let delete = |spi| PreparedWrite { spi, write: Write::Delete(self.keys.record(spi)), named: None };
+        ended.into_iter().map(delete).collect()
+    }
+
+    /// Writes records and deletions after the write in progress, and then ends the ownership.
+    pub(crate) fn end_with(&mut self, mut writes: Vec<PreparedWrite>, now: Instant) {
+        writes.extend(self.deletions());
+        let mut changes = core::mem::take(&mut self.waiting);
+        self.is_ending = true;
+        if let Some(current) = &mut self.current {
+            current.left.extend(chunks(&writes));
+            current.changes.append(&mut changes);
+            return;
+        }
+        // Without writes, there is nothing that messages wait for.
+        let _ = self.submit_next(chunks(&writes), changes, now);
+    }
+
+    /// Submits the first of these transactions. Returns the messages of the changes if there is none.
+    fn submit_next(
         &mut self,
-        spis: Vec<u64>,
-        chunks: &[Vec<PreparedWrite>],
-        failed: Vec<ChangeId>,
-    ) -> ChangeId {
-        let change = self.outbox.add(spis);
-        self.unwritten.insert(change, chunks.len());
-        self.followed.insert(change, failed);
-        change
+        mut left: VecDeque<Vec<PreparedWrite>>,
+        changes: Vec<ChangeId>,
+        now: Instant,
+    ) -> Vec<Transmit> {
+        let State::Owner(ownership) = self.state else { return Vec::new() };
+        let Some(submitted) = left.pop_front() else {
+            if self.is_ending {
+                // Nothing depends on its result: the lease ends with the process.
+                let _ = self.submit(Request::Revoke(ownership.lease));
+            }
+            return changes.into_iter().flat_map(|change| self.outbox.written(change)).collect();
+        };
+        let comparisons = [Comparison::Created(self.keys.owner(), ownership.epoch)].into();
+        let writes = submitted.iter().map(|prepared| prepared.write.clone()).collect();
+        let request = self.submit(Request::Commit(Transaction { comparisons, writes }));
+        let is_submitted = request.is_ok();
+        let request = request.unwrap_or(RequestId(0));
+        let current = CurrentWrite { request, submitted, left, changes };
+        if is_submitted {
+            self.current = Some(current);
+        } else {
+            self.write_failed(current, StoreError::Unavailable, now);
+        }
+        Vec::new()
     }
 
     /// The write of the record of an IKE SA.
@@ -107,7 +139,7 @@ impl<S: Store> Keeper<S> {
         let spi = record.own_spi();
         let kept = self.records.by_spi.get_mut(&spi)?;
         if numbers == Numbers::Reserved {
-            kept.note(&mut record, endpoint, context.now);
+            kept.note(&mut record, &mut self.records.reserves, endpoint, context.now);
         }
         let key = self.keys.record(spi);
         let stored = StoredRecord {
@@ -118,106 +150,33 @@ impl<S: Store> Keeper<S> {
         };
         let bytes = stored.into_bytes()?;
         let value = self.sealer.seal(&key, ownership.owner, &bytes, context.rng).ok()?;
-        let named = kept.begin_write(record, context.now);
+        let named = kept.begin_write(record, &self.records.reserves, context.now);
         Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
     }
 
-    pub(crate) fn commit(
+    /// Notes that the submitted transaction is executed, and continues. Returns the messages of the changes
+    /// if it was the last one.
+    pub(crate) fn written(
         &mut self,
-        chunk: Vec<PreparedWrite>,
-        change: Option<ChangeId>,
-        ownership: Ownership,
-        now: Instant,
-    ) {
-        let comparisons = [Comparison::Created(self.keys.owner(), ownership.epoch)].into();
-        let writes = chunk.iter().map(|prepared| prepared.write.clone()).collect();
-        let records = chunk.into_iter().map(|PreparedWrite { spi, named, .. }| (spi, named)).collect();
-        let pending = PendingWrite { change, records };
-        match self.submit(Request::Commit(Transaction { comparisons, writes })) {
-            Ok(id) => drop(self.writes.insert(id, pending)),
-            Err(_) => self.write_failed(pending, StoreError::Unavailable, now),
-        }
-    }
-
-    /// Deletes the records of IKE SAs that have ended.
-    pub(crate) fn delete_ended(&mut self, now: Instant) {
-        let State::Owner(ownership) = self.state else { return };
-        let delete = |keys: &StoreKeys, spi| PreparedWrite {
-            spi,
-            write: Write::Delete(keys.record(spi)),
-            named: None,
-        };
-        let ended = core::mem::take(&mut self.ended);
-        for chunk in ended.chunks(MAX_WRITES) {
-            let chunk = chunk.iter().map(|spi| delete(&self.keys, *spi)).collect();
-            self.commit(chunk, None, ownership, now);
-        }
-    }
-
-    /// Extends reserves, and writes what is due.
-    pub(crate) fn check(
-        &mut self,
-        elapsed: Duration,
+        current: CurrentWrite,
         endpoint: &mut Endpoint,
-        unix_time: u64,
-        context: &mut Context<'_>,
+        now: Instant,
     ) -> Vec<Transmit> {
-        let now = context.now;
-        self.records.by_spi.values_mut().for_each(|kept| kept.grow(endpoint, elapsed));
-        if self.retry_at.is_some_and(|at| now < at) {
-            return Vec::new();
-        }
-        self.retry_at = None;
-        let is_due = |spi| self.records.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
-        let due: Vec<IkeSaId> =
-            self.records.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect();
-        let failed = core::mem::take(&mut self.failed);
-        let waiting = if failed.is_empty() { Waiting::Nothing } else { Waiting::Changes(failed) };
-        let released = if due.is_empty() && waiting == Waiting::Nothing {
-            Vec::new()
-        } else {
-            self.write(due, waiting, endpoint, unix_time, context)
-        };
-        self.delete_ended(now);
-        released
-    }
-
-    pub(crate) fn written(&mut self, pending: PendingWrite, endpoint: &mut Endpoint) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
-        for (spi, named) in &pending.records {
-            let kept = self.records.by_spi.get_mut(spi);
-            if let (Some(kept), Some(named)) = (kept, named) {
-                kept.written(named, endpoint);
-            }
+        for PreparedWrite { spi, named, .. } in &current.submitted {
+            self.records.by_spi.get_mut(spi).into_iter().for_each(KeptRecord::end_write);
+            named.iter().for_each(|named| note_written(&mut self.records.reserves, named, endpoint));
         }
-        pending.change.map_or_else(Vec::new, |change| self.transaction_written(change))
-    }
-
-    /// Notes that a transaction of a change is written. Returns the messages of the change if it was the
-    /// last.
-    pub(crate) fn transaction_written(&mut self, change: ChangeId) -> Vec<Transmit> {
-        let left = self.unwritten.get_mut(&change).map(|left| {
-            *left = left.saturating_sub(1);
-            *left
-        });
-        if left == Some(0) { self.change_written(change) } else { Vec::new() }
-    }
-
-    pub(crate) fn change_written(&mut self, change: ChangeId) -> Vec<Transmit> {
-        self.unwritten.remove(&change);
-        let mut released = self.outbox.written(change);
-        for failed in self.followed.remove(&change).unwrap_or_default() {
-            released.extend(self.transaction_written(failed));
-        }
-        released
+        self.submit_next(current.left, current.changes, now)
     }
 
     /// Writes the same IKE SAs again later, with their state of then.
-    pub(crate) fn write_failed(&mut self, pending: PendingWrite, error: StoreError, now: Instant) {
+    pub(crate) fn write_failed(&mut self, current: CurrentWrite, error: StoreError, now: Instant) {
         self.problem = Some(error);
         self.retry_at = Some(now.after(RETRY));
-        for (spi, named) in pending.records {
+        let CurrentWrite { submitted, left, mut changes, .. } = current;
+        for PreparedWrite { spi, named, .. } in submitted.into_iter().chain(left.into_iter().flatten()) {
             match (named, self.records.by_spi.get_mut(&spi)) {
                 (Some(_), Some(kept)) => kept.write_failed(),
                 // It has ended meanwhile, and its entry is deleted.
@@ -225,6 +184,17 @@ impl<S: Store> Keeper<S> {
                 (None, _) => self.ended.push(spi),
             }
         }
-        self.failed.extend(pending.change);
+        changes.append(&mut self.waiting);
+        self.waiting = changes;
+        if let State::Owner(ownership) = self.state
+            && self.is_ending
+        {
+            let _ = self.submit(Request::Revoke(ownership.lease));
+        }
     }
+}
+
+/// Splits writes into transactions.
+fn chunks(writes: &[PreparedWrite]) -> VecDeque<Vec<PreparedWrite>> {
+    writes.chunks(MAX_WRITES).map(<[_]>::to_vec).collect()
 }

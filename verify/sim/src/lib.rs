@@ -36,7 +36,9 @@ mod net;
 mod node;
 mod plan;
 mod post_quantum;
+mod process;
 mod simulation;
+mod state_store;
 mod trace;
 mod traffic;
 

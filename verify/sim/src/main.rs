@@ -11,7 +11,8 @@ casemate-sim --seed S [--trace]         runs one seed; --trace prints its events
 casemate-sim --mix NAME ...             runs seeds of a mix of overlapping operations; `all` runs every mix
                                         (rekey-child, rekey-ike, rekey-both, create-delete, everything, parallel,
                                         soak, soak-parallel, reauth, unique, limits, close-start, dead-start,
-                                        crash, rebind, soak-reauth, followup-ke, resume, refused)
+                                        crash, rebind, soak-reauth, followup-ke, resume, refused, store-crash,
+                                        store-takeover, store-outage, store-reauth)
 
 Each run prints a digest of the bytes on the wire. Two builds that print the same digest for the same seeds send the
 same messages at the same times.

@@ -17,6 +17,7 @@ mod refused;
 mod rules;
 mod run;
 mod scenario;
+mod stored;
 
 use crate::simulation::Simulation;
 use crate::{Coverage, Failure, Options};
@@ -26,6 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use plan::{FaultSchedule, MixPlan, NodeOperation, Operation};
 pub(crate) use rules::Rules;
+pub(crate) use stored::{ProcessOperation, StoreFault};
 
 /// Operations of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +72,20 @@ pub enum Mix {
     /// One side requires what its peer does not have, or an attacker removes an announcement from every
     /// message: no IKE SA is established.
     Refused,
+    /// One side or both keep their state in a store. Their processes end at any moment, and the next ones
+    /// continue, while both sides rekey, create and delete.
+    StoreCrash,
+    /// As [`StoreCrash`](Self::StoreCrash), but the next process starts while the former one goes on.
+    StoreTakeover,
+    /// Both of these, while the store is late, loses requests or answers, or is full for up to a minute.
+    StoreOutage,
+    /// [`StoreOutage`](Self::StoreOutage) while one or both sides reauthenticate.
+    StoreReauth,
 }
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::RekeyChild,
         Self::RekeyIke,
         Self::RekeyBoth,
@@ -94,6 +105,10 @@ impl Mix {
         Self::FollowupKe,
         Self::Resume,
         Self::Refused,
+        Self::StoreCrash,
+        Self::StoreTakeover,
+        Self::StoreOutage,
+        Self::StoreReauth,
     ];
 
     /// Name on the command line.
@@ -118,6 +133,10 @@ impl Mix {
             Self::FollowupKe => "followup-ke",
             Self::Resume => "resume",
             Self::Refused => "refused",
+            Self::StoreCrash => "store-crash",
+            Self::StoreTakeover => "store-takeover",
+            Self::StoreOutage => "store-outage",
+            Self::StoreReauth => "store-reauth",
         }
     }
 

@@ -190,7 +190,12 @@ impl Simulation {
         let (setup, to) = (&self.plan.setup, datagram.to.ip());
         let reached = |node: &Node| addresses::outer(setup, node.index) == to;
         let Some(index) = self.nodes.iter().position(reached) else { return Ok(()) };
-        if self.nodes[index].cut_off_until > self.now {
+        self.with_former(index, |simulation| simulation.arrive_at(index, datagram.clone()))?;
+        self.arrive_at(index, datagram)
+    }
+
+    fn arrive_at(&mut self, index: usize, datagram: Datagram) -> Checked {
+        if self.nodes[index].cut_off_until > self.now || !self.nodes[index].is_up() {
             self.counter.coverage.count(Situation::Lost);
             return Ok(());
         }

@@ -6,9 +6,11 @@ use crate::defect::Defect;
 use crate::keys::Keys;
 use crate::net::{Datagram, Nat, Payload};
 use crate::plan::Plan;
-use casemate::{Context, Endpoint, Notice, Routes};
+use crate::state_store::StateStore;
+use casemate::{Context, Endpoint, NotRestored, Notice, OwnedRecord, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
+use casemate_ike::config::Connection;
 use casemate_ike::{ChildStatus, IkeStatus, Path, Transmit};
 use casemate_sa::Instant;
 use casemate_test_support::TestRng;
@@ -16,6 +18,7 @@ use casemate_test_support::hosts::packets;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 struct OneAddress(IpAddr);
@@ -31,7 +34,7 @@ impl Routes for OneAddress {
 pub(crate) struct Incarnation {
     /// Number of the node.
     pub(crate) node: usize,
-    restarts: u32,
+    pub(crate) restarts: u32,
 }
 
 /// One endpoint.
@@ -50,6 +53,10 @@ pub(crate) struct Node {
     pub(crate) clock_offset: Duration,
     /// Until this time the node neither sends nor receives.
     pub(crate) cut_off_until: Duration,
+    /// Store of the node's state; none in most simulations.
+    pub(crate) store: Option<StateStore>,
+    /// Whether another process has taken over.
+    pub(crate) is_replaced: bool,
     last_time: Instant,
     endpoint: Endpoint,
     initial_rng: TestRng,
@@ -74,6 +81,8 @@ impl Node {
             variant: Variant::FIRST,
             clock_offset,
             cut_off_until: Duration::ZERO,
+            store: None,
+            is_replaced: false,
             last_time: Instant::ZERO,
             endpoint: new_endpoint(plan, defect),
             rng: initial_rng.clone(),
@@ -110,13 +119,68 @@ impl Node {
 
     /// Loads the configuration of the node.
     pub(crate) fn configure(&mut self, plan: &Plan, now: Duration) {
-        let mut connections = config::connections(plan, self.index, self.variant);
-        if let Some(defect) = self.defect {
-            connections = connections.into_iter().map(|known| defect.change(known)).collect();
-        }
+        let connections = self.connections(plan);
         let pools = [addresses::pool(&plan.setup)];
         self.act(now, |endpoint, context| endpoint.configure(connections, &pools, context))
             .expect("there is room for all policies");
+    }
+
+    fn connections(&self, plan: &Plan) -> Vec<Arc<Connection>> {
+        let connections = config::connections(plan, self.index, self.variant);
+        match self.defect {
+            Some(defect) => connections.into_iter().map(|known| defect.change(known)).collect(),
+            None => connections,
+        }
+    }
+
+    /// Makes records of the IKE SAs that follow.
+    pub(crate) fn keep_records(&mut self) {
+        self.endpoint.keep_records(true);
+    }
+
+    /// Ends the process of the node. Its successor does not know anything yet.
+    pub(crate) fn forget(&mut self, plan: &Plan) {
+        self.restarts += 1;
+        self.endpoint = new_endpoint(plan, self.defect);
+        self.endpoint.keep_records(self.store.is_some());
+    }
+
+    /// Loads the configuration, and continues the IKE SAs of records. Returns those that were not restored.
+    pub(crate) fn restore(
+        &mut self,
+        plan: &Plan,
+        records: Vec<OwnedRecord>,
+        now: Duration,
+    ) -> Vec<NotRestored> {
+        let connections = self.connections(plan);
+        let pools = [addresses::pool(&plan.setup)];
+        let restored = self.act(now, |endpoint, context| {
+            endpoint.configure_and_restore(connections, &pools, records, context)
+        });
+        restored.expect("there is room for all policies")
+    }
+
+    /// Another process with the identity of this one, which does not know anything yet.
+    pub(crate) fn successor(&mut self, plan: &Plan) -> Self {
+        let rng = self.rng.fork();
+        let mut successor = Self::new(plan, self.index, rng, self.defect);
+        successor.variant = self.variant;
+        successor.clock_offset = self.clock_offset;
+        successor.cut_off_until = self.cut_off_until;
+        successor.store = self.store.as_ref().map(StateStore::successor);
+        successor.restarts = self.restarts;
+        successor.forget(plan);
+        successor
+    }
+
+    /// Whether the process knows that another one has taken over.
+    pub(crate) fn has_lost_state(&self) -> bool {
+        self.store.as_ref().is_some_and(StateStore::is_lost)
+    }
+
+    /// Whether the node has a process that sends and receives.
+    pub(crate) fn is_up(&self) -> bool {
+        self.store.as_ref().is_none_or(StateStore::is_running)
     }
 
     /// Removes the whole configuration.
@@ -142,8 +206,12 @@ impl Node {
 
     /// Next deadline of the endpoint, in simulation time.
     pub(crate) fn due(&self) -> Option<Duration> {
-        let due = Duration::from_micros(self.endpoint.next_timeout()?.as_micros());
-        Some(due.saturating_sub(self.clock_offset))
+        let endpoint = self
+            .endpoint
+            .next_timeout()
+            .filter(|_| self.is_up())
+            .map(|due| Duration::from_micros(due.as_micros()).saturating_sub(self.clock_offset));
+        endpoint.into_iter().chain(self.store.as_ref().and_then(StateStore::due)).min()
     }
 
     /// Calls the endpoint with the context of this node.
@@ -176,9 +244,21 @@ impl Node {
         self.endpoint.next_notice()
     }
 
-    /// Next IKE datagram to send.
-    pub(crate) fn next_transmit(&mut self) -> Option<Transmit> {
-        self.endpoint.next_transmit()
+    /// IKE datagrams of the endpoint.
+    pub(crate) fn transmits(&mut self) -> Vec<Transmit> {
+        std::iter::from_fn(|| self.endpoint.next_transmit()).collect()
+    }
+
+    /// Calls the store of the node, if it has one.
+    pub(crate) fn with_store<T>(
+        &mut self,
+        now: Duration,
+        act: impl FnOnce(&mut StateStore, &mut Endpoint, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let mut store = self.store.take()?;
+        let done = self.act(now, |endpoint, context| act(&mut store, endpoint, context));
+        self.store = Some(store);
+        Some(done)
     }
 
     /// Processes a packet from a protected host. Returns the verdict and the packet to send.

@@ -13,6 +13,7 @@ use crate::mix::{FaultSchedule, MixPlan, NodeOperation, Rules};
 use crate::net::Datagram;
 use crate::node::{self, Node};
 use crate::plan::{Disruptions, NetworkConditions, Plan};
+use crate::process::FormerProcess;
 use crate::trace::{self, Trace};
 use casemate::Notice;
 use casemate_ike::Event;
@@ -55,12 +56,16 @@ pub(crate) enum SimEvent {
     },
     /// An operation of a node (mix only).
     Operation(NodeOperation),
+    /// The store of a node works again (mix only).
+    StoreRepaired(usize),
 }
 
 /// State of a run.
 pub(crate) struct Simulation {
     pub(crate) plan: Plan,
     pub(crate) nodes: Vec<Node>,
+    /// Processes that go on although another one has taken over their state.
+    pub(crate) former: Vec<FormerProcess>,
     pub(crate) monitor: Monitor,
     pub(crate) rng: TestRng,
     pub(crate) trace: Trace,
@@ -104,6 +109,7 @@ impl Simulation {
             (0..plan.nodes()).map(|index| Node::new(&plan, index, rng.fork(), options.defect)).collect();
         Self {
             nodes,
+            former: vec![],
             monitor: Monitor::default(),
             attacker: Attacker::new(rng.fork(), plan.setup),
             network_rng: rng.fork(),
@@ -213,16 +219,15 @@ impl Simulation {
         }
         let due = (0..self.nodes.len())
             .filter_map(|index| Some((self.nodes[index].due()?.max(self.now), index)))
+            .chain(self.former_due())
             .min();
         let queued = self.queue.first_key_value().map(|(key, _)| key.0);
         let next = due.map(|due| due.0).into_iter().chain(queued).min();
         let Some(next) = next.filter(|next| *next <= until) else { return Ok(false) };
         self.now = next;
+        self.advance_stores();
         match due.filter(|due| due.0 <= next) {
-            Some((_, index)) => {
-                self.nodes[index].serve(self.now);
-                self.drain(index)?;
-            }
+            Some((_, index)) => self.serve(index)?,
             None => {
                 let (_, what) = self.queue.pop_first().expect("it is not empty");
                 self.handle_event(what)?;
@@ -244,6 +249,7 @@ impl Simulation {
             SimEvent::FirstPackets => self.send_on_all_children(false),
             SimEvent::Packets { until, must_arrive } => self.send_packet_pair(until, must_arrive),
             SimEvent::Operation(operation) => self.run_operation(operation),
+            SimEvent::StoreRepaired(index) => self.repair_store(index),
             SimEvent::ForgetMappings => {
                 self.forget_mappings();
                 Ok(())
@@ -267,6 +273,10 @@ impl Simulation {
             self.trace.log(self.now, || format!("node {index}: {}", trace::format_notice(&notice)));
             let untrusted = self.plan.is_untrusted(index);
             self.counter.notice(&self.plan.setup, &self.nodes[index], untrusted, &notice);
+            if self.nodes[index].is_replaced {
+                self.monitor.observe(&self.nodes[index], &notice)?;
+                continue;
+            }
             if let Notice::Ike(Event::Retransmitted { attempt, .. }) = &notice {
                 self.note_retransmission(*attempt);
             }
@@ -279,7 +289,7 @@ impl Simulation {
             }
             self.monitor.observe(&self.nodes[index], &notice)?;
         }
-        while let Some(transmit) = self.nodes[index].next_transmit() {
+        for transmit in self.transmits_of(index)? {
             if !transmit.message.is_empty() {
                 self.monitor.check_sealed_message(&self.nodes[index], &transmit.message)?;
                 if let Some(other) = self.defect.and_then(|broken| broken.resend(&transmit.message)) {
@@ -291,6 +301,7 @@ impl Simulation {
             self.monitor.check_len(&self.plan.setup, &self.nodes[index], &datagram)?;
             self.send(index, datagram);
         }
+        self.end_after_sending(index);
         Ok(())
     }
 

@@ -36,12 +36,18 @@ impl Simulation {
     fn send_flow_packet(&mut self, spec: PacketSpec) -> Checked {
         let PacketSpec { flow, from, route, .. } = spec;
         let (number, packet) = self.monitor.packet_log.record_sent(spec, self.now());
+        if !self.nodes[from].is_up() {
+            return Ok(());
+        }
         let now = self.now();
         let (verdict, sent) = self.nodes[from].outbound(now, &packet);
         self.trace.log(self.now(), || {
             format!("node {from}: packet {number} from {} to {}: {verdict:?}", flow.src, flow.dst)
         });
         self.drain(from)?;
+        if !self.nodes[from].is_up() {
+            return Ok(());
+        }
         match (verdict, route) {
             (Outbound::Send(sealed), _) => {
                 self.monitor.packet_log.check_route(number)?;

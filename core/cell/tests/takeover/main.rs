@@ -136,6 +136,22 @@ fn numbers_that_are_not_written_are_neither_sent_nor_accepted() {
 }
 
 #[test]
+fn a_child_sa_keeps_its_reserve_in_another_ike_sa() {
+    let mut sim = established();
+    let sends = |sim: &mut Simulation| {
+        let count = casemate_cell::SENT_BLOCK * 2 / 3;
+        assert_eq!((0..count).filter_map(|_| sim.send_to_nowhere()).count(), 0);
+        sim.advance(SECOND);
+    };
+    sends(&mut sim);
+    sim.peer_rekeys_ike();
+    assert_eq!((sim.gateway.ikes(), sim.gateway.children()), (1, 1));
+    sends(&mut sim);
+    sim.crash();
+    assert_eq!(sim.send_to_peer(), None);
+}
+
+#[test]
 fn a_former_owner_notices_that_it_has_been_replaced() {
     let mut sim = established();
     let mut zombie = sim.replace();

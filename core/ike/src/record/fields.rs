@@ -1,5 +1,6 @@
 //! Fields of records that consist of several values: secrets, times, paths, algorithms, messages.
 
+use crate::child_sa::ChildSpi;
 use crate::config::DomainName;
 use crate::negotiate::{Algorithm, ChildSuite, IkeSuite};
 use crate::{AssignedConfig, Path, TrafficSelector};
@@ -7,7 +8,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_sa::{AddrRange, Instant, PortRange, Protocol};
-use casemate_wire::ike::TransformType;
+use casemate_wire::ike::{ProtocolId, TransformType};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use minicbor::bytes::ByteVec;
@@ -252,6 +253,28 @@ impl AssignedFields {
             refused: usize::try_from(*refused).unwrap_or(usize::MAX),
             subnets: subnets.collect::<Option<_>>()?,
         })
+    }
+}
+
+/// A Child SA of which only our SPI is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct ClosedChild {
+    #[n(0)]
+    pub(crate) spi: u32,
+    #[n(1)]
+    pub(crate) is_ah: bool,
+}
+
+impl From<ChildSpi> for ClosedChild {
+    fn from(ChildSpi { protocol, spi }: ChildSpi) -> Self {
+        Self { spi: u32::from_be_bytes(spi), is_ah: protocol == ProtocolId::AH }
+    }
+}
+
+impl From<ClosedChild> for ChildSpi {
+    fn from(ClosedChild { spi, is_ah }: ClosedChild) -> Self {
+        let protocol = if is_ah { ProtocolId::AH } else { ProtocolId::ESP };
+        Self { protocol, spi: spi.to_be_bytes() }
     }
 }
 

@@ -16,6 +16,7 @@ mod peer;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
+use casemate_wire::ike::{ExchangeType, Header};
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -23,6 +24,7 @@ use minicbor::{Decode, Encode};
 use zeroize::Zeroizing;
 
 pub(crate) use child::{ChildFields, ChildKeys, ChildTimes};
+pub(crate) use fields::ClosedChild;
 pub(crate) use fields::{
     AssignedFields, MessageFields, PathFields, PurposeFields, Secret, Span, SuiteFields,
 };
@@ -78,6 +80,10 @@ pub struct IkeRecord {
     pub(crate) times: TimeFields,
     #[n(18)]
     pub(crate) children: Vec<ChildFields>,
+    /// Child SAs that this host has closed, and that the peer is still to be told of; `None` if there are
+    /// none.
+    #[n(19)]
+    pub(crate) closed: Option<Vec<ClosedChild>>,
 }
 
 /// Why a record cannot be read or made.
@@ -215,11 +221,24 @@ impl IkeRecord {
         if own_requests(&self.window) != own_requests(&former.window) {
             return RecordChange::State;
         }
+        let last_response =
+            |record: &Self| record.window.response.as_ref().map(|last| last.datagrams.clone());
+        if last_response(self) != last_response(former) && !self.has_answered_check() {
+            return RecordChange::State;
+        }
         let window = former.window.clone();
         match (Self { window, ..self.clone() }).is_same(former) {
             true => RecordChange::PeerRequests,
             false => RecordChange::State,
         }
+    }
+
+    /// Whether the last response is that of an INFORMATIONAL exchange. What other responses refer to, such as
+    /// additional key exchanges, is not recorded: only one owner may send them.
+    fn has_answered_check(&self) -> bool {
+        let datagram = self.window.response.as_ref().and_then(|response| response.datagrams.first());
+        let header = datagram.and_then(|datagram| Header::parse(datagram).ok());
+        header.is_none_or(|header| header.exchange == ExchangeType::INFORMATIONAL)
     }
 
     fn is_same(&self, former: &Self) -> bool {

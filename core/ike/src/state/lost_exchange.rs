@@ -6,11 +6,11 @@
 
 use crate::child_sa::ChildSpi;
 use crate::context::Step;
-use crate::record::PurposeFields;
+use crate::record::{ClosedChild, PurposeFields};
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{PeerFault, StateFault};
-use casemate_wire::ike::{ExchangeType, ProtocolId};
+use casemate_wire::ike::{ExchangeType, NotifyType};
 
 /// An exchange that another process or host has begun.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,17 @@ pub(crate) struct LostExchange {
 impl LostExchange {
     pub(super) const fn new(exchange: ExchangeType, purpose: PurposeFields) -> Self {
         Self { exchange, purpose }
+    }
+
+    /// Whether the peer has made what the request asked for. Before the last additional key exchange, it has
+    /// made nothing (RFC 9370 section 2.2.4).
+    fn has_made(self, response: &Content<'_>) -> bool {
+        let is_last = response.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_none();
+        let is_accepted = match self.exchange {
+            ExchangeType::IKE_FOLLOWUP_KE => response.ke.is_some(),
+            _ => response.sa.is_some(),
+        };
+        is_last && is_accepted
     }
 
     /// What the request asked for.
@@ -41,11 +52,10 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) {
         // A response that cannot be parsed may have created an SA, too.
-        let has_made = response.as_ref().map_or(true, |content| content.sa.is_some());
+        let has_made = response.as_ref().map_or(true, |content| lost.has_made(content));
         match lost.purpose {
             PurposeFields::Child { spi, is_ah } if has_made => {
-                let protocol = if is_ah { ProtocolId::AH } else { ProtocolId::ESP };
-                self.tasks.push_front(Task::DeleteSpi(ChildSpi { protocol, spi: spi.to_be_bytes() }));
+                self.tasks.push_front(Task::DeleteSpi(ClosedChild { spi, is_ah }.into()));
             }
             // The peer has moved the Child SAs to an IKE SA whose keys are lost.
             PurposeFields::RekeyIke if has_made => self.reauthenticate(common, step),

@@ -3,17 +3,17 @@
 use super::established::Phase;
 use super::tasks::Pending;
 use super::timers::Timer;
-use crate::child_sa::{ChildSa, ChildSpi, DynamicAddrs, Stage};
+use crate::child_sa::{ChildSa, DynamicAddrs, Stage};
 use crate::mobike::Mobike;
 use crate::record::{
-    AssignedFields, ChildFields, ChildKeys, ChildTimes, DynamicFields, FragmentFields, IkeRecord,
-    MobikeFields, OriginFields, PeerFields, PhaseField, PurposeFields, Secret, Span, SpiFields, SuiteFields,
-    TimeFields, WindowFields,
+    AssignedFields, ChildFields, ChildKeys, ChildTimes, ClosedChild, DynamicFields, FragmentFields,
+    IkeRecord, MobikeFields, OriginFields, PeerFields, PhaseField, PurposeFields, Secret, Span, SpiFields,
+    SuiteFields, TimeFields, WindowFields,
 };
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::{ChildId, IkeSpis, Role};
+use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::ProtocolId;
 
 impl From<IkeSpis> for SpiFields {
     fn from(IkeSpis { initiator, responder }: IkeSpis) -> Self {
@@ -61,7 +61,22 @@ impl Established {
             },
             times: self.time_fields(now),
             children: children.map(|child| self.child_fields(child, now)).collect::<Option<_>>()?,
+            closed: Some(self.closed_children()).filter(|closed| !closed.is_empty()),
         })
+    }
+
+    /// Child SAs that are closed at this host, and whose Delete is in the queue.
+    fn closed_children(&self) -> Vec<ClosedChild> {
+        let closed = |task: &Task| match task {
+            Task::DeleteSpi(spi) => Some((*spi).into()),
+            Task::DeleteChild(id, _) => {
+                let mut children = self.contents.children.iter();
+                let child = children.find(|child| child.id == *id && child.is_stopped)?;
+                Some(child.agreed.inbound_spi().into())
+            }
+            _ => None,
+        };
+        self.tasks.iter().filter_map(closed).collect()
     }
 
     /// Whether a Child SA still exists for the peer, as far as this host knows.
@@ -91,8 +106,8 @@ impl Established {
     fn purpose(&self) -> PurposeFields {
         match &self.pending {
             Some(Pending::Child(pending)) => {
-                let ChildSpi { protocol, spi } = pending.negotiation.offered_spi();
-                PurposeFields::Child { spi: u32::from_be_bytes(spi), is_ah: protocol == ProtocolId::AH }
+                let ClosedChild { spi, is_ah } = pending.negotiation.offered_spi().into();
+                PurposeFields::Child { spi, is_ah }
             }
             Some(Pending::Rekey(_)) => PurposeFields::RekeyIke,
             Some(Pending::DeleteIke(_)) => PurposeFields::DeleteIke,

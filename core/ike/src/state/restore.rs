@@ -277,6 +277,8 @@ fn restored_tasks(record: &IkeRecord, purpose: Option<PurposeFields>) -> VecDequ
     if record.phase == PhaseField::Closing && purpose != Some(PurposeFields::DeleteIke) {
         tasks.push_back(Task::DeleteIke(DownReason::Local));
     }
+    let closed = record.closed.iter().flatten();
+    tasks.extend(closed.map(|child| Task::DeleteSpi((*child).into())));
     if purpose == Some(PurposeFields::UpdateAddresses) {
         tasks.push_back(Task::UpdateAddresses);
     }

@@ -2,10 +2,12 @@
 
 use crate::pair::{IkePeer, Pair, connection};
 use crate::{SECOND, SIDES, Side, check_usable, established, ids, records, restore, successor_of, take_over};
-use casemate_ike::config::Connection;
-use casemate_ike::{DownReason, Transmit};
+use casemate_crypto::KexMethod;
+use casemate_ike::config::{AdditionalKex, Connection, KexRound};
+use casemate_ike::{DownReason, RecordChange, Transmit};
 use casemate_wire::ike::{ExchangeType, Header};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn header(transmit: &Transmit) -> Header {
     Header::parse(&transmit.message).unwrap()
@@ -45,6 +47,51 @@ fn a_rekeying_of_a_child_sa_begins_again() {
     }
 }
 
+/// A connection whose Child SAs have an additional key exchange.
+fn with_followup(own: &str, peer: &str) -> Connection {
+    let mut connection = connection(own, peer);
+    let kex = AdditionalKex { methods: vec![KexMethod::EcpP256], optional: false };
+    for proposal in &mut Arc::make_mut(&mut connection.children[0]).proposals {
+        proposal.kex = vec![KexMethod::X25519];
+        proposal.additional = [(KexRound::new(1).unwrap(), kex.clone())].into_iter().collect();
+    }
+    connection
+}
+
+/// The host fails after one of two exchanges, or the peer's last response is lost, with which it has the
+/// Child SA.
+#[test]
+fn a_rekeying_with_an_additional_key_exchange_begins_again() {
+    for exchanges in [0, 1, 2] {
+        let mut pair = established(Pair::new(with_followup("left", "right"), with_followup("right", "left")));
+        rekey_child(&mut pair.left, pair.now);
+        for count in 0..exchanges {
+            pair.deliver_to_right();
+            if count + 1 < exchanges {
+                pair.deliver_to_left();
+            }
+        }
+        assert_eq!(pair.right.children().len(), if exchanges == 2 { 2 } else { 1 });
+        pair.right.sent.clear();
+        take_over(&mut pair, Side::Left, 1);
+        pair.advance(20 * SECOND);
+        assert_eq!((pair.left.children().len(), pair.right.children().len()), (1, 1), "{exchanges}");
+        check_usable(&mut pair);
+    }
+}
+
+/// Two owners would answer with other nonces and keys: only the one whose record is written may.
+#[test]
+fn the_response_before_an_additional_key_exchange_is_a_change() {
+    let mut pair = established(Pair::new(with_followup("left", "right"), with_followup("right", "left")));
+    let former = records(&pair.right, pair.now).remove(0);
+    rekey_child(&mut pair.left, pair.now);
+    pair.deliver_to_right();
+    assert_eq!(pair.right.children().len(), 1, "the additional key exchange follows");
+    let now = records(&pair.right, pair.now).remove(0);
+    assert_eq!(now.change_since(&former), RecordChange::State);
+}
+
 /// The peer may have moved its Child SAs to an IKE SA whose keys are lost. A liveness check shows that.
 #[test]
 fn after_a_lost_rekeying_of_the_ike_sa_the_peer_is_authenticated_again() {
@@ -80,6 +127,21 @@ fn a_delete_is_completed() {
         pair.advance(200 * SECOND);
         assert_eq!((ids(&pair.left).len(), ids(&pair.right).len()), (0, 0), "{lost:?}");
     }
+}
+
+/// While another request is outstanding, the Delete waits in the queue. The Child SA is closed already.
+#[test]
+fn a_queued_delete_of_a_child_sa_is_sent_by_the_next_owner() {
+    let mut pair = established(Pair::with_defaults());
+    rekey_ike(&mut pair.left, pair.now);
+    let child = pair.left.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(child, DownReason::Local, host, context);
+    });
+    take_over(&mut pair, Side::Left, 1);
+    assert_eq!(pair.left.children().len(), 0);
+    pair.advance(20 * SECOND);
+    assert_eq!(pair.right.children().len(), 0);
 }
 
 /// The gateway fails after it has written the record and before the peer has got the response.

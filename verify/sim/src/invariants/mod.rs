@@ -2,6 +2,7 @@
 
 mod delivery;
 mod nonces;
+mod owners;
 mod peers;
 mod strength;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub(crate) use delivery::{PacketLog, PacketSpec, Route};
 use nonces::NonceSource;
+use owners::Owners;
 pub(crate) use peers::{check_empty, check_mirrors, check_sizes, describe, is_idle};
 
 /// Violated invariant.
@@ -73,6 +75,8 @@ pub(crate) struct Monitor {
     resumed: HashSet<Sa<IkeSaId>>,
     /// Whether a request had no response for so long that its host may have set up a new IKE SA.
     was_silent: bool,
+    /// SAs that several processes of a node have one after the other.
+    owners: Owners,
     /// Packets of protected hosts.
     pub(crate) packet_log: PacketLog,
 }
@@ -106,7 +110,9 @@ impl Monitor {
                     self.must_close.insert((incarnation, *new));
                 }
             }
-            Notice::Ike(Event::Retransmitted { attempt: RETRANSMISSIONS_IN_SILENCE.., .. }) => {
+            Notice::Ike(Event::Retransmitted { attempt: RETRANSMISSIONS_IN_SILENCE.., .. })
+                if !node.is_replaced =>
+            {
                 self.was_silent = true;
             }
             Notice::ChildNotInstalled { child, error, .. } => {
@@ -117,6 +123,7 @@ impl Monitor {
             }
             _ => {}
         }
+        self.note_owner(node, notice);
         Ok(())
     }
 

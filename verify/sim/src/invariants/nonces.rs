@@ -71,6 +71,15 @@ impl Monitor {
             ));
         };
         let iv = payload[place.clone()].to_vec();
+        if node.store.is_some() && !packet.is_ah() {
+            let number = *payload[ESP_SEQ..].first_chunk().expect("it is long enough for a header");
+            if !self.owners.numbers.insert((key.clone(), number)) {
+                return violated(format!(
+                    "node {}, SPI {spi:08x}: a sequence number twice under one key",
+                    node.index
+                ));
+            }
+        }
         let sealed = KeyAndIv { key: key.clone(), iv: iv.clone() };
         match self.sealed.insert(sealed, digest(payload)) {
             None => Ok(()),

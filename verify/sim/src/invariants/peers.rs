@@ -25,7 +25,7 @@ const SLACK: Duration = Duration::from_secs(40);
 impl Monitor {
     /// Checks the peer of a new IKE SA.
     pub(crate) fn check_new(&mut self, plan: &Plan, node: &Node, notice: &Notice) -> Checked {
-        let Notice::Ike(Event::IkeUp { ike, peer, .. }) = notice else { return Ok(()) };
+        let Notice::Ike(Event::IkeUp { ike, peer, is_restored: false, .. }) = notice else { return Ok(()) };
         let name = |node| Identity::Fqdn(config::name(node));
         let untrusted = (0..plan.nodes()).find(|node| plan.is_untrusted(*node)).map(name);
         if untrusted.as_ref() == Some(peer) {

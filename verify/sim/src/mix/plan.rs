@@ -1,7 +1,7 @@
 //! Plan of a mix: the two endpoints, their operations, and faults of single datagrams.
 
 use super::scenario::{self, Scenario};
-use super::{Mix, Rules};
+use super::{Mix, ProcessOperation, Rules, StoreFault};
 use crate::plan::{
     Disruptions, HALF_OPEN, Layout, MAX_IKE_SAS, NetworkConditions, PerNode, Plan, Protection, Setup,
     Topology, VirtualAddrs,
@@ -34,6 +34,10 @@ pub(crate) enum Operation {
     CutOff(u64),
     /// Makes the NAT assign other ports.
     Rebind,
+    /// Ends or replaces the process of the endpoint, which keeps its state in a store.
+    Process(ProcessOperation),
+    /// A fault of the store of the endpoint.
+    Store(StoreFault),
 }
 
 /// An operation of one endpoint.
@@ -120,6 +124,7 @@ impl MixPlan {
 const fn extra_exchanges(mix: Mix) -> usize {
     match mix {
         Mix::Reauth | Mix::Unique | Mix::Crash | Mix::CloseStart | Mix::DeadStart | Mix::Resume => 4,
+        Mix::StoreCrash | Mix::StoreTakeover | Mix::StoreOutage | Mix::StoreReauth => 4,
         Mix::Refused => 10,
         _ => 0,
     }

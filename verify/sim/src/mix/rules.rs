@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(super) after_silence: usize,
     /// An attacker replaces this notification in every IKE_SA_INIT message by an unknown one.
     pub(super) strips: Option<NotifyType>,
+    /// Nodes that keep their state in a store.
+    pub(super) stores: Vec<usize>,
 }
 
 /// Permitted reasons for the end of an SA.
@@ -52,11 +54,12 @@ impl Rules {
             allowed_ends,
             after_silence: 0,
             strips: None,
+            stores: Vec::new(),
         }
     }
 
     /// No IKE SA is ever established.
-    pub(super) const fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self { initial_ike_sas: 0, ikes: 0..=0, children: 0..=0, ..Self::one(false, AllowedEnds::Orderly) }
     }
 
@@ -87,6 +90,7 @@ impl Rules {
             allowed_ends: AllowedEnds::Orderly,
             after_silence: 0,
             strips: None,
+            stores: Vec::new(),
         }
     }
 
@@ -95,7 +99,15 @@ impl Rules {
         let Notice::Ike(event) = notice else { return Ok(()) };
         // After 7 s without a response, a host sets up a new IKE SA and may drop the old one (decision 0080).
         let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
+        // The next process of the peer has authenticated this host again, because the keys of the successor of
+        // an IKE SA were lost with the former process. It does not know that successor.
+        let is_lost_successor = |why| !self.stores.is_empty() && matches!(why, DownReason::Forgotten { .. });
         match event {
+            Event::IkeDown { reason: why, .. } | Event::ChildDown { reason: why, .. }
+                if is_lost_successor(*why) =>
+            {
+                Ok(())
+            }
             Event::IkeDown { ike, reason: why, .. }
                 if !allowed.allows_ike(*why) && monitor.was_up(node, *ike) =>
             {

@@ -8,6 +8,7 @@ use crate::invariants::{self, Checked, violated};
 use crate::node::Node;
 use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
+use crate::state_store::StateStore;
 use crate::{Options, trace};
 use casemate_ike::{ChildState, ChildStatus, IkeSpis, IkeState, IkeStatus};
 use casemate_sa::Spi;
@@ -55,6 +56,10 @@ impl Simulation {
             self.faults.begin(mix_plan.faults);
             return self.run_refused();
         }
+        for index in &rules.stores {
+            self.nodes[*index].store = Some(StateStore::new());
+            self.nodes[*index].keep_records();
+        }
         self.configure_nodes()?;
         self.run_for(SET_UP)?;
         self.conditions = conditions.without_faults();
@@ -83,7 +88,9 @@ impl Simulation {
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
         self.check_sad()?;
-        self.shut_down()
+        self.check_records()?;
+        self.shut_down()?;
+        self.check_records()
     }
 
     /// Loads the configuration of both endpoints.
@@ -92,6 +99,10 @@ impl Simulation {
             self.nodes[0].variant = Variant { ike: 0, ..Variant::FIRST };
         }
         for index in 0..self.nodes.len() {
+            if self.nodes[index].store.is_some() {
+                self.continue_start(index)?;
+                continue;
+            }
             let now = self.now();
             self.nodes[index].configure(&self.plan, now);
             self.drain(index)?;
@@ -151,7 +162,8 @@ impl Simulation {
     /// Whether no exchange is in progress and, in a mix, an IKE SA exists. It may be absent while it is set
     /// up again.
     pub(crate) fn is_settled(&self, node: &Node) -> bool {
-        invariants::is_idle(node) && (self.rules.is_none() || !node.ikes().is_empty())
+        let is_written = node.store.as_ref().is_none_or(StateStore::is_idle);
+        invariants::is_idle(node) && is_written && (self.rules.is_none() || !node.ikes().is_empty())
     }
 
     /// Checks that the SAs carry traffic and that either side can rekey them.
@@ -210,6 +222,8 @@ impl Simulation {
         let pair = HostPair { from: 0, to: 1, child: 0 };
         self.send_packet(pair, must_arrive)?;
         self.send_packet(pair.reversed(), must_arrive)?;
+        self.with_former(0, |simulation| simulation.send_packet(pair, false))?;
+        self.with_former(1, |simulation| simulation.send_packet(pair.reversed(), false))?;
         if self.now() < until {
             self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive });
         }
@@ -220,7 +234,15 @@ impl Simulation {
     pub(crate) fn run_operation(&mut self, planned: NodeOperation) -> Checked {
         let NodeOperation { node: index, operation } = planned;
         let now = self.now();
+        if !self.nodes[index].is_up() && !matches!(operation, Operation::Store(_)) {
+            return Ok(());
+        }
         match operation {
+            Operation::Process(operation) => return self.run_process_operation(index, operation),
+            Operation::Store(fault) => {
+                self.run_store_fault(index, fault);
+                return Ok(());
+            }
             Operation::Restart => return self.restart_node(index),
             Operation::CutOff(seconds) => {
                 self.trace.log(now, || format!("node {index} is cut off for {seconds} s"));

@@ -2,7 +2,7 @@
 //! rules.
 
 use super::rules::{AllowedEnds, Rules};
-use super::{Mix, NodeOperation, Operation};
+use super::{Mix, NodeOperation, Operation, stored};
 use crate::plan::{PerNode, Plan, Topology, VirtualAddrs};
 use crate::post_quantum::Outcome;
 use casemate_ike::config::{CloseAction, Unique};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Reauthentication time. A tenth of it is random. An IKE SA that ends within a minute is set up again after
 /// increasing pauses.
-const REAUTH: Duration = Duration::from_secs(70);
+pub(super) const REAUTH: Duration = Duration::from_secs(70);
 /// Retransmissions of a request with which a peer is dead after 31 s.
 const FEW_TRIES: u32 = 4;
 
 /// Which of the two sides reauthenticate: at least one.
-const REAUTH_BY: [PerNode<bool>; 3] = [
+pub(super) const REAUTH_BY: [PerNode<bool>; 3] = [
     PerNode { first: true, others: false },
     PerNode { first: false, others: true },
     PerNode { first: true, others: true },
@@ -51,20 +51,21 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Option<Scena
         Mix::SoakReauth => soak_reauth(plan, rng),
         Mix::Resume => resume(plan, rng),
         Mix::Refused => refused(plan, rng),
+        _ if mix.has_stores() => stored::draw(mix, plan, rng),
         _ => return None,
     };
     Some(scenario)
 }
 
 /// Draws a gateway with a client, or two sites of which one initiates.
-fn draw_topology(plan: &mut Plan, rng: &mut TestRng) {
+pub(super) fn draw_topology(plan: &mut Plan, rng: &mut TestRng) {
     if rng.coin() {
         (plan.topology, plan.single_initiator) = (Topology::Sites, true);
     }
 }
 
 /// Both sides rekey the IKE SA and the Child SA, each once or twice.
-fn rekeys(rng: &mut TestRng) -> Vec<NodeOperation> {
+pub(super) fn rekeys(rng: &mut TestRng) -> Vec<NodeOperation> {
     let mut operations = vec![];
     for node in [0, 1] {
         for operation in [Operation::RekeyIke, Operation::RekeyChild] {

@@ -1,0 +1,295 @@
+//! The store in which a node keeps its state, and the process of the node that uses it
+//! (docs/decisions/0140-cells.md).
+
+use casemate::{Context, Endpoint, OwnedRecord};
+use casemate_cell::{DATA_KEY_LEN, Keeper, Sealer, StartError, Started, StoreKeys};
+use casemate_crypto::SecretBytes;
+use casemate_ike::Transmit;
+use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _};
+use std::time::Duration;
+
+/// Interval in which the keeper compares reserves with their use, and repeats failed writes.
+const CHECK: Duration = Duration::from_millis(250);
+/// Pause after a failed start.
+const RETRY: Duration = Duration::from_millis(500);
+/// Time for which an orderly end waits for the store.
+const END: Duration = Duration::from_secs(10);
+/// Wall clock at the start of the simulation, in microseconds since 1970.
+const UNIX_TIME: u64 = 1_800_000_000_000_000;
+const PREFIX: &[u8] = b"sim/";
+
+/// When a process ends, seen from what it does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndMoment {
+    Now,
+    /// It has made an IKE message, and does not write its state.
+    BeforeWrite,
+    /// It has submitted a write, and the store has not answered.
+    AfterSubmission,
+    /// Its state is written, and messages that waited for it have not left.
+    BeforeSending,
+    /// Messages that waited for a write have left.
+    AfterSending,
+}
+
+/// A planned end of a process.
+#[derive(Debug, Clone, Copy)]
+struct PlannedEnd {
+    moment: EndMoment,
+    /// The process ends at this time at the latest.
+    until: Duration,
+    down_for: Duration,
+}
+
+/// What the process of a node does.
+enum Process {
+    /// There is none until this time.
+    Down(Duration),
+    /// It claims the state of its predecessor.
+    Starting(Box<Keeper<MemoryStore>>),
+    Running(Box<Keeper<MemoryStore>>),
+    /// It writes its state, until this time at the latest. The next one starts after a pause.
+    Ending {
+        keeper: Box<Keeper<MemoryStore>>,
+        until: Duration,
+        down_for: Duration,
+    },
+    /// Another process has its state.
+    Lost,
+}
+
+/// Result of a step of a start.
+pub(crate) enum StartStep {
+    Waiting,
+    Restored(Vec<OwnedRecord>),
+    Failed(&'static str),
+}
+
+/// What a keeper does with the messages of its endpoint.
+pub(crate) enum Sent {
+    Messages(Vec<Transmit>),
+    /// The process ends, and the next one starts after this time.
+    Ends(Duration),
+}
+
+/// The store of a node, and its process.
+pub(crate) struct StateStore {
+    hub: MemoryHub,
+    link: Link,
+    process: Process,
+    next_check: Duration,
+    planned: Option<PlannedEnd>,
+    /// Pause before the next process, if this one ends now that its messages have left.
+    ends_now: Option<Duration>,
+}
+
+impl StateStore {
+    /// An empty store, and no process yet.
+    pub(crate) fn new() -> Self {
+        Self::of(MemoryHub::new(), Link::default())
+    }
+
+    fn of(hub: MemoryHub, link: Link) -> Self {
+        let process = Process::Down(Duration::ZERO);
+        Self { hub, link, process, next_check: Duration::ZERO, planned: None, ends_now: None }
+    }
+
+    /// The same store for another process.
+    pub(crate) fn successor(&self) -> Self {
+        Self::of(self.hub.clone(), self.link)
+    }
+
+    /// Executes requests and delivers answers until this time.
+    pub(crate) fn advance(&self, now: Duration) {
+        self.hub.advance(now.saturating_sub(self.hub.now()));
+    }
+
+    pub(crate) const fn is_running(&self) -> bool {
+        matches!(self.process, Process::Running(_))
+    }
+
+    /// Whether another process has taken over the state.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(self.process, Process::Lost)
+    }
+
+    /// Time of the next step.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let own = match &self.process {
+            Process::Down(until) => Some(*until),
+            Process::Starting(_) => Some(self.next_check),
+            Process::Lost => None,
+            Process::Running(_) => {
+                Some(self.planned.map_or(self.next_check, |end| end.until.min(self.next_check)))
+            }
+            Process::Ending { until, .. } => Some((*until).min(self.next_check)),
+        };
+        own.into_iter().chain(self.hub.next_timeout()).min()
+    }
+
+    /// Continues a start. `None` if the process is not to start now.
+    pub(crate) fn start(&mut self, now: Duration, context: &Context<'_>) -> Option<StartStep> {
+        if matches!(self.process, Process::Down(until) if until <= now) {
+            self.end_lease();
+            let key = SecretBytes::new(&[7; DATA_KEY_LEN]);
+            let sealer = Sealer::new(&key, context.providers).expect("a provider has AES-256-GCM");
+            let mut store = self.hub.store();
+            store.set_link(self.link);
+            let keeper = Keeper::new(store, StoreKeys::single(PREFIX), sealer, b"node");
+            self.process = Process::Starting(Box::new(keeper));
+        }
+        let Process::Starting(keeper) = &mut self.process else { return None };
+        self.next_check = now + CHECK;
+        let step = match keeper.start(unix_time(now)) {
+            Ok(Started::Waiting) => StartStep::Waiting,
+            Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
+            Ok(Started::Records { records, .. }) => {
+                if let Process::Starting(keeper) = std::mem::replace(&mut self.process, Process::Lost) {
+                    self.process = Process::Running(keeper);
+                }
+                self.next_check = now;
+                StartStep::Restored(records)
+            }
+            Err(StartError::Unexpected) => StartStep::Failed("the store has unexpected entries"),
+            Err(StartError::Owned | StartError::Store(_)) => {
+                self.process = Process::Down(now + RETRY);
+                StartStep::Waiting
+            }
+        };
+        Some(step)
+    }
+
+    /// Ends the lease of the present owner, as a store does whose owner has ended.
+    fn end_lease(&self) {
+        let owner = StoreKeys::single(PREFIX).owner();
+        let entries = self.hub.entries();
+        let lease = entries.iter().find(|entry| entry.key == owner).and_then(|entry| entry.lease);
+        if let Some(lease) = lease {
+            let submitted = self.hub.store().submit(RequestId(1), Request::Revoke(lease));
+            submitted.expect("the user has no other request");
+        }
+    }
+
+    /// Gives messages of the endpoint to the keeper. Returns those that leave now.
+    pub(crate) fn pass(
+        &mut self,
+        now: Duration,
+        transmits: Vec<Transmit>,
+        endpoint: &mut Endpoint,
+        context: &mut Context<'_>,
+    ) -> Sent {
+        let Process::Running(keeper) = &mut self.process else { return Sent::Messages(vec![]) };
+        let ends = |moment| self.planned.filter(|end| end.moment == moment).map(|end| end.down_for);
+        if let Some(down_for) = ends(EndMoment::BeforeWrite).filter(|_| !transmits.is_empty()) {
+            return Sent::Ends(down_for);
+        }
+        let mut released = keeper.poll(endpoint, false, unix_time(now), context);
+        let mut sent = keeper.collect(endpoint, transmits, unix_time(now), context);
+        if let Some(down_for) = ends(EndMoment::AfterSubmission).filter(|_| !keeper.is_idle()) {
+            return Sent::Ends(down_for);
+        }
+        released.extend(keeper.poll(endpoint, false, unix_time(now), context));
+        if !released.is_empty() {
+            if let Some(down_for) = ends(EndMoment::BeforeSending) {
+                return Sent::Ends(down_for);
+            }
+            self.ends_now = ends(EndMoment::AfterSending);
+        }
+        sent.extend(released);
+        if now >= self.next_check {
+            self.next_check = now + CHECK;
+        }
+        if keeper.status().is_lost {
+            self.process = Process::Lost;
+        }
+        Sent::Messages(sent)
+    }
+
+    /// The planned end, if its time has come.
+    pub(crate) fn take_end(&mut self, now: Duration) -> Option<Duration> {
+        let late = self.planned.filter(|end| end.until <= now).map(|end| end.down_for);
+        self.ends_now.take().or(late)
+    }
+
+    /// Plans the end of the process.
+    pub(crate) fn plan_end(&mut self, moment: EndMoment, until: Duration, down_for: Duration) {
+        self.planned = Some(PlannedEnd { moment, until, down_for });
+    }
+
+    /// Cancels a planned end.
+    pub(crate) fn keep_running(&mut self) {
+        (self.planned, self.ends_now) = (None, None);
+    }
+
+    /// Ends the process at once.
+    pub(crate) fn end(&mut self, now: Duration, down_for: Duration) {
+        (self.planned, self.ends_now) = (None, None);
+        self.process = Process::Down(now + down_for);
+    }
+
+    /// Begins to end the process in an orderly way.
+    pub(crate) fn begin_end(
+        &mut self,
+        now: Duration,
+        down_for: Duration,
+        endpoint: &mut Endpoint,
+        context: &mut Context<'_>,
+    ) {
+        self.process = match std::mem::replace(&mut self.process, Process::Lost) {
+            Process::Running(mut keeper) => {
+                keeper.finish(endpoint, unix_time(now), context);
+                Process::Ending { keeper, until: now + END, down_for }
+            }
+            other => other,
+        };
+        self.planned = None;
+        self.next_check = now;
+    }
+
+    /// Continues an orderly end. Returns the messages to send, and the pause before the next process when
+    /// the end is complete.
+    pub(crate) fn continue_end(
+        &mut self,
+        now: Duration,
+        endpoint: &mut Endpoint,
+        context: &mut Context<'_>,
+    ) -> Option<(Vec<Transmit>, Option<Duration>)> {
+        let Process::Ending { keeper, until, down_for } = &mut self.process else { return None };
+        let released = keeper.poll(endpoint, false, unix_time(now), context);
+        self.next_check = now + CHECK;
+        Some((released, (keeper.is_idle() || *until <= now).then_some(*down_for)))
+    }
+
+    /// Changes the link to the store.
+    pub(crate) fn set_link(&mut self, change: impl FnOnce(&mut Link)) {
+        change(&mut self.link);
+        let keeper = match &mut self.process {
+            Process::Starting(keeper) | Process::Running(keeper) | Process::Ending { keeper, .. } => keeper,
+            Process::Down(_) | Process::Lost => return,
+        };
+        keeper.store().set_link(self.link);
+    }
+
+    /// Makes the store refuse writes, or accept them again.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.hub.set_full(is_full);
+    }
+
+    /// Number of records in the store.
+    pub(crate) fn records(&self) -> usize {
+        let prefix = StoreKeys::single(PREFIX).records();
+        self.hub.entries().iter().filter(|entry| entry.key.starts_with(&prefix)).count()
+    }
+
+    /// Whether nothing waits for the store.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.process {
+            Process::Running(keeper) => keeper.is_idle() && keeper.status().held == 0,
+            _ => false,
+        }
+    }
+}
+
+fn unix_time(now: Duration) -> u64 {
+    UNIX_TIME + now.as_micros() as u64
+}
