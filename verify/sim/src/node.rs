@@ -8,6 +8,7 @@ use crate::net::{Datagram, Nat, Payload};
 use crate::plan::Plan;
 use crate::state_store::StateStore;
 use casemate::{Context, Endpoint, NotRestored, Notice, OwnedRecord, Routes};
+use casemate_cell::{RECEIVED_BLOCK, SENT_BLOCK};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_ike::config::Connection;
@@ -135,14 +136,16 @@ impl Node {
 
     /// Makes records of the IKE SAs that follow.
     pub(crate) fn keep_records(&mut self) {
-        self.endpoint.keep_records(true);
+        self.endpoint.keep_records(SENT_BLOCK, RECEIVED_BLOCK);
     }
 
     /// Ends the process of the node. Its successor does not know anything yet.
     pub(crate) fn forget(&mut self, plan: &Plan) {
         self.restarts += 1;
         self.endpoint = new_endpoint(plan, self.defect);
-        self.endpoint.keep_records(self.store.is_some());
+        if self.store.is_some() {
+            self.keep_records();
+        }
     }
 
     /// Loads the configuration, and continues the IKE SAs of records. Returns those that were not restored.

@@ -50,6 +50,7 @@ const FILES: &[c_long] = &[
     libc::SYS_chdir,
     libc::SYS_flock,
     libc::SYS_ftruncate,
+    libc::SYS_fallocate,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_fadvise64,
