@@ -6,7 +6,7 @@ use crate::mix::{ProcessOperation, StoreFault};
 use crate::node::{Node, ike_datagram};
 use crate::simulation::{SimEvent, Simulation};
 use crate::state_store::{EndMoment, Sent, StartStep, StateStore};
-use casemate_ike::Transmit;
+use casemate_ike::{IkeState, Transmit};
 use std::time::Duration;
 
 /// Time within which the moment of a planned end comes. The process ends then at the latest.
@@ -217,7 +217,7 @@ impl Simulation {
     pub(crate) fn check_records(&self) -> Checked {
         for node in &self.nodes {
             let Some(records) = node.store.as_ref().map(StateStore::records) else { continue };
-            let ikes = node.ikes().len();
+            let ikes = node.ikes().iter().filter(|ike| ike.state != IkeState::Connecting).count();
             if records != ikes {
                 return violated(format!("node {} has {records} records of {ikes} IKE SAs", node.index));
             }

@@ -10,6 +10,9 @@ const SEEDS: u64 = 1_000;
 /// Seeds of mixes that simulate ten minutes: a processor runs two of them in a second.
 const SOAKS: u64 = 30;
 
+/// Seeds of mixes with stores.
+const STORES: u64 = 100;
+
 fn assert_all_pass(mix: Mix, seeds: u64) -> Coverage {
     let (coverage, failures) = run_mixes(mix, 0..seeds);
     let shown: Vec<String> = failures.iter().take(10).map(ToString::to_string).collect();
@@ -125,4 +128,30 @@ fn no_ike_sa_lacks_what_one_side_requires() {
     let coverage = assert_all_pass(Mix::Refused, SEEDS);
     assert_covered(&coverage, &[Situation::Intermediate]);
     assert_eq!(coverage.count_of(Situation::Ike), 0);
+}
+
+#[test]
+fn processes_end_and_their_successors_continue() {
+    let coverage = assert_all_pass(Mix::StoreCrash, STORES);
+    use Situation::{OrderlyEnd, ProcessEnd, Restored};
+    assert_covered(&coverage, &[ProcessEnd, OrderlyEnd, Restored]);
+}
+
+#[test]
+fn processes_go_on_after_a_takeover() {
+    let coverage = assert_all_pass(Mix::StoreTakeover, STORES);
+    assert_covered(&coverage, &[Situation::TakeOver, Situation::Restored]);
+}
+
+#[test]
+fn stores_are_late_away_or_full() {
+    let coverage = assert_all_pass(Mix::StoreOutage, STORES);
+    use Situation::{ProcessEnd, Restored, StoreOutage, TakeOver};
+    assert_covered(&coverage, &[ProcessEnd, TakeOver, Restored, StoreOutage]);
+}
+
+#[test]
+fn both_sides_reauthenticate_while_processes_end() {
+    let coverage = assert_all_pass(Mix::StoreReauth, STORES);
+    assert_covered(&coverage, &[Situation::Reauth, Situation::Restored]);
 }

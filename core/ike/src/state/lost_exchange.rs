@@ -25,6 +25,11 @@ impl LostExchange {
         Self { exchange, purpose }
     }
 
+    /// Whether the response may show an SA that this host has not.
+    pub(super) const fn may_make_sa(self) -> bool {
+        matches!(self.purpose, PurposeFields::Child { .. } | PurposeFields::RekeyIke)
+    }
+
     /// Whether the peer has made what the request asked for. Before the last additional key exchange, it has
     /// made nothing (RFC 9370 section 2.2.4).
     fn has_made(self, response: &Content<'_>) -> bool {

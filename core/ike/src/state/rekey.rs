@@ -150,6 +150,11 @@ impl Established {
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChild { .. })) {
             return Err(StateFault::Busy.into());
         }
+        // What a lost exchange has made is deleted in this IKE SA.
+        #[cfg(feature = "records")]
+        if matches!(&self.pending, Some(Pending::Lost(lost)) if lost.may_make_sa()) {
+            return Err(StateFault::Busy.into());
+        }
         // One successor of the peer beside ours is enough.
         if self.peer_successor().is_some() {
             return Err(StateFault::Busy.into());

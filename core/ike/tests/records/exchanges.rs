@@ -41,7 +41,8 @@ fn a_rekeying_of_a_child_sa_begins_again() {
         }
         pair.right.sent.clear();
         take_over(&mut pair, Side::Left, 1);
-        pair.advance(20 * SECOND);
+        // The peer does not close the old Child SA after the time that it waits for a Delete.
+        pair.advance(300 * SECOND);
         assert_eq!((pair.left.children().len(), pair.right.children().len()), (1, 1), "{lost:?}");
         check_usable(&mut pair);
     }
@@ -129,11 +130,27 @@ fn a_delete_is_completed() {
     }
 }
 
+/// The peer has a Child SA that the next owner deletes. Until then, it does not accept another IKE SA, in
+/// which it could not delete it.
+#[test]
+fn the_ike_sa_is_not_rekeyed_during_a_lost_exchange() {
+    let mut pair = established(Pair::with_defaults());
+    rekey_child(&mut pair.left, pair.now);
+    pair.deliver_to_right();
+    pair.right.sent.clear();
+    take_over(&mut pair, Side::Left, 1);
+    rekey_ike(&mut pair.right, pair.now);
+    pair.deliver_to_left();
+    assert_eq!(ids(&pair.left).len(), 1);
+    pair.advance(20 * SECOND);
+    assert_eq!((pair.left.children().len(), pair.right.children().len()), (1, 1));
+}
+
 /// While another request is outstanding, the Delete waits in the queue. The Child SA is closed already.
 #[test]
 fn a_queued_delete_of_a_child_sa_is_sent_by_the_next_owner() {
     let mut pair = established(Pair::with_defaults());
-    rekey_ike(&mut pair.left, pair.now);
+    rekey_child(&mut pair.left, pair.now);
     let child = pair.left.children()[0].id;
     pair.left.with_context(pair.now, |ike, host, context| {
         ike.terminate_child(child, DownReason::Local, host, context);

@@ -70,6 +70,11 @@ impl Rules {
         Self { ikes, children, ..self }
     }
 
+    /// Whether there may be no IKE SA at the end.
+    pub(crate) fn may_end_without_ike_sa(&self) -> bool {
+        *self.ikes.start() == 0 && !self.allows_no_ike_sa()
+    }
+
     /// Whether no IKE SA may ever be established.
     pub(super) fn allows_no_ike_sa(&self) -> bool {
         *self.ikes.end() == 0

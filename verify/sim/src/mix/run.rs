@@ -163,7 +163,8 @@ impl Simulation {
     /// up again.
     pub(crate) fn is_settled(&self, node: &Node) -> bool {
         let is_written = node.store.as_ref().is_none_or(StateStore::is_idle);
-        invariants::is_idle(node) && is_written && (self.rules.is_none() || !node.ikes().is_empty())
+        let may_be_absent = self.rules.as_ref().is_none_or(Rules::may_end_without_ike_sa);
+        invariants::is_idle(node) && is_written && (may_be_absent || !node.ikes().is_empty())
     }
 
     /// Checks that the SAs carry traffic and that either side can rekey them.

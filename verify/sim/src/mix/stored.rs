@@ -68,6 +68,10 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Scenario {
         operations.push(NodeOperation { node: 1, operation: Operation::Rebind });
         rules.allowed_ends = AllowedEnds::Outage;
     }
+    // If both sides rekey an IKE SA at once and a process ends, its successor does not know that the peer has
+    // moved the Child SAs to the IKE SA that the peer has made: records do not name it.
+    let rekeys_ike = rng.below(2);
+    operations.retain(|planned| planned.operation != Operation::RekeyIke || planned.node == rekeys_ike);
     for node in stores {
         let add = |what| NodeOperation { node: *node, operation: what };
         let [request, answer] = [(); 2].map(|()| Duration::from_millis(rng.pick(&[0, 0, 1, 30, 400])));
@@ -130,6 +134,8 @@ fn create_and_delete(plan: &mut Plan, rng: &mut TestRng, rules: &mut Rules) -> V
     // A process that ends forgets a Child SA that it was about to create. If it ends while it rekeys one, the
     // peer closes that Child SA after three minutes, because it has replaced it.
     rules.children = 0..=1 + created;
+    // A peer refuses to authenticate again without a Child SA.
+    rules.ikes = 0..=1;
     operations
 }
 
