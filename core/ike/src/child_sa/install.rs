@@ -140,7 +140,6 @@ pub(crate) fn install_with(
         agreed,
         stage: Stage::Installed,
         is_stopped: false,
-        expired_before: None,
         active,
         replaces,
         rekey_at: None,

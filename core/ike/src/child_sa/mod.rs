@@ -38,8 +38,6 @@ pub(crate) struct ChildSa {
     /// Whether the Child SA has ended for this host, and the data path has dropped it. Only the Delete
     /// exchange is left, which the peer may delay.
     pub(crate) is_stopped: bool,
-    /// End of its lifetime, if it has been replaced and ends earlier.
-    pub(crate) expired_before: Option<Instant>,
     /// Whether the outbound SA is in use.
     pub(crate) active: bool,
     pub(crate) replaces: Option<ChildId>,
@@ -218,14 +216,7 @@ impl ChildSa {
     /// Marks the Child SA as replaced. If the peer does not close it by `until`, this host does.
     pub(crate) fn mark_replaced(&mut self, until: Instant) {
         self.stage = Stage::Replaced;
-        self.expired_before = self.expires_at;
         self.expires_at = Some(self.expires_at.map_or(until, |at| at.min(until)));
-    }
-
-    /// Uses a replaced Child SA again, whose successor the peer has closed.
-    pub(crate) fn reinstate(&mut self) {
-        self.stage = Stage::Installed;
-        self.expires_at = self.expired_before;
     }
 
     /// Time of the next timeout.

@@ -110,26 +110,9 @@ impl Established {
                 Stage::Closing => self.child_closing_reason(id).unwrap_or(DownReason::Replaced),
                 Stage::Installed | Stage::Replaced => DownReason::Replaced,
             };
-            if reason == DownReason::Peer {
-                self.reinstate_predecessor(id);
-            }
             self.remove_child(id, EndCause::by_peer(reason), step);
         }
         Ok(None)
-    }
-
-    /// Uses the predecessor of a Child SA again that the peer closes: another process of the peer does not know
-    /// the Child SA with which the former one has rekeyed, and keeps the old one.
-    fn reinstate_predecessor(&mut self, id: ChildId) {
-        let children = &mut self.contents.children;
-        let Some(old) = children.iter().find(|child| child.id == id).and_then(|child| child.replaces) else {
-            return;
-        };
-        if children.iter().any(|child| child.id != id && child.replaces == Some(old)) {
-            return;
-        }
-        let is_old = |child: &&mut ChildSa| child.id == old && child.stage == Stage::Replaced;
-        children.iter_mut().find(is_old).into_iter().for_each(ChildSa::reinstate);
     }
 
     /// Reason for which this host is closing the IKE SA, if it is.

@@ -104,8 +104,8 @@ impl Rules {
         let Notice::Ike(event) = notice else { return Ok(()) };
         // After 7 s without a response, a host sets up a new IKE SA and may drop the old one (decision 0080).
         let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
-        // The next process of the peer has authenticated this host again, because the keys of the successor of
-        // an IKE SA were lost with the former process. It does not know that successor.
+        // The next process of the peer has authenticated this host again, because the keys of the successor
+        // of an IKE SA were lost with the former process. It does not know that successor.
         let is_lost_successor = |why| !self.stores.is_empty() && matches!(why, DownReason::Forgotten { .. });
         match event {
             Event::IkeDown { reason: why, .. } | Event::ChildDown { reason: why, .. }
