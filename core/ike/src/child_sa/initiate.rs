@@ -53,6 +53,9 @@ pub(crate) struct ReplacedChild {
     pub(crate) id: ChildId,
     pub(crate) protocol: Protocol,
     pub(crate) spi_in: Spi,
+    /// Whether the request names it. The peer refuses that if it has replaced the Child SA already, in an
+    /// exchange whose keys are lost.
+    pub(crate) is_named: bool,
 }
 
 impl ChildRequest {
@@ -91,8 +94,16 @@ impl ChildRequest {
     /// Request for a Child SA that replaces `old`.
     pub(crate) fn replacing(old: &ChildSa) -> Self {
         let protocol = old.agreed.suite.protocol();
-        let replaces = Some(ReplacedChild { id: old.id, protocol, spi_in: old.agreed.spi_in });
-        Self { replaces, ..Self::new(old.config.clone(), None) }
+        let replaces = ReplacedChild { id: old.id, protocol, spi_in: old.agreed.spi_in, is_named: true };
+        Self { replaces: Some(replaces), ..Self::new(old.config.clone(), None) }
+    }
+
+    /// Request for a new Child SA, after which this host closes `old`.
+    #[cfg(feature = "records")]
+    pub(crate) fn replacing_unnamed(old: &ChildSa) -> Self {
+        let mut request = Self::replacing(old);
+        request.replaces.iter_mut().for_each(|old| old.is_named = false);
+        request
     }
 }
 
@@ -178,7 +189,7 @@ impl ChildNegotiation {
 
     /// Writes the payloads. CREATE_CHILD_SA has a nonce.
     pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
-        if let Some(old) = &self.request.replaces {
+        if let Some(old) = self.request.replaces.filter(|old| old.is_named) {
             let ChildSpi { protocol, spi } = ChildSpi::new(old.protocol, old.spi_in);
             out.notify(&Notify { protocol, kind: NotifyType::REKEY_SA, spi: &spi, data: &[] })?;
         }

@@ -288,6 +288,9 @@ pub(crate) enum PurposeFields {
         spi: u32,
         #[n(1)]
         is_ah: bool,
+        /// Inbound SPI of the Child SA that it replaces.
+        #[n(2)]
+        replaces: Option<u32>,
     },
     /// To rekey the IKE SA.
     #[n(1)]

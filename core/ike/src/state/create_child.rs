@@ -267,6 +267,9 @@ impl Established {
             // RFC 9370 section 2.2.4: our own exchange has been completed, and its key exchanges go on.
             #[cfg(feature = "multiple-kex")]
             Stage::Installed if self.is_rekeyed_by_series(child.id) => Err(StateFault::Busy),
+            // The two Child SAs could not be compared, because the nonces of our request are lost.
+            #[cfg(feature = "records")]
+            Stage::Installed if self.is_rekeyed_by_lost_exchange(child) => Err(StateFault::Busy),
             Stage::Installed => Ok((child.id, child.config.clone())),
             // RFC 7296 section 2.25.1: this host is closing the Child SA, or it has already been replaced.
             Stage::Closing | Stage::Replaced => Err(StateFault::Busy),

@@ -2,14 +2,16 @@
 //! not (docs/decisions/0140-cells.md).
 //!
 //! The request is repeated until the peer responds, because the next message ID is valid only then. The
-//! response shows what the peer has made. That is deleted or replaced, and the exchange begins again.
+//! response shows what the peer has made. That is deleted, and another Child SA or IKE SA replaces it.
 
-use crate::child_sa::ChildSpi;
+use crate::child_sa::{ChildRequest, ChildSa, ChildSpi};
 use crate::context::Step;
 use crate::record::{ClosedChild, PurposeFields};
+use crate::state::tasks::Pending;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{PeerFault, StateFault};
+use alloc::boxed::Box;
 use casemate_wire::ike::{ExchangeType, NotifyType};
 
 /// An exchange that another process or host has begun.
@@ -48,6 +50,13 @@ impl LostExchange {
 }
 
 impl Established {
+    /// Whether another process or host has asked to rekey this Child SA, and the peer has not responded.
+    pub(super) fn is_rekeyed_by_lost_exchange(&self, child: &ChildSa) -> bool {
+        let Some(Pending::Lost(lost)) = &self.pending else { return false };
+        let spi = child.agreed.spi_in.get();
+        matches!(lost.purpose, PurposeFields::Child { replaces, .. } if replaces == Some(spi))
+    }
+
     /// Handles the response to the request of another process or host.
     pub(super) fn on_lost_response(
         &mut self,
@@ -59,12 +68,26 @@ impl Established {
         // A response that cannot be parsed may have created an SA, too.
         let has_made = response.as_ref().map_or(true, |content| lost.has_made(content));
         match lost.purpose {
-            PurposeFields::Child { spi, is_ah } if has_made => {
+            PurposeFields::Child { spi, is_ah, replaces } if has_made => {
+                self.replace_lost_child(replaces);
                 self.tasks.push_front(Task::DeleteSpi(ClosedChild { spi, is_ah }.into()));
             }
             // The peer has moved the Child SAs to an IKE SA whose keys are lost.
             PurposeFields::RekeyIke if has_made => self.reauthenticate(common, step),
             _ => {}
+        }
+    }
+
+    /// Asks for a new Child SA in place of one that the peer has replaced.
+    fn replace_lost_child(&mut self, replaced: Option<u32>) {
+        let is_old = |child: &&ChildSa| Some(child.agreed.spi_in.get()) == replaced;
+        let Some(old) = self.children().iter().find(is_old) else { return };
+        // The peer may have rekeyed the same Child SA, and close either of the new ones.
+        let is_it = |child: &&ChildSa| child.id == old.id || child.replaces == Some(old.id);
+        let mut candidates = self.children().iter().filter(is_it);
+        let request = candidates.find(|child| child.is_installed()).map(ChildRequest::replacing_unnamed);
+        if let Some(request) = request {
+            self.tasks.push_front(Task::Child(Box::new(request)));
         }
     }
 

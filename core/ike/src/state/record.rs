@@ -107,7 +107,8 @@ impl Established {
         match &self.pending {
             Some(Pending::Child(pending)) => {
                 let ClosedChild { spi, is_ah } = pending.negotiation.offered_spi().into();
-                PurposeFields::Child { spi, is_ah }
+                let replaces = pending.negotiation.request.replaces.map(|old| old.spi_in.get());
+                PurposeFields::Child { spi, is_ah, replaces }
             }
             Some(Pending::Rekey(_)) => PurposeFields::RekeyIke,
             Some(Pending::DeleteIke(_)) => PurposeFields::DeleteIke,

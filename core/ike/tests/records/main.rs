@@ -30,6 +30,8 @@ fn records(peer: &IkePeer, now: Instant) -> Vec<IkeRecord> {
 fn successor_of(old: &IkePeer, seed: u64) -> IkePeer {
     let mut new = IkePeer::new(&old.addr.to_string(), seed, (*old.ike.connections()[0]).clone());
     new.ike.keep_records(true);
+    // Other SPIs than those of the former owner, as if they were random.
+    new.host.last = u32::try_from(seed).unwrap() * 100;
     new
 }
 
@@ -71,7 +73,8 @@ fn take_over(pair: &mut Pair, side: Side, owners: u16) {
     let now = pair.now;
     let old = side.of(pair);
     let records = records(old, now);
-    let mut new = successor_of(old, 1_000 + u64::from(owners));
+    let seed = if side == Side::Left { 1_000 } else { 2_000 };
+    let mut new = successor_of(old, seed + u64::from(owners));
     restore(&mut new, records, owners, now).unwrap();
     *side.of(pair) = new;
 }
@@ -97,6 +100,7 @@ fn check_usable(pair: &mut Pair) {
         pair.check_children(1);
         let now = pair.now;
         let peer = side.of(pair);
+        assert_ne!(peer.children()[0].id, child, "{side:?}");
         let id = *ids(peer).last().unwrap();
         assert!(peer.with_context(now, |ike, host, context| ike.rekey(id, host, context)));
         pair.advance(5 * SECOND);
