@@ -100,10 +100,10 @@ pub(crate) struct SaIn {
     pub(crate) state: State,
     /// Whether the SA is in transport mode, so that it delivers the IP header in front of its packets.
     pub(crate) is_transport: bool,
-    pub(crate) spi: Spi,
     pub(crate) protocol: Protocol,
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
+    pub(crate) spi: Spi,
     pub(crate) reqid: u32,
     /// The SPD whose policies apply to its packets.
     pub(crate) spd: SpdId,

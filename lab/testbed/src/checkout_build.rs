@@ -177,7 +177,7 @@ mod tests {
         fs::write(&passwd, format!("ann:x:{owner}:{owner}::{}:/bin/sh\n", home.display())).unwrap();
         let mut builder = Builder::of(checkout.path(), &passwd).unwrap();
         // Hides the cargo of this machine.
-        builder.path = vec!["/usr/bin".into(), "/bin".into(), home.join(".cargo/bin")];
+        builder.path = vec![home.join(".cargo/bin"), "/usr/bin".into(), "/bin".into()];
         (checkout, builder)
     }
 
