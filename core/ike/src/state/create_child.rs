@@ -145,6 +145,11 @@ impl Established {
         child_request: ChildRequest,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
+        #[cfg(feature = "records")]
+        if let Some(old) = self.replaced_by_peer(&child_request) {
+            self.tasks.push_front(Task::DeleteChild(old, DownReason::Replaced));
+            return Ok(None);
+        }
         let replaced = child_request.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.is_installed());
         if replaced.is_some_and(|id| !is_live(id))

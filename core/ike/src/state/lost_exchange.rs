@@ -10,8 +10,9 @@ use crate::record::{ClosedChild, PurposeFields};
 use crate::state::tasks::Pending;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
-use crate::{PeerFault, StateFault};
+use crate::{ChildId, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use casemate_wire::ike::{ExchangeType, NotifyType};
 
 /// An exchange that another process or host has begun.
@@ -89,6 +90,14 @@ impl Established {
         if let Some(request) = request {
             self.tasks.push_front(Task::Child(Box::new(request)));
         }
+    }
+
+    /// The old Child SA, if the peer has created one of the same configuration since the exchange was lost.
+    pub(super) fn replaced_by_peer(&self, request: &ChildRequest) -> Option<ChildId> {
+        let old = request.replaces.filter(|old| !old.is_named)?.id;
+        let is_newer = |child: &ChildSa| child.id > old && Arc::ptr_eq(&child.config, &request.config);
+        let mut children = self.children().iter();
+        children.any(|child| child.is_installed() && is_newer(child)).then_some(old)
     }
 
     /// Deletes an SA that the peer has and this host has not.
