@@ -33,6 +33,8 @@ run` and Debian's charon side by side in network namespaces (needs root). Option
 --count N, --sas N, --quick, --json.
 lwip: the cost of Casemate in lwIP: instructions without protection (counted by valgrind), throughput with
 protection.
+etcd: how long a cluster of three etcd servers takes for the transactions of a cell, on this machine
+(docs/decisions/0142-etcd.md).
 stack: the cost of the rings of `casemate stack`, and bulk transfers of an application, plain and protected
 (needs root).";
 
@@ -58,7 +60,8 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         Some(("advise", rest)) => advise(rest),
         Some(("lwip", [])) => lwip_costs(),
         Some(("stack", [])) => stack(),
-        Some((name @ ("lwip" | "stack"), _)) => {
+        Some(("etcd", [])) => etcd(),
+        Some((name @ ("lwip" | "stack" | "etcd"), _)) => {
             Err(Failure::new(format!("`bench {name}` takes no arguments")))
         }
         _ => program("bench", &[], arguments),
@@ -73,17 +76,27 @@ fn lwip_costs() -> Result {
 /// Runs the measurements among the tests of the stack server, which need its applications and peers.
 fn stack() -> Result {
     for (package, tests) in [("casemate-socketd", "server"), ("casemate-socketd-client", "stack")] {
-        let select = ["--package", package, "--examples", "--test", tests];
-        shell::run_cargo(
-            &[
-                &["test", "--quiet", "--profile", DIST],
-                &select[..],
-                &["--", "--ignored", "--nocapture", "speed"],
-            ]
-            .concat(),
-        )?;
+        measurements(package, &["--examples", "--test", tests], "speed")?;
     }
     Ok(())
+}
+
+/// Runs the measurement of a cluster of etcd servers.
+fn etcd() -> Result {
+    packages::unpack_etcd()?;
+    measurements("casemate-etcd", &["--test", "etcd"], "measure")
+}
+
+/// Runs the measurements among the tests of a package, those whose names contain `name`.
+fn measurements(package: &str, select: &[&str], name: &str) -> Result {
+    shell::run_cargo(
+        &[
+            &["test", "--quiet", "--profile", DIST, "--package", package],
+            select,
+            &["--", "--ignored", "--nocapture", name],
+        ]
+        .concat(),
+    )
 }
 
 fn tunnels(arguments: &[String]) -> Result {

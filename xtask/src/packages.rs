@@ -233,7 +233,7 @@ fn unpack(package: &str, directory: &str, program: &str) -> Result {
 }
 
 /// Unpacks etcd, unless it is there.
-fn unpack_etcd() -> Result {
+pub(crate) fn unpack_etcd() -> Result {
     let (packages, release, directory, program) = ETCD;
     let directory = cargo::target_directory()?.join(directory);
     if directory.join(program).is_file() {

@@ -161,7 +161,7 @@ mod tests {
         let known = cluster(None);
         assert_eq!(known.check(header(7, 10), Some(0)), Ok(()));
         assert_eq!(known.check(header(7, 9), None), Ok(()), "a member that is behind");
-        // The response to a request that was sent before the other one's response arrived.
+        // A response to a request that was sent before the first response arrived.
         assert_eq!(known.check(header(7, 9), Some(8)), Ok(()));
         assert_eq!(known.seen(), Some(Seen { cluster: 7, revision: 10 }));
         assert_eq!(known.check(header(7, 9), Some(10)), DAMAGED);

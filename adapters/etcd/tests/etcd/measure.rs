@@ -29,7 +29,7 @@ fn write_record(epoch: Revision, number: usize) -> Request {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test -p casemate-etcd --release --test etcd -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo xtask bench etcd"]
 fn measure() {
     let Some(mut cluster) = Cluster::start("measure", None, &[]) else { return };
     let leader = cluster.leader().unwrap();
