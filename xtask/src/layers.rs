@@ -6,10 +6,10 @@ use crate::sources::{self, Source};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps -> lab -> adapters, socketd -> cell -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki, eap} -> rohc -> {wire, crypto}. A
-layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
+apps -> lab -> adapters, socketd -> {cell, private-file} -> endpoint, strongswan -> {datapath, ike, sched} ->
+{sa, pki, eap} -> rohc -> {wire, crypto}. A layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
-socketd/protocol and store import nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
+socketd/protocol, store and private-file import nothing. sched imports sa and wire only, rohc wire only, eap and radius wire and crypto.
 Only programs import radius. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies), and those in socketd/client start the program of
@@ -34,6 +34,7 @@ enum Layer {
     Strongswan,
     Store,
     Cell,
+    PrivateFile,
     Provider,
     Adapter,
     SocketClient,
@@ -66,6 +67,7 @@ impl Layer {
             ("core", Some("store")) => Self::Store,
             ("core", Some("cell")) => Self::Cell,
             ("providers", _) => Self::Provider,
+            ("adapters", Some("private-file")) => Self::PrivateFile,
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
             ("lab", _) => Self::Testbed,
@@ -85,7 +87,7 @@ impl Layer {
             Self::Sa | Self::Pki | Self::Eap | Self::Radius | Self::Provider => 2,
             Self::Datapath | Self::Ike | Self::Sched => 3,
             Self::Endpoint | Self::Strongswan => 4,
-            Self::Cell => 5,
+            Self::Cell | Self::PrivateFile => 5,
             Self::Adapter | Self::SocketClient => 6,
             Self::Testbed => 7,
             Self::Lab => 8,
@@ -101,6 +103,7 @@ impl Layer {
             (Self::Verify, _) => true,
             (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
+            (Self::PrivateFile, _) => false,
             (Self::Pki, Self::Wire | Self::Rohc)
             | (Self::Eap | Self::Radius, Self::Rohc)
             | (Self::Datapath | Self::Ike | Self::Sched | Self::Endpoint | Self::Strongswan, Self::Radius)
@@ -204,6 +207,7 @@ mod tests {
         assert!(may("core/sa", "core/wire", false));
         assert!(may("core/datapath", "core/crypto", false));
         assert!(may("core/endpoint", "core/ike", false));
+        assert!(may("adapters/file-store", "adapters/private-file", false));
         assert!(may("apps/casemate", "adapters/linux", false));
         assert!(may("apps/casemate", "core/wire", false));
         assert!(may("verify/interop", "apps/casemate", false));
@@ -256,6 +260,8 @@ mod tests {
             ("core/strongswan", "core/endpoint"),
             ("socketd/server", "socketd/client"),
             ("adapters/linux", "adapters/lwip"),
+            ("adapters/private-file", "core/wire"),
+            ("core/cell", "adapters/private-file"),
             ("adapters/linux", "apps/casemate"),
             ("adapters/linux", "lab/testbed"),
             ("lab/measure", "lab/papers"),

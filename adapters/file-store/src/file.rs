@@ -6,10 +6,10 @@
 use crate::OpenError;
 use crate::database;
 use crate::disk::FileDisk;
-use rustix::fs::{Advice, OFlags};
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use casemate_private_file::{self as private_file, OthersAccess};
+use rustix::fs::Advice;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The lock of a store, held until it is dropped. It is on a file beside the store, which is kept.
@@ -22,7 +22,7 @@ impl Lock {
     /// Locks the store at this path for this process.
     pub(crate) fn acquire(path: &Path) -> Result<Self, OpenError> {
         let failed = |error| OpenError::Io(path.into(), error);
-        check_parent(directory_of(path)).map_err(failed)?;
+        private_file::check_parent(directory_of(path)).map_err(failed)?;
         let mut options = File::options();
         let file =
             open_private(&with_suffix(path, ".lock"), options.write(true).create(true).truncate(false))
@@ -76,66 +76,9 @@ fn open(path: &Path) -> io::Result<FileDisk> {
     Ok(FileDisk(file))
 }
 
-/// Opens a regular file with these options, which may create it with mode 0600, and checks it. A symbolic
-/// link as last component is an error.
+/// Opens the file, which these options may create. Other users have no access.
 fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Without O_NONBLOCK, a FIFO of another user would block the program here.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let flags = flags.bits().cast_signed();
-    let file = options.mode(0o600).custom_flags(flags).open(path).map_err(|error| {
-        let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-        if is_link { refused("it is a symbolic link: a regular file was expected") } else { error }
-    })?;
-    check(&file.metadata()?)?;
-    Ok(file)
-}
-
-/// Checks that a file is a regular one with one name, that it belongs to root or to this user, and that other
-/// users have no access.
-fn check(metadata: &Metadata) -> io::Result<()> {
-    if !metadata.is_file() {
-        return Err(refused("a regular file was expected"));
-    }
-    check_owner(metadata)?;
-    if metadata.mode() & 0o077 != 0 {
-        let mode = metadata.mode() & 0o7777;
-        return Err(refused(&format!(
-            "its mode is {mode:04o}, so other users have access: 0600 was expected"
-        )));
-    }
-    if metadata.nlink() > 1 {
-        return Err(refused("it has a second name (hard link): a file with one name was expected"));
-    }
-    Ok(())
-}
-
-/// Checks that no other user can replace files in the directory: it belongs to root or to this user, and
-/// other users cannot write it, or it has the sticky bit, as /tmp has.
-fn check_parent(directory: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(directory)?;
-    // In a user namespace, directories of root belong to a user without a number there, as `/` does.
-    if metadata.uid() != fs::metadata("/")?.uid() {
-        check_owner(&metadata)?;
-    }
-    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
-        let mode = metadata.mode() & 0o7777;
-        return Err(refused(&format!(
-            "the mode of its directory is {mode:04o}, so other users can replace files there: 0755 was expected"
-        )));
-    }
-    Ok(())
-}
-
-fn check_owner(metadata: &Metadata) -> io::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    if metadata.uid() == 0 || metadata.uid() == own {
-        return Ok(());
-    }
-    Err(refused(&format!("it belongs to user {}: root or this user was expected", metadata.uid())))
-}
-
-fn refused(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+    private_file::open(path, options, OthersAccess::None)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

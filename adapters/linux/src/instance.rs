@@ -4,7 +4,8 @@
 //! the kernel creates an interface only once, wherever instances keep their files. The number of a namespace
 //! may be used again, so the journal contains a `NetnsId`, too.
 
-use crate::{Error, private_file, sys};
+use crate::private_file::{self, SERVICE_DIRECTORY};
+use crate::{Error, sys};
 use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -132,9 +133,6 @@ fn namespace_prefix() -> Result<String, Error> {
     let metadata = fs::metadata(PATH).map_err(|error| Error::new(PATH, error))?;
     Ok(format!("net{}-", metadata.ino()))
 }
-
-/// The directory of a service, and of a program that runs as root.
-pub(crate) const SERVICE_DIRECTORY: &str = "/run/casemate";
 
 /// Candidates for the directory, the usual one first. The others are for users who are root only in their own
 /// namespace.

@@ -25,7 +25,6 @@ pub mod nft;
 mod offload;
 pub mod packet_socket;
 mod port_holder;
-pub mod private_file;
 pub mod process;
 mod program;
 pub mod protected_traffic;
@@ -52,6 +51,8 @@ pub use engine::{
     TunnelSpec,
 };
 pub use link_sender::LinkSending;
+
+pub use casemate_private_file as private_file;
 
 use std::{fmt, io};
 

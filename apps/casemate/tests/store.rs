@@ -25,7 +25,8 @@ fn conf(side: Side, start_action: &str) -> String {
     format!(
         "connections {{ t {{\n remote_addrs = {}\n local_addrs = {}\n local {{ auth = psk }}\n \
          remote {{ auth = psk }}\n children {{ c {{\n local_ts = {}/32\n remote_ts = {}/32\n \
-         start_action = {start_action}\n }} }} }} }}\nsecrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+         start_action = {start_action}\n }} }} }} }}\n\
+         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
         side.other().outer(true),
         side.outer(true),
         side.inner(true),

@@ -53,7 +53,7 @@ fn files_that_others_can_access_are_refused() {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let directory = files.directory.path();
     fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
-    assert!(refusal(&path).contains("other users can replace files"));
+    assert!(refusal(&path).contains("other users can replace its files"));
     fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
     Opened::open(&path).unwrap();
 }

@@ -85,7 +85,8 @@ impl ChildProposal {
                 algs.iter().any(|alg| alg.suite() == esp)
             }
             (ChildAlgorithms::EspSeparate(ciphers, macs), ChildTransform::Esp(esp)) => {
-                matches!(esp, EspSuite::Separate(cipher, mac) if ciphers.contains(&cipher) && macs.contains(&mac))
+                let EspSuite::Separate(cipher, mac) = esp else { return false };
+                ciphers.contains(&cipher) && macs.contains(&mac)
             }
             (ChildAlgorithms::Ah(macs), ChildTransform::Ah(AhSuite(mac))) => macs.contains(&mac),
             _ => false,

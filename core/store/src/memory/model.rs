@@ -42,7 +42,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // A write is a deletion, a put, or a put with one of the leases.
     let writes = vec((0..KEYS.len(), proptest::option::weighted(0.7, 0..8_usize)), 0..4);
     let step = prop_oneof![
-        8 => (user(), comparisons, writes).prop_map(|(user, comparisons, writes)| Step::Commit { user, comparisons, writes }),
+        8 => (user(), comparisons, writes)
+            .prop_map(|(user, comparisons, writes)| Step::Commit { user, comparisons, writes }),
         2 => (user(), 0..PREFIXES.len(), proptest::option::of(0..KEYS.len()), 1..4_usize)
             .prop_map(|(user, prefix, after, limit)| Step::Read { user, prefix, after, limit }),
         1 => (user(), 1..4_u64).prop_map(|(user, seconds)| Step::NewLease { user, seconds }),

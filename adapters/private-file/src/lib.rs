@@ -1,14 +1,18 @@
 //! Files and directories that other users of the machine must not be able to plant, replace or read.
 //!
-//! Journals, control sockets, counter files and saved keys are opened through this module. It never follows a
-//! symbolic link, and it uses existing files only if they belong to root or to this user. Root also uses
-//! those of the user that the service runs as.
+//! Stores, journals, control sockets, counter files and saved keys are opened through this crate. It never
+//! follows a symbolic link, and it uses existing files only if they belong to root or to this user. Root also
+//! uses those of the user that the service runs as.
+#![forbid(unsafe_code)]
 
-use crate::sys;
+use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+/// Run-time directory of the service, and of a program that runs as root.
+pub const SERVICE_DIRECTORY: &str = "/run/casemate";
 
 /// What users other than the owner may do with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +38,9 @@ impl OthersAccess {
 /// A created file has mode 0600. A symbolic link as last component is an error, and so is a FIFO or a device.
 pub fn open(path: &Path, options: &mut OpenOptions, others: OthersAccess) -> io::Result<File> {
     // Without O_NONBLOCK, a FIFO of another user would block the program here.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = options.mode(0o600).custom_flags(flags).open(path).map_err(|error| {
-        let is_link = error.raw_os_error() == Some(libc::ELOOP);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path).map_err(|error| {
+        let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
         if is_link { refused("it is a symbolic link: a regular file was expected") } else { error }
     })?;
     check(&file.metadata()?, others)?;
@@ -64,12 +68,12 @@ pub fn check(metadata: &Metadata, others: OthersAccess) -> io::Result<()> {
 
 /// Checks that `path` is a directory and not a symbolic link, that it belongs to this user, or to that of the
 /// service if this user is root, and that no other user may enter it.
-pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
+pub fn check_directory(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_dir() {
         return Err(refused("a directory was expected"));
     }
-    let own = sys::effective_user();
+    let own = effective_user();
     if metadata.uid() != own && !(own == 0 && service_user() == Some(metadata.uid())) {
         return Err(refused(&format!("it belongs to user {}: this user was expected", metadata.uid())));
     }
@@ -92,26 +96,32 @@ pub fn check_parent(directory: &Path) -> io::Result<()> {
     }
     if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
         let mode = metadata.mode() & 0o7777;
-        return Err(refused(&format!("its mode is {mode:04o}, so other users can replace the files in it")));
+        return Err(refused(&format!(
+            "the mode of the directory is {mode:04o}, so other users can replace its files: 0755 was expected"
+        )));
     }
     Ok(())
 }
 
 /// Whether files and processes of this user are trusted: those of root and our own, and for root also those
 /// of the service.
-pub(crate) fn is_trusted(uid: u32) -> bool {
-    let own = sys::effective_user();
+pub fn is_trusted(uid: u32) -> bool {
+    let own = effective_user();
     uid == 0 || uid == own || (own == 0 && service_user() == Some(uid))
 }
 
 /// The user of the service: the owner of its run-time directory. Only root can have given it away, because
 /// no other user can create or rename entries of the directory above.
 fn service_user() -> Option<u32> {
-    let directory = Path::new(crate::instance::SERVICE_DIRECTORY);
+    let directory = Path::new(SERVICE_DIRECTORY);
     let parent = fs::symlink_metadata(directory.parent()?).ok()?;
     let is_closed = parent.is_dir() && parent.uid() == 0 && parent.mode() & 0o022 == 0;
     let metadata = fs::symlink_metadata(directory).ok()?;
     (is_closed && metadata.is_dir()).then(|| metadata.uid())
+}
+
+fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 fn check_owner(metadata: &Metadata) -> io::Result<()> {
