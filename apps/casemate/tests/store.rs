@@ -114,6 +114,42 @@ fn restarts_and_crashes_cost_no_ike_sa() {
     assert!(gateway.stop().success() && peer.stop().success());
 }
 
+/// A configuration with this number of children, each for one port.
+fn conf_of_children(side: Side, start_action: &str, count: u16) -> String {
+    let one = conf(side, start_action);
+    let (before, rest) = one.split_once(" c {").unwrap();
+    let (child, after) = rest.split_once(" }").unwrap();
+    let of_port = |n: u16| format!(" c{n} {{{} }}", child.replace("/32", &format!("/32[udp/{}]", 5_000 + n)));
+    let children: String = (0..count).map(of_port).collect();
+    format!("{before}{children}{after}")
+}
+
+#[test]
+fn a_store_grows_in_the_sandbox() {
+    const CHILDREN: u16 = 40;
+    let Some(net) = TestNet::build("a_store_grows_in_the_sandbox") else { return };
+    let scratch = TempDir::new("store").unwrap();
+    let store = scratch.file("sas");
+    let right = conf_of_children(Side::Right, "none", CHILDREN);
+    let count = |status: &Value| spis(status).iter().map(|(_, children)| children.len()).sum::<usize>();
+    let gateway = run_with_store(&net.right, &right, &store);
+    let len = || fs::metadata(&store).unwrap().len();
+    let empty = len();
+    let peer = net.left.run_config(&conf_of_children(Side::Left, "start", CHILDREN), None);
+    net.left.wait_until(|status| count(status) == usize::from(CHILDREN));
+    net.right.wait_until(|status| status["store"]["problem"].is_null());
+    assert!(len() > empty, "{} of {empty} bytes: the store has not grown", len());
+    let before = spis(&net.right.status());
+    gateway.crash();
+    let gateway = run_with_store(&net.right, &right, &store);
+    assert!(gateway.log().contains("continued with"), "{}", gateway.log());
+    // Each Child SA is replaced, because it is not known which packets of the peer arrived.
+    let is_replaced = |status: &Value| count(status) == usize::from(CHILDREN);
+    net.right.wait_until(|status| is_replaced(status) && spis(status)[0].1 != before[0].1);
+    assert_eq!(spis(&net.left.status())[0].0, before[0].0);
+    assert!(gateway.stop().success() && peer.stop().success());
+}
+
 #[test]
 fn charon_keeps_its_ike_sa() {
     let Some(net) = TestNet::build("charon_keeps_its_ike_sa") else { return };

@@ -165,8 +165,9 @@ impl Host {
         assert!(self.keeper.is_idle());
     }
 
+    /// Rekeys the youngest Child SA.
     pub(crate) fn rekey(&mut self) {
-        let child = self.endpoint.ike().status().next().unwrap().children[0].id;
+        let child = self.endpoint.ike().status().next().unwrap().children.last().unwrap().id;
         with_context(&mut self.endpoint, self.now, &mut self.rng, |endpoint, context| {
             assert!(endpoint.rekey_child(child, context));
         });

@@ -151,6 +151,49 @@ fn a_child_sa_keeps_its_reserve_in_another_ike_sa() {
     assert_eq!(sim.send_to_peer(), None);
 }
 
+/// Writes fail while the peer rekeys the IKE SA, to which the Child SA moves. The next owner finds the Child SA
+/// in one record, however many of the repeated writes were executed.
+#[test]
+fn a_child_sa_that_moves_while_writes_fail_is_in_one_record() {
+    for failing in 0..6 {
+        for repeated in 0..4 {
+            let mut sim = established();
+            sim.link(Link { delivers_requests: false, ..Link::default() });
+            sim.peer_rekeys_ike();
+            sim.advance(failing * SECOND / 2);
+            // The write is executed, and the gateway ends before it knows that.
+            sim.link(Link { delivers_answers: false, ..Link::default() });
+            sim.advance(repeated * SECOND / 2);
+            sim.crash();
+            sim.advance(60 * SECOND);
+            let ikes = (sim.gateway.ikes(), sim.peer.ikes());
+            assert_eq!((ikes, sim.records()), ((1, 1), 1), "{failing}, {repeated}");
+            assert_eq!((sim.gateway.children(), sim.peer.children()), (1, 1), "{failing}, {repeated}");
+            assert_eq!(traffic(&mut sim, 10), (10, 10), "{failing}, {repeated}");
+        }
+    }
+}
+
+/// A change waits for the write in progress, and the messages of both are sent.
+#[test]
+fn one_write_is_in_progress_at_a_time() {
+    let mut sim = established();
+    let spis = sim.gateway.spis();
+    sim.link(Link { answer_delay: SECOND, ..Link::default() });
+    sim.peer_rekeys();
+    assert_eq!((sim.status().pending, sim.status().held), (1, 1));
+    let writes = sim.status().writes;
+    sim.gateway.rekey();
+    sim.run();
+    sim.advance(SECOND / 2);
+    assert_eq!((sim.status().writes, sim.status().held), (writes, 2));
+    sim.advance(10 * SECOND);
+    assert!(sim.status().writes >= writes + 2);
+    assert_eq!((sim.status().pending, sim.status().held), (0, 0));
+    assert!(sim.gateway.children() == 1 && sim.peer.children() == 1 && sim.gateway.spis() != spis);
+    assert_eq!(traffic(&mut sim, 10), (10, 10));
+}
+
 #[test]
 fn a_former_owner_notices_that_it_has_been_replaced() {
     let mut sim = established();

@@ -47,6 +47,24 @@ fn a_rekeying_of_a_child_sa_begins_again() {
     }
 }
 
+/// The peer rekeys the Child SA that only it has, is told so, and creates another one.
+#[test]
+fn the_peer_replaces_the_lost_child_sa_itself() {
+    let mut pair = established(Pair::with_defaults());
+    rekey_child(&mut pair.left, pair.now);
+    pair.deliver_to_right();
+    pair.right.sent.clear();
+    let (now, lost) = (pair.now, pair.right.children()[1].id);
+    assert!(pair.right.with_context(now, |ike, host, context| ike.rekey_child(lost, host, context)));
+    take_over(&mut pair, Side::Left, 1);
+    for _ in 0..2 {
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+    }
+    pair.advance(20 * SECOND);
+    check_usable(&mut pair);
+}
+
 /// A connection whose Child SAs have an additional key exchange.
 fn with_followup(own: &str, peer: &str) -> Connection {
     let mut connection = connection(own, peer);
