@@ -10,7 +10,7 @@ use casemate_private_file::{self as private_file, OthersAccess};
 use rustix::fs::Advice;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The lock of a store, held until it is dropped. It is on a file beside the store, which is kept.
 #[derive(Debug)]
@@ -22,11 +22,13 @@ impl Lock {
     /// Locks the store at this path for this process.
     pub(crate) fn acquire(path: &Path) -> Result<Self, OpenError> {
         let failed = |error| OpenError::Io(path.into(), error);
-        private_file::check_parent(directory_of(path)).map_err(failed)?;
+        private_file::check_parent(private_file::directory_of(path)).map_err(failed)?;
         let mut options = File::options();
-        let file =
-            open_private(&with_suffix(path, ".lock"), options.write(true).create(true).truncate(false))
-                .map_err(failed)?;
+        let file = open_private(
+            &private_file::with_suffix(path, ".lock"),
+            options.write(true).create(true).truncate(false),
+        )
+        .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.into())),
@@ -43,7 +45,7 @@ pub(crate) fn open_or_create(path: &Path, _lock: &Lock) -> Result<(FileDisk, boo
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    let temporary = with_suffix(path, ".new");
+    let temporary = private_file::with_suffix(path, ".new");
     // A crash may have left this file. The new file must not be a link to another place.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -64,7 +66,7 @@ fn create(path: &Path, temporary: &Path) -> Result<(), OpenError> {
     database::create(FileDisk(file)).map_err(|fault| fault.into_error(path))?;
     copy.sync_all().and_then(|()| fs::rename(temporary, path)).map_err(failed)?;
     // The name must be on the disk, too.
-    File::open(directory_of(path)).and_then(|directory| directory.sync_all()).map_err(failed)
+    File::open(private_file::directory_of(path)).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
 fn open(path: &Path) -> io::Result<FileDisk> {
@@ -79,14 +81,4 @@ fn open(path: &Path) -> io::Result<FileDisk> {
 /// Opens the file, which these options may create. Other users have no access.
 fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     private_file::open(path, options, OthersAccess::None)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

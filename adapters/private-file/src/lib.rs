@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Run-time directory of the service, and of a program that runs as root.
 pub const SERVICE_DIRECTORY: &str = "/run/casemate";
@@ -103,6 +103,18 @@ pub fn check_parent(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The directory of a file: what is before its name, or the current directory.
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The path of a file with a longer name, in the same directory.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Whether files and processes of this user are trusted: those of root and our own, and for root also those
 /// of the service.
 pub fn is_trusted(uid: u32) -> bool {
@@ -141,7 +153,6 @@ mod tests {
     use casemate_test_support::TempDir;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
-    use std::path::PathBuf;
 
     fn append(path: &Path, others: OthersAccess) -> io::Result<File> {
         open(path, File::options().append(true).create(true), others)

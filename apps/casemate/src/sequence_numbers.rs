@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -54,7 +54,8 @@ impl SequenceStore {
     /// Reads the file, which need not exist, and starts the thread.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let at = |why: String| format!("{}: {why}", path.display());
-        private_file::check_parent(directory_of(path)).map_err(|error| at(error.to_string()))?;
+        private_file::check_parent(private_file::directory_of(path))
+            .map_err(|error| at(error.to_string()))?;
         let numbers = read(path).map_err(|error| at(error.to_string()))?;
         let numbers = numbers.map_or(Ok(Numbers::default()), |text| Numbers::parse(&text)).map_err(at)?;
         // Fails now rather than after the first authentication.
@@ -117,10 +118,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match private_file::open(path, File::options().read(true), OthersAccess::None) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -133,9 +130,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 
 /// Replaces the file. On return the text is on the disk.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let temporary = PathBuf::from(name);
+    let temporary = private_file::with_suffix(path, ".new");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -145,7 +140,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    File::open(directory_of(path))?.sync_all()
+    File::open(private_file::directory_of(path))?.sync_all()
 }
 
 impl Numbers {

@@ -162,7 +162,7 @@ impl CounterFile {
     }
 
     fn write(&self) -> Result<(), CountersError> {
-        let temporary = with_suffix(&self.path, ".new");
+        let temporary = private_file::with_suffix(&self.path, ".new");
         let failed = |error| CountersError::Io(self.path.clone(), error);
         // A crash may have left this file. The new file must not be a link to another place.
         match fs::remove_file(&temporary) {
@@ -180,7 +180,9 @@ impl CounterFile {
             failed(error)
         })?;
         // The new name must be on the disk, too.
-        File::open(directory_of(&self.path)).and_then(|directory| directory.sync_all()).map_err(failed)
+        File::open(private_file::directory_of(&self.path))
+            .and_then(|directory| directory.sync_all())
+            .map_err(failed)
     }
 
     fn text(&self) -> String {
@@ -196,8 +198,8 @@ impl CounterFile {
 
 fn lock(path: &Path) -> Result<File, CountersError> {
     let failed = |error| CountersError::Io(path.into(), error);
-    let name = with_suffix(path, ".lock");
-    private_file::check_parent(directory_of(path)).map_err(failed)?;
+    let name = private_file::with_suffix(path, ".lock");
+    private_file::check_parent(private_file::directory_of(path)).map_err(failed)?;
     let mut options = File::options();
     let file =
         private_file::open(&name, options.write(true).create(true).truncate(false), OthersAccess::Read)
@@ -301,14 +303,4 @@ impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
-}
-
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -140,7 +140,7 @@ fn a_failed_write_leaves_no_temporary_file() {
     // A file cannot replace a directory.
     std::fs::create_dir(path.file()).unwrap();
     assert!(file.reserve(&[]).is_err());
-    assert!(!file::with_suffix(&path.file(), ".new").exists());
+    assert!(!crate::private_file::with_suffix(&path.file(), ".new").exists());
 }
 
 #[test]

@@ -151,8 +151,8 @@ fn a_child_sa_keeps_its_reserve_in_another_ike_sa() {
     assert_eq!(sim.send_to_peer(), None);
 }
 
-/// Writes fail while the peer rekeys the IKE SA, to which the Child SA moves. The next owner finds the Child SA
-/// in one record, however many of the repeated writes were executed.
+/// Writes fail while the peer rekeys the IKE SA, to which the Child SA moves. The next owner finds the Child
+/// SA in one record, however many of the repeated writes were executed.
 #[test]
 fn a_child_sa_that_moves_while_writes_fail_is_in_one_record() {
     for failing in 0..6 {
