@@ -332,6 +332,8 @@ impl Established {
             }
             #[cfg(feature = "records")]
             Some(Pending::Lost(lost)) => self.on_lost_response(common, lost, &response, step),
+            #[cfg(feature = "records")]
+            Some(Pending::DeleteSpi) => {}
             #[cfg(feature = "resumption")]
             Some(Pending::Ticket) => self.on_ticket_response(&response, step),
             #[cfg(feature = "redirect")]

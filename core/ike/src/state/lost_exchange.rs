@@ -28,11 +28,6 @@ impl LostExchange {
         Self { exchange, purpose }
     }
 
-    /// Whether the response may show an SA that this host has not.
-    pub(super) const fn may_make_sa(self) -> bool {
-        matches!(self.purpose, PurposeFields::Child { .. } | PurposeFields::RekeyIke)
-    }
-
     /// Whether the peer has made what the request asked for. Before the last additional key exchange, it has
     /// made nothing (RFC 9370 section 2.2.4).
     fn has_made(self, response: &Content<'_>) -> bool {
@@ -51,11 +46,19 @@ impl LostExchange {
 }
 
 impl Established {
-    /// Whether another process or host has asked to rekey this Child SA, and the peer has not responded.
+    /// Whether another process or host has asked to rekey this Child SA, and the peer has not responded, or has
+    /// and this host replaces the Child SA.
     pub(super) fn is_rekeyed_by_lost_exchange(&self, child: &ChildSa) -> bool {
-        let Some(Pending::Lost(lost)) = &self.pending else { return false };
         let spi = child.agreed.spi_in.get();
-        matches!(lost.purpose, PurposeFields::Child { replaces, .. } if replaces == Some(spi))
+        let replaces =
+            |request: &ChildRequest| request.replaces.is_some_and(|old| old.id == child.id && !old.is_named);
+        match &self.pending {
+            Some(Pending::Lost(lost)) => {
+                matches!(lost.purpose, PurposeFields::Child { replaces, .. } if replaces == Some(spi))
+            }
+            Some(Pending::Child(pending)) => replaces(&pending.negotiation.request),
+            _ => self.tasks.iter().any(|task| matches!(task, Task::Child(request) if replaces(request))),
+        }
     }
 
     /// Handles the response to the request of another process or host.

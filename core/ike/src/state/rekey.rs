@@ -150,9 +150,9 @@ impl Established {
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChild { .. })) {
             return Err(StateFault::Busy.into());
         }
-        // What a lost exchange has made is deleted in this IKE SA.
+        // A lost exchange may do the same, and what it has made is deleted in this IKE SA.
         #[cfg(feature = "records")]
-        if matches!(&self.pending, Some(Pending::Lost(lost)) if lost.may_make_sa()) {
+        if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi)) {
             return Err(StateFault::Busy.into());
         }
         // One successor of the peer beside ours is enough.

@@ -104,6 +104,9 @@ pub(crate) enum Pending {
     /// What another process or host asked for.
     #[cfg(feature = "records")]
     Lost(super::lost_exchange::LostExchange),
+    /// To delete an SA that the peer has and this host has not.
+    #[cfg(feature = "records")]
+    DeleteSpi,
     Liveness,
     SendCrashToken,
     #[cfg(feature = "redirect")]
@@ -144,6 +147,8 @@ impl Pending {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
             #[cfg(feature = "records")]
             Self::Lost(lost) => lost.exchange,
+            #[cfg(feature = "records")]
+            Self::DeleteSpi => ExchangeType::INFORMATIONAL,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
                 ExchangeType::INFORMATIONAL
@@ -220,7 +225,7 @@ impl Established {
             Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
             #[cfg(feature = "records")]
             Task::DeleteSpi(spi) => {
-                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::Liveness))
+                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::DeleteSpi))
             }
             Task::RekeyIke if self.phase == Phase::Open => {
                 self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))

@@ -65,6 +65,29 @@ fn the_peer_replaces_the_lost_child_sa_itself() {
     check_usable(&mut pair);
 }
 
+/// The Delete of the Child SA that only the peer has is lost, while the peer rekeys both SAs.
+#[test]
+fn sas_are_not_rekeyed_while_a_lost_child_sa_is_deleted() {
+    let mut pair = established(Pair::with_defaults());
+    rekey_child(&mut pair.left, pair.now);
+    take_over(&mut pair, Side::Left, 1);
+    rekey_child(&mut pair.right, pair.now);
+    let rekeying = pair.right.sent.pop_front().unwrap();
+    pair.advance(SECOND / 2);
+    pair.left.handle_timeouts(pair.now);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    assert_eq!(header(&pair.left.sent.pop_front().unwrap()).exchange, ExchangeType::INFORMATIONAL);
+    pair.right.sent.push_back(rekeying);
+    pair.deliver_to_left();
+    assert_eq!(pair.left.children().len(), 1);
+    pair.deliver_to_right();
+    rekey_ike(&mut pair.right, pair.now);
+    pair.deliver_to_left();
+    pair.advance(30 * SECOND);
+    check_usable(&mut pair);
+}
+
 /// A connection whose Child SAs have an additional key exchange.
 fn with_followup(own: &str, peer: &str) -> Connection {
     let mut connection = connection(own, peer);
