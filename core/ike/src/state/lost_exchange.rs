@@ -46,8 +46,8 @@ impl LostExchange {
 }
 
 impl Established {
-    /// Whether another process or host has asked to rekey this Child SA, and the peer has not responded, or has
-    /// and this host replaces the Child SA.
+    /// Whether another process or host has asked to rekey this Child SA, and the peer has not responded, or
+    /// this host is replacing it since.
     pub(super) fn is_rekeyed_by_lost_exchange(&self, child: &ChildSa) -> bool {
         let spi = child.agreed.spi_in.get();
         let replaces =
