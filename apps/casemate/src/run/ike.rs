@@ -47,6 +47,9 @@ impl IkeConfig {
             None => ConfigSource::new(args.config.as_ref())?,
         };
         let loaded = source.load()?;
+        if loaded.cell.is_some() {
+            check_cell(args)?;
+        }
         Ok(Self { source, loaded })
     }
 
@@ -93,8 +96,9 @@ impl IkeConfig {
             endpoint,
             summary: output::counted(loaded.connections.len(), "connection", "connections"),
             notes: format!(
-                "{}{}{}",
+                "{}{}{}{}",
                 description::tunnels(&loaded.tunnels),
+                loaded.cell.as_ref().map(description::cell).unwrap_or_default(),
                 description::blocked_traffic(&policies, &loaded.tunnels),
                 description::connections(&loaded.connections, &loaded.tunnels)
             ),
@@ -109,6 +113,19 @@ impl IkeConfig {
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers, store })),
         })
     }
+}
+
+/// Checks that no argument contradicts the section `cell`.
+fn check_cell(args: &RunArgs) -> Result<(), Failure> {
+    let why = if args.store.is_some() {
+        "--store: the section `cell` has a store for the same SAs: one of both was expected"
+    } else if args.vici.is_some() {
+        "--vici: the nodes of a cell must have the same connections when they start, but clients of vici load \
+         them later: a configuration without the section `cell`, or no --vici, was expected"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::bad_input(why))
 }
 
 /// A warning for each connection none of whose single addresses in `local_addrs` is one of this host.
