@@ -1,12 +1,12 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
 use super::RunArgs;
-use super::description;
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::name_servers::NameServersUse;
 use super::sa_store::OpenedStore;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
+use super::{cell_store, description};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -47,8 +47,11 @@ impl IkeConfig {
             None => ConfigSource::new(args.config.as_ref())?,
         };
         let loaded = source.load()?;
-        if loaded.cell.is_some() {
+        if let Some(cell) = &loaded.cell {
             check_cell(args)?;
+            if args.dry_run {
+                cell_store::check(cell)?;
+            }
         }
         Ok(Self { source, loaded })
     }
