@@ -20,7 +20,7 @@ use crate::output;
 use crate::revocation::RevocationState;
 use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
-use crate::swanctl::{Charon, FilesRead, unique_interface};
+use crate::swanctl::{CellConfig, Charon, FilesRead, unique_interface};
 use crate::tokens::TokenState;
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
@@ -78,6 +78,8 @@ pub(super) struct RunController {
     pub(super) performance: Performance,
     /// How name servers are used, which a reload cannot change.
     pub(super) name_servers: DnsMode,
+    /// The cell of this gateway, which a reload cannot change.
+    pub(super) cell: Option<CellConfig>,
     /// Name servers of tunnels that are in use, as text.
     shown_name_servers: Option<String>,
     pub(super) reload: Option<PendingReload>,
@@ -130,6 +132,7 @@ impl RunController {
             scheduling: None,
             performance: Performance::default(),
             name_servers: DnsMode::default(),
+            cell: None,
             shown_name_servers: None,
             reload: None,
             reload_status: None,
@@ -204,6 +207,7 @@ impl RunController {
         self.scheduling = loaded.scheduling.clone();
         self.performance = loaded.performance;
         self.name_servers = loaded.name_servers;
+        self.cell = loaded.cell.clone();
         self.start_files = mem::take(&mut loaded.files);
         self.validity.note(&loaded.warnings);
         let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;

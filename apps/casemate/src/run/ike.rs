@@ -1,12 +1,12 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
 use super::RunArgs;
-use super::description;
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::name_servers::NameServersUse;
 use super::sa_store::OpenedStore;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
+use super::{cell_store, description};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -47,6 +47,12 @@ impl IkeConfig {
             None => ConfigSource::new(args.config.as_ref())?,
         };
         let loaded = source.load()?;
+        if let Some(cell) = &loaded.cell {
+            check_cell(args)?;
+            if args.dry_run {
+                cell_store::check(cell)?;
+            }
+        }
         Ok(Self { source, loaded })
     }
 
@@ -93,8 +99,9 @@ impl IkeConfig {
             endpoint,
             summary: output::counted(loaded.connections.len(), "connection", "connections"),
             notes: format!(
-                "{}{}{}",
+                "{}{}{}{}",
                 description::tunnels(&loaded.tunnels),
+                loaded.cell.as_ref().map(description::cell).unwrap_or_default(),
                 description::blocked_traffic(&policies, &loaded.tunnels),
                 description::connections(&loaded.connections, &loaded.tunnels)
             ),
@@ -109,6 +116,19 @@ impl IkeConfig {
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers, store })),
         })
     }
+}
+
+/// Checks that no argument contradicts the section `cell`.
+fn check_cell(args: &RunArgs) -> Result<(), Failure> {
+    let why = if args.store.is_some() {
+        "--store: the section `cell` has a store for the same SAs: one of both was expected"
+    } else if args.vici.is_some() {
+        "--vici: the nodes of a cell must have the same connections when they start, but clients of vici load \
+         them later: a configuration without the section `cell`, or no --vici, was expected"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::bad_input(why))
 }
 
 /// A warning for each connection none of whose single addresses in `local_addrs` is one of this host.

@@ -61,6 +61,7 @@ impl RunController {
             ("scheduler", loaded.scheduling != self.scheduling),
             ("performance", loaded.performance != self.performance),
             ("charon.plugins.resolve", loaded.name_servers != self.name_servers),
+            ("cell", loaded.cell != self.cell),
         ];
         for (section, _) in fixed.into_iter().filter(|(_, is_changed)| *is_changed) {
             warnings.push(format!("{section}: the changes take effect when the instance is restarted"));
