@@ -7,9 +7,9 @@ use crate::failure::Failure;
 use crate::swanctl::{CellConfig, LoginFile, TlsFiles};
 use casemate_cell::{DATA_KEY_LEN, Sealer};
 use casemate_crypto::{Provider, Providers, SecretBytes};
-use casemate_etcd::{Config, Endpoint, EtcdStore, Login, Tls};
+use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
-use casemate_linux::sandbox;
+use casemate_linux::{CellNode, StateKeeper, StoreWaker, sandbox};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -18,6 +18,54 @@ use zeroize::Zeroizing;
 
 /// Longest password in bytes.
 const MAX_PASSWORD: usize = 1_024;
+
+/// A node that has joined its cell.
+pub(super) struct JoinedCell {
+    pub(super) keeper: StateKeeper,
+    pub(super) watch: CellWatch,
+}
+
+/// What the controller follows of the store of a cell.
+pub(super) struct CellWatch {
+    monitor: EtcdMonitor,
+    seen: SeenFile,
+}
+
+impl CellWatch {
+    /// Notes what was seen of the cluster. Returns why that could not be written.
+    pub(super) fn on_tick(&mut self) -> Option<String> {
+        self.monitor.seen().into_iter().for_each(|seen| self.seen.note(seen));
+        self.seen.take_problem()
+    }
+
+    /// Why the store failed the last time.
+    pub(super) fn last_failure(&self) -> Option<String> {
+        self.monitor.last_failure()
+    }
+}
+
+/// Joins the cell of the configuration: this node waits until it may become the owner.
+///
+/// # Errors
+///
+/// As [`open`].
+pub(super) fn join(
+    cell: &CellConfig,
+    directory: &Path,
+    providers: &[&'static dyn Provider],
+) -> Result<JoinedCell, Failure> {
+    let waker = StoreWaker::new().map_err(Failure::failed)?;
+    let wake = waker.clone();
+    let OpenedCell { store, sealer, seen } = open(cell, directory, providers, move || wake.wake())?;
+    let watch = CellWatch { monitor: store.monitor(), seen };
+    let node = CellNode { prefix: prefix(cell).into_bytes(), name: cell.node.clone(), lease: cell.lease };
+    Ok(JoinedCell { keeper: StateKeeper::join(Box::new(store), waker, sealer, &node), watch })
+}
+
+/// First characters of all entries of a cell.
+fn prefix(cell: &CellConfig) -> String {
+    format!("casemate/{}/", cell.name)
+}
 
 /// The store of a cell, and what belongs to it.
 pub struct OpenedCell {
@@ -97,7 +145,7 @@ fn store_config(cell: &CellConfig) -> Result<Config, Failure> {
     let etcd = &cell.etcd;
     let endpoint = |address| Endpoint { address, server_name: etcd.server_name.clone() };
     let endpoints = etcd.servers.iter().copied().map(endpoint).collect();
-    let mut config = Config::new(endpoints, &format!("casemate/{}/", cell.name));
+    let mut config = Config::new(endpoints, &prefix(cell));
     config.deadline = etcd.deadline;
     config.tls = etcd.tls.as_ref().map(tls).transpose()?;
     config.login = etcd.login.as_ref().map(login).transpose()?;

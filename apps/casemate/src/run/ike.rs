@@ -1,6 +1,7 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
 use super::RunArgs;
+use super::cell_store::{CellWatch, JoinedCell};
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::name_servers::NameServersUse;
@@ -81,7 +82,8 @@ impl IkeConfig {
             true => initial_policies(&loaded, start)?,
             false => InitialPolicies::default(),
         };
-        let own = start.netlink.addresses().map_err(Failure::failed)?;
+        let mut own = start.netlink.addresses().map_err(Failure::failed)?;
+        own.extend(loaded.cell.iter().flat_map(|cell| &cell.addresses).map(|address| address.address));
         foreign_addrs(&loaded.connections, &own).iter().for_each(|warning| start.log.warn(warning));
         if args.aka_numbers.is_none()
             && loaded.connections.iter().any(|connection| needs_sequence_numbers(connection))
@@ -91,7 +93,14 @@ impl IkeConfig {
         let sequence_numbers = sequence_numbers(args)?;
         let (mut endpoint, key_log) = endpoint_with_key_log(start)?;
         let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
-        if store.is_some() {
+        let cell = match (&loaded.cell, &instance.resources) {
+            (Some(cell), Some(resources)) => {
+                let directory = resources.lasting_directory();
+                Some(cell_store::join(cell, &directory, source.providers())?)
+            }
+            _ => None,
+        };
+        if store.is_some() || cell.is_some() {
             endpoint.keep_records(SENT_BLOCK, RECEIVED_BLOCK);
         }
         Ok(Prepared {
@@ -112,8 +121,16 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref())),
-            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers, store })),
+            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref()))
+                .with_cell(loaded.cell.as_ref()),
+            state: ModeState::Ike(Box::new(IkeState {
+                source,
+                loaded,
+                key_log,
+                sequence_numbers,
+                store,
+                cell,
+            })),
         })
     }
 }
@@ -204,6 +221,8 @@ pub(super) struct IkeState {
     pub(super) sequence_numbers: Arc<SequenceStore>,
     /// The store of SAs, if there is one.
     pub(super) store: Option<OpenedStore>,
+    /// The cell that this node has joined, if there is one.
+    pub(super) cell: Option<JoinedCell>,
 }
 
 impl IkeState {
@@ -213,15 +232,23 @@ impl IkeState {
     }
 
     /// Adds the crypto providers, the scheduler, the ways to move packets and the keeper of SAs to the parts
-    /// of the engine, and turns IKE on. Returns the SAs of a former run.
-    pub(super) fn add_to(&mut self, parts: &mut EngineParts) -> Option<FormerState> {
+    /// of the engine, and turns IKE on. Returns the SAs of a former run, and what the controller follows of a
+    /// cell.
+    pub(super) fn add_to(
+        &mut self,
+        parts: &mut EngineParts,
+    ) -> (Option<FormerState>, Option<CellWatch>) {
         parts.providers = self.source.providers().to_vec();
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
-        let OpenedStore { keeper, former } = self.store.take()?;
+        if let Some(JoinedCell { keeper, watch }) = self.cell.take() {
+            parts.keeper = Some(keeper);
+            return (None, Some(watch));
+        }
+        let Some(OpenedStore { keeper, former }) = self.store.take() else { return (None, None) };
         parts.keeper = Some(keeper);
-        Some(former)
+        (Some(former), None)
     }
 }
 

@@ -126,9 +126,14 @@ impl RunController {
         let is_valid = loaded.is_ok();
         let result = loaded.and_then(|mut loaded| {
             let warnings = self.warnings(&mut loaded);
-            let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-            self.apply(loaded, &mut handle.lock())?;
-            handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
+            match &mut self.standby {
+                Some(standby) => **standby = loaded,
+                None => {
+                    let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+                    self.apply(loaded, &mut handle.lock())?;
+                    handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
+                }
+            }
             warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
             self.validity.note(&warnings);
             Ok(())

@@ -42,7 +42,7 @@ impl OpenedStore {
         let restrict = || sandbox::drop_capabilities().map_err(io::Error::other);
         let store = FileStore::open(path, restrict, move || wake.wake());
         let store = store.map_err(|error| failed(error.to_string()))?;
-        let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun)
+        let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun, rng)
             .map_err(|error| failed(format!("{}: {error}", path.display())))?;
         Ok(Some(Self { keeper, former }))
     }
