@@ -70,6 +70,12 @@ const TASKS: &[Task] = &[
         run: interop::run_firmware,
     },
     Task {
+        name: "cell",
+        arguments: "[--repetitions N] [--tunnels N] [--seed N]",
+        about: test::CELL_ABOUT,
+        run: test::run_cell,
+    },
+    Task {
         name: "fuzz",
         arguments: "[--built] [--smoke] [--seconds N] [TARGET...]",
         about: test::FUZZ_ABOUT,

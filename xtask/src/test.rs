@@ -200,6 +200,35 @@ pub(crate) fn run_ci(_: &[String]) -> Result {
     stages.finish()
 }
 
+pub(crate) const CELL_ABOUT: &str =
+    "Disrupt a cell of three gateways at random moments (apps/casemate/tests/cell), optimized
+Kills, drains and suspends gateways under the traffic of 1,000 tunnels, 50 times, and stops all etcd servers
+for a minute. Needs root and two hours at most. --repetitions N, --tunnels N and --seed N set the numbers.";
+
+/// Runs the long tests of cells.
+pub(crate) fn run_cell(arguments: &[String]) -> Result {
+    let mut variables = Vec::new();
+    for option in arguments.chunks(2) {
+        let (name, value) = match option {
+            [name, value] => (name.as_str(), value),
+            _ => return Err(Failure::new(format!("`cell {}`: a number was expected", option.join(" ")))),
+        };
+        let variable = match name {
+            "--repetitions" => "CASEMATE_CELL_REPETITIONS",
+            "--tunnels" => "CASEMATE_CELL_TUNNELS",
+            "--seed" => "CASEMATE_CELL_SEED",
+            _ => return Err(Failure::new(format!("`cell` has no option `{name}`"))),
+        };
+        value.parse::<u64>().map_err(|error| Failure::new(format!("`{name} {value}`: {error}")))?;
+        variables.push((variable, value));
+    }
+    packages::unpack_etcd()?;
+    let tests = ["test", "--release", "--locked", "--package", "casemate-app", "--test", "cell", "--"];
+    let mut command = shell::command(shell::cargo());
+    command.args(tests).args(["--ignored", "--nocapture", "--test-threads", "1"]);
+    shell::run(command.envs(variables))
+}
+
 pub(crate) const FUZZ_ABOUT: &str =
     "Fuzz the parsers, the data path and the files that the program reads (verify/fuzz)
 Runs all targets or the named ones for 60 s each, or for seconds with --smoke, as CI does. Needs a C++

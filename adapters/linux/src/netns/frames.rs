@@ -11,13 +11,23 @@ use std::time::Duration;
 /// Bytes that may wait to be read.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Captures every frame on one interface, in both directions.
+/// Captures every frame on one interface.
 #[derive(Debug)]
 pub struct FrameCapture(Socket);
 
 impl FrameCapture {
-    /// Captures on the interface with this index of the current network namespace.
+    /// Captures in both directions on the interface with this index of the current network namespace.
     pub fn open(index: u32) -> Result<Self, Error> {
+        Self::open_with(index, true)
+    }
+
+    /// Captures only the frames that the interface receives. On a port of a bridge, these are the frames of
+    /// the host behind the port, each of them once.
+    pub fn open_received(index: u32) -> Result<Self, Error> {
+        Self::open_with(index, false)
+    }
+
+    fn open_with(index: u32, with_sent: bool) -> Result<Self, Error> {
         let open = || {
             // A socket of protocol 0 receives nothing until it is bound, so no frame of another interface is
             // captured.
@@ -25,6 +35,9 @@ impl FrameCapture {
             let bytes = RECEIVE_BUFFER as i32;
             if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
                 socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+            }
+            if !with_sent {
+                sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
             }
             socket.set_nonblocking(true)?;
             sys::bind_packet(socket.as_fd(), libc::ETH_P_ALL as u16, index)?;

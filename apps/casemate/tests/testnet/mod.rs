@@ -115,6 +115,16 @@ fn forget_former_namespace() -> io::Result<()> {
     Ok(())
 }
 
+/// Fails if this machine lacks a program or a device that every host needs.
+pub(crate) fn check_prerequisites() -> Result<(), Error> {
+    for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+        let found = Command::new(program).arg("-V").stdout(Stdio::null()).status();
+        found.map_err(|error| Error::new(format!("{program} (Debian package {package})"), error))?;
+    }
+    let tun = File::options().read(true).write(true).open("/dev/net/tun");
+    tun.map(drop).map_err(|error| Error::new("/dev/net/tun", error))
+}
+
 impl TestNet {
     /// Builds the hosts. Notes the skipped test and returns `None` if network namespaces are not
     /// permitted.
@@ -129,18 +139,12 @@ impl TestNet {
     }
 
     fn try_build(test: &str) -> Result<Self, Error> {
-        for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
-            let found = Command::new(program).arg("-V").stdout(Stdio::null()).status();
-            found.map_err(|error| Error::new(format!("{program} (Debian package {package})"), error))?;
-        }
-        let tun = File::options().read(true).write(true).open("/dev/net/tun");
-        tun.map_err(|error| Error::new("/dev/net/tun", error))?;
+        check_prerequisites()?;
         let scratch = TempDir::new(test).unwrap();
-        let host = |side| Ok(Host { side, netns: Netns::new()?, directory: scratch.path().into() });
+        let host = |side| Host::without_cable(side, scratch.path().into());
         let (left, right) = (host(Side::Left)?, host(Side::Right)?);
         left.run(|| Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd()))?;
         for host in [&left, &right] {
-            host.run(forget_former_namespace).unwrap();
             host.run(|| {
                 let mut netlink = Netlink::open()?;
                 let (lo, wire) = (netlink.link("lo")?.index, netlink.link(WIRE)?.index);
@@ -164,7 +168,7 @@ impl TestNet {
     pub(crate) fn add_host(&self) -> Host {
         let directory = self.scratch.path().join("third");
         fs::create_dir(&directory).unwrap();
-        Host { side: Side::Right, netns: Netns::new().unwrap(), directory }
+        Host::without_cable(Side::Right, directory).unwrap()
     }
 }
 
@@ -176,6 +180,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// A host without a cable. Two hosts with the same directory need different sides.
+    pub(crate) fn without_cable(side: Side, directory: PathBuf) -> Result<Self, Error> {
+        let host = Self { side, netns: Netns::new()?, directory };
+        host.run(forget_former_namespace).unwrap();
+        Ok(host)
+    }
+
     /// Runs `work` on this host.
     pub(crate) fn run<T: Send, E: Send + std::fmt::Debug>(
         &self,

@@ -1,0 +1,220 @@
+//! The three gateways of a cell, their configuration, and that of their peers.
+
+use crate::etcd::CLIENT_PORT;
+use crate::net::{
+    BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, NODES, OUTSIDE_VIRTUAL, PEER, many, server_address,
+};
+use crate::testnet::{Running, casemate};
+use casemate_test_support::eventually;
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+/// Networks behind the peers, and the one behind the cell.
+const INSIDE_NETWORK: &str = "10.1.0.0/24";
+
+/// One tunnel of the cell and a peer.
+struct Tunnel {
+    name: String,
+    peer: Ipv4Addr,
+    network: Ipv4Addr,
+}
+
+impl Tunnel {
+    /// Connection and secret. `is_cell` says on which side.
+    fn configuration(&self, is_cell: bool) -> String {
+        let Self { name, peer, network } = self;
+        let (cell_network, peer_network) = (INSIDE_NETWORK.to_owned(), format!("{network}/32"));
+        let mut ends = [
+            (OUTSIDE_VIRTUAL, "cell.test".to_owned(), cell_network),
+            (*peer, format!("{name}.test"), peer_network),
+        ];
+        if !is_cell {
+            ends.reverse();
+        }
+        let [(local, local_id, local_ts), (remote, remote_id, remote_ts)] = ends;
+        let action = if is_cell { "none" } else { "start" };
+        format!(
+            "connections {{ {name} {{\n local_addrs = {local}\n remote_addrs = {remote}\n version = 2\n mobike = no\n \
+             proposals = aes128gcm16-prfsha256-x25519\n local {{ auth = psk\n id = {local_id} }}\n \
+             remote {{ auth = psk\n id = {remote_id} }}\n children {{ net {{\n local_ts = {local_ts}\n \
+             remote_ts = {remote_ts}\n esp_proposals = aes128gcm16\n start_action = {action} }} }} }} }}\n\
+             secrets {{ ike-{name} {{ id = {name}.test\n secret = \"the secret of {name}\" }} }}\n"
+        )
+    }
+}
+
+fn peer_tunnel() -> Tunnel {
+    Tunnel { name: "peer".into(), peer: PEER, network: BEHIND_PEER }
+}
+
+fn charon_tunnel() -> Tunnel {
+    Tunnel { name: "charon".into(), peer: CHARON, network: BEHIND_CHARON }
+}
+
+fn many_tunnels(count: u16) -> impl Iterator<Item = Tunnel> {
+    (0..count).map(|n| Tunnel { name: format!("c{n}"), peer: many(n).0, network: many(n).1 })
+}
+
+/// Configuration of the peer, with this number of further tunnels.
+pub(crate) fn peer_configuration(tunnels: u16) -> String {
+    [peer_tunnel()]
+        .into_iter()
+        .chain(many_tunnels(tunnels))
+        .map(|tunnel| tunnel.configuration(false))
+        .collect()
+}
+
+/// Configuration of charon.
+pub(crate) fn charon_configuration() -> String {
+    charon_tunnel().configuration(false)
+}
+
+/// What the gateways share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// A cell, with the servers of the network.
+    Cell,
+    /// Nothing: one gateway alone, whose addresses the test assigns.
+    Nothing,
+}
+
+/// Gateways with the same configuration. All end on drop.
+pub(crate) struct Gateways<'n> {
+    net: &'n CellNet,
+    sharing: Sharing,
+    tunnels: u16,
+    running: [Option<Running>; NODES],
+    /// Logs of ended processes.
+    former_logs: String,
+}
+
+impl<'n> Gateways<'n> {
+    /// Gateways that do not run yet, for this number of further tunnels.
+    pub(crate) fn new(net: &'n CellNet, sharing: Sharing, tunnels: u16) -> Self {
+        Self { net, sharing, tunnels, running: [const { None }; NODES], former_logs: String::new() }
+    }
+
+    /// Starts a gateway and waits until it is ready.
+    pub(crate) fn start(&mut self, index: usize) {
+        let host = &self.net.gateways[index];
+        let path = host.file("gateway.conf");
+        fs::write(&path, self.configuration(index)).unwrap();
+        self.running[index] = Some(host.start(casemate().arg("run").arg("--config").arg(path)));
+    }
+
+    /// Starts all gateways.
+    pub(crate) fn start_all(&mut self) {
+        (0..NODES).for_each(|index| self.start(index));
+    }
+
+    fn configuration(&self, index: usize) -> String {
+        let tunnels = [peer_tunnel(), charon_tunnel()].into_iter().chain(many_tunnels(self.tunnels));
+        let connections: String = tunnels.map(|tunnel| tunnel.configuration(true)).collect();
+        match self.sharing {
+            Sharing::Nothing => connections,
+            Sharing::Cell => format!("{connections}{}", self.cell_section(index)),
+        }
+    }
+
+    fn cell_section(&self, index: usize) -> String {
+        let key = self.net.scratch.file("data-key");
+        if !key.exists() {
+            fs::write(&key, [0x5a; 32]).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let servers: Vec<String> =
+            (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
+        format!(
+            "cell {{\n name = test\n node = {}\n lease = 3s\n data_key = {}\n etcd {{ servers = {} }}\n addresses {{\n \
+             outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
+             inside {{ address = {}/24\n interface = in0 }} }} }}\n",
+            GATEWAYS[index],
+            key.display(),
+            servers.join(", "),
+            crate::net::INSIDE_VIRTUAL,
+        )
+    }
+
+    /// Whether the process of a gateway runs, as far as the test has not ended it.
+    pub(crate) fn is_running(&mut self, index: usize) -> bool {
+        self.running[index].as_mut().is_some_and(|running| !running.has_ended())
+    }
+
+    fn take(&mut self, index: usize) -> Running {
+        let running = self.running[index].take().unwrap();
+        self.former_logs += &format!("--- {}, ended:\n{}", GATEWAYS[index], running.log());
+        running
+    }
+
+    /// Kills a gateway, as a crash does. Its addresses stay on its interfaces, as far as the system keeps
+    /// them.
+    pub(crate) fn kill(&mut self, index: usize) {
+        self.take(index).crash();
+    }
+
+    /// Ends a gateway with SIGUSR1, as before a restart.
+    pub(crate) fn drain(&mut self, index: usize) {
+        assert!(self.take(index).end_for_restart().success(), "{}", self.logs());
+    }
+
+    /// Ends a gateway with SIGTERM.
+    pub(crate) fn stop(&mut self, index: usize) {
+        assert!(self.take(index).stop().success(), "{}", self.logs());
+    }
+
+    /// Sends a signal to a gateway.
+    pub(crate) fn signal(&self, index: usize, signal: &str) {
+        let pid = self.running[index].as_ref().unwrap().pid().to_string();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+    }
+
+    /// State of a gateway in its cell, as `casemate status` shows it.
+    pub(crate) fn state(&self, index: usize) -> Option<String> {
+        Some(self.net.gateways[index].status().pointer("/cell/state")?.as_str()?.to_owned())
+    }
+
+    /// Waits until exactly one of the running gateways says that it is the owner and has the virtual
+    /// addresses. Returns its index. Does not look at `except`, which may be stopped.
+    pub(crate) fn wait_for_owner(&self, except: Option<usize>) -> usize {
+        let is_asked = |index: &usize| self.running[*index].is_some() && Some(*index) != except;
+        eventually("a gateway owns the cell", || {
+            let is_owner = |index: &usize| self.state(*index).as_deref() == Some("owner");
+            let owners: Vec<usize> = (0..NODES).filter(is_asked).filter(is_owner).collect();
+            let [owner] = owners[..] else { return None };
+            self.net.holders(OUTSIDE_VIRTUAL).contains(&owner).then_some(owner)
+        })
+    }
+
+    /// Waits until a gateway stands by.
+    pub(crate) fn wait_until_standby(&self, index: usize) {
+        eventually("the gateway stands by", || (self.state(index)? == "standby").then_some(()));
+    }
+
+    /// What all gateways have logged.
+    pub(crate) fn logs(&self) -> String {
+        let of = |(running, name): (&Option<Running>, &str)| {
+            let log = running.as_ref().map(Running::log).unwrap_or_default();
+            format!("--- {name}:\n{log}")
+        };
+        format!("{}{}", self.former_logs, self.running.iter().zip(GATEWAYS).map(of).collect::<String>())
+    }
+}
+
+/// SPIs of the IKE SAs in a status, sorted.
+pub(crate) fn ike_spis(status: &Value) -> Vec<String> {
+    let sas = status["ike_sas"].as_array().unwrap().iter();
+    let mut spis: Vec<String> = sas.map(|sa| format!("{} {}", sa["spi_i"], sa["spi_r"])).collect();
+    spis.sort_unstable();
+    spis
+}
+
+/// SPIs of all Child SAs in a status, of both directions.
+pub(crate) fn child_spis(status: &Value) -> Vec<u32> {
+    let sas = status["ike_sas"].as_array().unwrap().iter();
+    let children = sas.flat_map(|sa| sa["children"].as_array().unwrap());
+    let spis = children.flat_map(|child| [&child["spi_in"], &child["spi_out"]]);
+    spis.map(|spi| u32::from_str_radix(spi.as_str().unwrap(), 16).unwrap()).collect()
+}

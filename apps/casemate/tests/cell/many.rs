@@ -1,0 +1,133 @@
+//! Takeovers with many tunnels under traffic: one in the tests, and many at random moments by
+//! `cargo xtask cell`.
+
+use crate::failover::TAKEOVER;
+use crate::gateways::{child_spis, ike_spis};
+use crate::net::{CellNet, NODES, OUTSIDE_VIRTUAL};
+use crate::testbed::Testbed;
+use casemate_test_support::{TestRng, eventually};
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Number of tunnels in the tests. Without optimization, the program is several times slower.
+#[cfg(not(debug_assertions))]
+const TUNNELS: u16 = 1_000;
+#[cfg(debug_assertions)]
+const TUNNELS: u16 = 200;
+/// Datagrams of each tunnel in a second and in each direction.
+const RATE: u32 = 4;
+/// Longest gap in a tunnel: the takeover, and the time between two of its datagrams.
+const LONGEST_GAP: Duration = TAKEOVER.saturating_add(Duration::from_millis(1_000 / RATE as u64));
+
+/// A number from the environment, or the default.
+fn parameter(name: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{name}: {text}: a number was expected"))
+}
+
+/// What happens to a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disruption {
+    KillOwner,
+    DrainOwner,
+    StopOwner,
+    /// SIGSTOP for this number of milliseconds, then SIGCONT.
+    SuspendOwner(u64),
+    RestartStandby,
+}
+
+impl Disruption {
+    fn random(rng: &mut TestRng) -> Self {
+        match rng.below(10) {
+            0..=4 => Self::KillOwner,
+            5 => Self::DrainOwner,
+            6 => Self::StopOwner,
+            7 | 8 => Self::SuspendOwner(500 + rng.below(8_000) as u64),
+            _ => Self::RestartStandby,
+        }
+    }
+
+    /// Disrupts the cell, and waits until it has three gateways and one owner again.
+    fn happen(self, testbed: &mut Testbed<'_>) {
+        let owner = testbed.gateways.wait_for_owner(None);
+        match self {
+            Self::KillOwner => testbed.gateways.kill(owner),
+            Self::DrainOwner => testbed.gateways.drain(owner),
+            Self::StopOwner => testbed.gateways.stop(owner),
+            Self::SuspendOwner(millis) => {
+                testbed.gateways.signal(owner, "STOP");
+                thread::sleep(Duration::from_millis(millis));
+                testbed.gateways.signal(owner, "CONT");
+            }
+            Self::RestartStandby => {
+                let standby = (owner + 1) % NODES;
+                testbed.gateways.drain(standby);
+                testbed.gateways.start(standby);
+                testbed.gateways.wait_until_standby(standby);
+            }
+        }
+        let next = testbed.gateways.wait_for_owner(None);
+        if !testbed.gateways.is_running(owner) {
+            testbed.gateways.start(owner);
+            testbed.gateways.wait_until_standby(owner);
+        }
+        eventually("one gateway has the address", || {
+            (testbed.net.holders(OUTSIDE_VIRTUAL) == [next]).then_some(())
+        });
+    }
+}
+
+/// Each IKE SA of the peer is also one of the owner.
+fn check_owner_has_all(testbed: &Testbed<'_>) {
+    let owner = testbed.gateways.wait_for_owner(None);
+    let of_peer = ike_spis(&testbed.net.peer.status());
+    let of_owner: BTreeSet<String> = ike_spis(&testbed.net.gateways[owner].status()).into_iter().collect();
+    assert!(of_peer.iter().all(|spis| of_owner.contains(spis)), "{}", testbed.logs());
+}
+
+#[test]
+fn many_tunnels_outlive_their_owner() {
+    let Some(net) = CellNet::build("many_tunnels_outlive_their_owner") else { return };
+    let Some(mut testbed) = Testbed::cell_with_tunnels(&net, TUNNELS) else { return };
+    let flows = testbed.many_flows(RATE * u32::from(TUNNELS));
+    let ((), deliveries) = testbed.during_flows(&flows, |testbed| {
+        thread::sleep(2 * SECOND);
+        Disruption::KillOwner.happen(testbed);
+        thread::sleep(2 * SECOND);
+    });
+    testbed.check(&deliveries, LONGEST_GAP);
+    check_owner_has_all(&testbed);
+    testbed.finish();
+}
+
+#[test]
+#[ignore = "takes an hour: cargo xtask cell"]
+fn many_takeovers_at_random_moments() {
+    let repetitions = parameter("CASEMATE_CELL_REPETITIONS", 50);
+    let tunnels = parameter("CASEMATE_CELL_TUNNELS", 1_000);
+    let seed = parameter("CASEMATE_CELL_SEED", 1);
+    let tunnels = u16::try_from(tunnels).unwrap();
+    println!("{repetitions} disruptions with {tunnels} tunnels, seed {seed}");
+    let mut rng = TestRng::new(seed);
+    let Some(net) = CellNet::build("many_takeovers_at_random_moments") else { return };
+    let Some(mut testbed) = Testbed::cell_with_tunnels(&net, tunnels) else { return };
+    let flows = testbed.many_flows(RATE * u32::from(tunnels));
+    for repetition in 1..=repetitions {
+        let disruption = Disruption::random(&mut rng);
+        let wait = rng.time(Duration::ZERO, 5 * SECOND);
+        println!("{repetition} of {repetitions}: {disruption:?} after {wait:?}");
+        let ((), deliveries) = testbed.during_flows(&flows, |testbed| {
+            thread::sleep(wait);
+            disruption.happen(testbed);
+            thread::sleep(2 * SECOND);
+        });
+        testbed.check(&deliveries, LONGEST_GAP);
+        check_owner_has_all(&testbed);
+        // The next owners may choose the SPIs of deleted SAs again.
+        let live: BTreeSet<u32> = child_spis(&net.peer.status()).into_iter().collect();
+        testbed.wire.look(|oracle| oracle.forget_esp_except(|spi| live.contains(&spi)));
+    }
+    testbed.finish();
+}

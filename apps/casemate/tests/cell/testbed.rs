@@ -1,0 +1,191 @@
+//! A running cell with its servers, peers, traffic and oracle.
+
+use crate::charon::Charon;
+use crate::etcd::Servers;
+use crate::gateways::{self, Gateways, Sharing, ike_spis};
+use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, OUTSIDE_PORTS, many};
+use crate::testnet::{Running, eventually};
+use crate::traffic::{self, Delivery, Flow};
+use crate::wire::Wire;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Time between two datagrams of one direction of a tunnel.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// The cell and what surrounds it.
+pub(crate) struct Testbed<'n> {
+    pub(crate) net: &'n CellNet,
+    pub(crate) servers: Option<Servers<'n>>,
+    pub(crate) gateways: Gateways<'n>,
+    pub(crate) wire: Wire,
+    peer: Running,
+    charon: Option<Charon<'n>>,
+    tunnels: u16,
+}
+
+impl<'n> Testbed<'n> {
+    /// Starts servers, three gateways and two peers, and waits until the tunnels are up. Reports the skipped
+    /// test and returns `None` if a program is not installed. strongSwan is a peer where it is installed.
+    pub(crate) fn cell(net: &'n CellNet) -> Option<Self> {
+        Self::cell_with_tunnels(net, 0)
+    }
+
+    /// Like [`cell`](Self::cell), with this number of further tunnels of the peer.
+    pub(crate) fn cell_with_tunnels(net: &'n CellNet, tunnels: u16) -> Option<Self> {
+        let servers = Servers::start(net)?;
+        let mut gateways = Gateways::new(net, Sharing::Cell, tunnels);
+        gateways.start_all();
+        gateways.wait_for_owner(None);
+        Some(Self::start(net, Some(servers), gateways, tunnels))
+    }
+
+    /// Starts one gateway that shares nothing, with this number of further tunnels.
+    pub(crate) fn single(net: &'n CellNet, tunnels: u16) -> Self {
+        net.assign_virtual_addresses(0);
+        let mut gateways = Gateways::new(net, Sharing::Nothing, tunnels);
+        gateways.start(0);
+        Self::start(net, None, gateways, tunnels)
+    }
+
+    fn start(net: &'n CellNet, servers: Option<Servers<'n>>, gateways: Gateways<'n>, tunnels: u16) -> Self {
+        let wire = Wire::start(&net.outside, &OUTSIDE_PORTS);
+        let peer = net.peer.run_config(&gateways::peer_configuration(tunnels), None);
+        let charon = Charon::start(&net.charon, &gateways::charon_configuration());
+        let testbed = Self { net, servers, gateways, wire, peer, charon, tunnels };
+        testbed.wait_for_tunnels();
+        testbed
+    }
+
+    fn wait_for_tunnels(&self) {
+        let expected = usize::from(self.tunnels) + 1;
+        let limit = Duration::from_secs(20) + Duration::from_millis(100) * u32::from(self.tunnels);
+        let start = Instant::now();
+        let count = || {
+            let status = self.net.peer.status();
+            let sas = status["ike_sas"].as_array().unwrap().iter();
+            sas.filter(|sa| !sa["children"].as_array().unwrap().is_empty()).count()
+        };
+        while count() < expected {
+            assert!(start.elapsed() < limit, "{} of {expected} tunnels:\n{}", count(), self.logs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if let Some(charon) = &self.charon {
+            let is_up = || charon.swanctl.output(&["--list-sas"]).contains("INSTALLED");
+            eventually("charon has a Child SA", is_up);
+        }
+    }
+
+    /// Both directions of the tunnels of both peers.
+    pub(crate) fn flows(&self) -> Vec<Flow<'n>> {
+        let net = self.net;
+        let flow = |name, from, source, to, destination| Flow {
+            name,
+            from,
+            sources: vec![source],
+            to,
+            destinations: vec![destination],
+            interval: INTERVAL,
+        };
+        let mut flows = vec![
+            flow("peer to cell", &net.peer, BEHIND_PEER, &net.inner, INNER),
+            flow("cell to peer", &net.inner, INNER, &net.peer, BEHIND_PEER),
+        ];
+        if self.charon.is_some() {
+            flows.push(flow("charon to cell", &net.charon, BEHIND_CHARON, &net.inner, INNER));
+            flows.push(flow("cell to charon", &net.inner, INNER, &net.charon, BEHIND_CHARON));
+        }
+        flows
+    }
+
+    /// Both directions of the many tunnels, with this number of datagrams a second in each direction.
+    pub(crate) fn many_flows(&self, rate: u32) -> Vec<Flow<'n>> {
+        let net = self.net;
+        let hosts: Vec<_> = (0..self.tunnels).map(|n| many(n).1).collect();
+        let interval = Duration::from_secs(1) / rate;
+        let [inner, outer] = [(&net.inner, vec![INNER]), (&net.peer, hosts)];
+        let flow = |name, (from, sources), (to, destinations)| Flow {
+            name,
+            from,
+            sources,
+            to,
+            destinations,
+            interval,
+        };
+        vec![
+            flow("many tunnels to cell", outer.clone(), inner.clone()),
+            flow("cell to many tunnels", inner, outer),
+        ]
+    }
+
+    /// SPIs of the IKE SAs as the peers have them.
+    pub(crate) fn identities(&self) -> BTreeSet<String> {
+        let mut spis: BTreeSet<String> = ike_spis(&self.net.peer.status()).into_iter().collect();
+        if let Some(charon) = &self.charon {
+            let text = charon.swanctl.output(&["--list-sas"]);
+            // A line for each IKE SA ends with `IKEv2, SPI_i SPI_r*`.
+            let of_sa = text.lines().filter(|line| line.contains("IKEv2, "));
+            spis.extend(
+                of_sa.filter_map(|line| line.rsplit_once("IKEv2, ")).map(|(_, spis)| spis.to_owned()),
+            );
+        }
+        spis
+    }
+
+    /// Runs `work` while datagrams flow through the tunnels of both peers. Fails the test if a peer has
+    /// another IKE SA afterwards or if a host has tried to set one up.
+    pub(crate) fn during<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> (T, Vec<Delivery>) {
+        let flows = self.flows();
+        self.during_flows(&flows, work)
+    }
+
+    /// Like [`during`](Self::during), with these flows.
+    pub(crate) fn during_flows<T>(
+        &mut self,
+        flows: &[Flow<'n>],
+        work: impl FnOnce(&mut Self) -> T,
+    ) -> (T, Vec<Delivery>) {
+        let before = (self.identities(), self.wire.look(|oracle| oracle.initial_requests()));
+        let result = traffic::during(flows, || work(self));
+        let after = (self.identities(), self.wire.look(|oracle| oracle.initial_requests()));
+        assert_eq!(
+            after,
+            before,
+            "IKE SAs of the peers, and number of IKE_SA_INIT requests: {}",
+            self.logs()
+        );
+        result
+    }
+
+    /// What all programs have logged.
+    pub(crate) fn logs(&self) -> String {
+        let charon = self.charon.as_ref().map(Charon::log).unwrap_or_default();
+        let servers = self.servers.as_ref().map(Servers::logs).unwrap_or_default();
+        let (gateways, peer) = (self.gateways.logs(), self.peer.log());
+        format!("{gateways}--- peer:\n{peer}--- charon:\n{charon}--- servers:\n{servers}")
+    }
+
+    /// Fails the test if a datagram arrived twice, or if a tunnel had a gap above `limit`.
+    pub(crate) fn check(&self, deliveries: &[Delivery], limit: Duration) {
+        deliveries.iter().for_each(|delivery| delivery.check(limit, || self.logs()));
+    }
+
+    /// Fails the test if a datagram was lost or arrived twice.
+    pub(crate) fn check_nothing_lost(&self, deliveries: &[Delivery]) {
+        self.check(deliveries, Duration::from_secs(1));
+        for delivery in deliveries {
+            assert_eq!(delivery.lost(), 0, "{delivery}\n{}", self.logs());
+        }
+    }
+
+    /// Ends the capture, and fails the test if the oracle has found anything.
+    pub(crate) fn finish(self) {
+        println!(
+            "  {} ESP SAs, {} IKE messages, {} IKE_SA_INIT requests",
+            self.wire.look(|oracle| oracle.esp_sas()),
+            self.wire.look(|oracle| oracle.ike_encrypted()),
+            self.wire.look(|oracle| oracle.initial_requests()),
+        );
+        self.wire.finish();
+    }
+}
