@@ -234,10 +234,7 @@ impl IkeState {
     /// Adds the crypto providers, the scheduler, the ways to move packets and the keeper of SAs to the parts
     /// of the engine, and turns IKE on. Returns the SAs of a former run, and what the controller follows of a
     /// cell.
-    pub(super) fn add_to(
-        &mut self,
-        parts: &mut EngineParts,
-    ) -> (Option<FormerState>, Option<CellWatch>) {
+    pub(super) fn add_to(&mut self, parts: &mut EngineParts) -> (Option<FormerState>, Option<CellWatch>) {
         parts.providers = self.source.providers().to_vec();
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;

@@ -129,7 +129,8 @@ impl RunController {
             match &mut self.standby {
                 Some(standby) => **standby = loaded,
                 None => {
-                    let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+                    let tunnels =
+                        handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
                     self.apply(loaded, &mut handle.lock())?;
                     handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
                 }

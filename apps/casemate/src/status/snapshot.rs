@@ -48,7 +48,16 @@ impl InstanceIdentity {
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
         let xfrm = Some(path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm, config: None, counters, store: None, cell: None, providers, mark: 0 }
+        Self {
+            tun: args.tun.clone(),
+            xfrm,
+            config: None,
+            counters,
+            store: None,
+            cell: None,
+            providers,
+            mark: 0,
+        }
     }
 
     /// For IKE: the file, or `None` if clients load the configuration.
