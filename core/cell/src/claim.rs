@@ -108,6 +108,8 @@ pub(crate) struct SlotClaim {
     has_proved_key: bool,
     /// Whether another process has the name of this node.
     has_name_taken: bool,
+    /// Whether an administrator has drained this node.
+    is_drained: bool,
     /// Node that owns the slot.
     seen_owner: Option<Vec<u8>>,
     problem: Option<StoreError>,
@@ -122,6 +124,8 @@ enum Step {
     NewKey(Vec<u8>),
     /// Enters the node among those of the cell.
     Register,
+    /// Reads whether the node was drained.
+    Drained,
     /// Looks at the slot.
     Slot,
     /// Begins to watch it, after this revision.
@@ -162,6 +166,7 @@ impl SlotClaim {
             is_watching: false,
             has_proved_key: false,
             has_name_taken: false,
+            is_drained: false,
             seen_owner: None,
             problem: None,
         }
@@ -175,8 +180,16 @@ impl SlotClaim {
     pub(crate) const fn role(&self) -> KeeperRole {
         match self.step {
             Step::Register if self.has_name_taken => KeeperRole::NameTaken,
+            _ if self.is_drained => KeeperRole::Drained,
             _ if self.seen_owner.is_some() => KeeperRole::Standby,
             _ => KeeperRole::Starting,
+        }
+    }
+
+    /// Looks at once whether the node was drained, and at the slot.
+    pub(crate) const fn look_again(&mut self, now: Instant) {
+        if self.is_standby() {
+            self.begin_at = now;
         }
     }
 
@@ -204,7 +217,7 @@ impl SlotClaim {
             return;
         }
         if matches!(self.step, Step::Standby) {
-            self.step = Step::Slot;
+            self.step = Step::Drained;
         }
         match requests.submit(self.request_of_step()) {
             Some(id) => self.request = Some((id, now)),
@@ -221,7 +234,8 @@ impl SlotClaim {
                 let key = self.keys.node(&self.node);
                 Request::Commit(self.create(key, self.node.clone(), self.lease()))
             }
-            Step::Slot | Step::Standby => Request::Read(self.all(self.keys.owner())),
+            Step::Drained | Step::Standby => Request::Read(self.all(self.keys.drained(&self.node))),
+            Step::Slot => Request::Read(self.all(self.keys.owner())),
             Step::Watch(after) => {
                 let from = Revision(after.0.saturating_add(1));
                 Request::Watch { watch: WATCH, prefix: self.keys.owner(), from }
@@ -246,7 +260,8 @@ impl SlotClaim {
             _ => false,
         };
         if has_ended && self.is_standby() {
-            (self.step, self.begin_at) = (if self.is_watching { Step::Count } else { Step::Slot }, now);
+            let may_claim = self.is_watching && !self.is_drained;
+            (self.step, self.begin_at) = (if may_claim { Step::Count } else { Step::Drained }, now);
         }
     }
 
@@ -283,7 +298,9 @@ impl SlotClaim {
             // It may be executed late, but not after its lease.
             Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
             Step::Lease | Step::Key | Step::NewKey(_) | Step::Register => {}
-            Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => self.step = Step::Slot,
+            Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
+                self.step = Step::Drained;
+            }
         }
         self.begin_at = now.after(RETRY);
         Ok(())
@@ -317,17 +334,24 @@ impl SlotClaim {
             (Step::NewKey(_), _) => Step::Key,
             (Step::Register, Outcome::Committed(_)) => {
                 self.has_name_taken = false;
-                Step::Slot
+                Step::Drained
             }
             // The former process with this name, or another one with the same name.
             (Step::Register, Outcome::Refused(_)) => {
                 (self.has_name_taken, self.begin_at) = (true, now.after(RETRY));
                 Step::Register
             }
+            (Step::Drained, Outcome::Entries { entries, .. }) => {
+                let key = self.keys.drained(&self.node);
+                self.is_drained = entries.iter().any(|entry| entry.key == key);
+                Step::Slot
+            }
             (Step::Slot, Outcome::Entries { entries, revision, .. }) => {
                 self.seen_owner = entries.first().map(|entry| entry.value.clone());
                 match (entries.is_empty(), self.is_watching) {
-                    (true, _) => Step::Count,
+                    (true, _) if !self.is_drained => Step::Count,
+                    (true, true) => self.stand_by(now),
+                    (true, false) => Step::Watch(revision),
                     (false, false) => Step::Watch(revision),
                     (false, true) => self.stand_by(now),
                 }

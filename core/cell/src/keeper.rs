@@ -3,6 +3,7 @@
 use crate::StoreKeys;
 use crate::claim::{ClaimContext, Claimed, SlotClaim, StartError, Tenure};
 use crate::lease::{NodeLease, Renewal};
+use crate::members::{self, Members};
 use crate::outbox::{ChangeId, Outbox};
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
 use crate::reentry::Reentry;
@@ -29,6 +30,9 @@ pub struct Keeper<S> {
     /// Name of this node.
     pub(crate) node: Vec<u8>,
     pub(crate) state: State,
+    /// The nodes of the cell.
+    pub(crate) members: Members,
+    is_node: bool,
     pub(crate) records: KeptRecords,
     pub(crate) outbox: Outbox,
     /// The write in progress. There is one at a time: otherwise a later one could be executed without an
@@ -98,6 +102,8 @@ impl<S: Store> Keeper<S> {
             keys,
             sealer,
             node: node.into(),
+            members: Members::default(),
+            is_node: tenure != Tenure::SingleMachine,
             records: KeptRecords::default(),
             outbox: Outbox::default(),
             current: None,
@@ -125,12 +131,16 @@ impl<S: Store> Keeper<S> {
     pub fn start(&mut self, unix_time: u64, now: Instant, rng: &mut dyn Rng) -> Result<Started, StartError> {
         let State::Claiming(claim) = &mut self.state else { return Err(StartError::Unexpected) };
         let requests = &mut self.requests;
+        if self.is_node {
+            self.members.poll(&self.keys, now, requests);
+        }
         let mut of_claim = ClaimContext { sealer: &self.sealer, rng, now };
         while let Some(event) = requests.store.next_event() {
             claim.watched(&event, now);
         }
         claim.poll(now, requests);
         while let Some(completion) = requests.store.next_completion() {
+            let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
                 let Claimed { lease, epoch, owner, entries } = claimed;
                 self.state = State::Owner(Ownership { lease, epoch, owner });
@@ -282,7 +292,9 @@ impl<S: Store> Keeper<S> {
         while let Some(event) = self.requests.store.next_event() {
             self.watched(&event);
         }
-        while let Some(Completion { id, outcome }) = self.requests.store.next_completion() {
+        while let Some(completion) = self.requests.store.next_completion() {
+            let completion = self.members.completed(&self.keys, completion);
+            let Some(Completion { id, outcome }) = completion else { continue };
             if let Some(current) = self.current.take_if(|current| current.request == id) {
                 released.extend(self.write_completed(current, outcome, endpoint, now));
             } else if !self.reentry_completed(id, &outcome, now) {
@@ -291,6 +303,9 @@ impl<S: Store> Keeper<S> {
         }
         if let State::Owner(ownership) = &mut self.state {
             ownership.lease.renew(now, &mut self.requests);
+            if self.is_node {
+                self.members.poll(&self.keys, now, &mut self.requests);
+            }
         }
         self.reenter(now);
         let elapsed = context.now.since(self.checked_at);
@@ -357,6 +372,17 @@ impl<S: Store> Keeper<S> {
         if is_lost && !self.is_ending {
             self.state = State::Lost;
         }
+    }
+
+    /// Drains this node of a cell, or lets it become the owner again. An owner is to be ended afterwards
+    /// ([`finish`](Self::finish)). Returns whether the store takes the request.
+    pub fn drain(&mut self, is_drained: bool, now: Instant) -> bool {
+        let request = members::drain(&self.keys, &self.node, is_drained);
+        let is_submitted = self.requests.submit(request).is_some();
+        if let State::Claiming(claim) = &mut self.state {
+            claim.look_again(now);
+        }
+        is_submitted
     }
 
     /// Writes all records with the numbers that were used, and ends the ownership. No packet may be sent or

@@ -17,6 +17,7 @@
 //! No I/O and no clock: time and randomness are arguments. Entries of the store:
 //! ```text
 //!  PREFIX nodes/NAME      node of a cell, bound to its lease
+//!  PREFIX drained/NAME    node that does not become the owner, until an administrator changes that
 //!  PREFIX data-key        proof that a node has the data key of the cell
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
 //!  PREFIX takeovers/000   number of owners so far
@@ -31,6 +32,7 @@ extern crate alloc;
 mod claim;
 mod keeper;
 mod lease;
+mod members;
 mod outbox;
 mod records;
 mod reentry;
@@ -42,6 +44,7 @@ mod writes;
 
 pub use claim::{StartError, Tenure};
 pub use keeper::{Keeper, Started};
+pub use members::Member;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
 pub use status::{KeeperRole, KeeperStatus};
@@ -84,6 +87,16 @@ impl StoreKeys {
         self.key("nodes/")
     }
 
+    /// A node that was drained.
+    pub fn drained(&self, name: &[u8]) -> Key {
+        [&*self.all_drained(), name].concat()
+    }
+
+    /// What the entries of drained nodes begin with.
+    pub fn all_drained(&self) -> Key {
+        self.key("drained/")
+    }
+
     /// The proof of the data key.
     pub fn data_key(&self) -> Key {
         self.key("data-key")
@@ -116,6 +129,7 @@ mod tests {
         for (key, expected) in [
             (keys.owner(), "/cell/slots/000"),
             (keys.node(b"gw1"), "/cell/nodes/gw1"),
+            (keys.drained(b"gw1"), "/cell/drained/gw1"),
             (keys.data_key(), "/cell/data-key"),
             (keys.takeovers(), "/cell/takeovers/000"),
             (keys.record(0xab), "/cell/sas/000/00000000000000ab"),

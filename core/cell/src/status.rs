@@ -1,7 +1,9 @@
 //! The state of a keeper, for status output and alarms.
 
 use crate::keeper::{Keeper, State};
+use crate::members::Member;
 use crate::writes::CurrentWrite;
+use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{Store, StoreError};
 
@@ -16,6 +18,8 @@ pub enum KeeperRole {
     NameTaken,
     /// Another node owns the SAs.
     Standby,
+    /// An administrator has drained the node: it does not become the owner.
+    Drained,
     /// It owns the SAs.
     Owner,
     /// It owns the SAs, but could not renew its lease: IKE waits, and ESP uses what is reserved.
@@ -77,6 +81,11 @@ impl<S: Store> Keeper<S> {
             low_reserves: self.records.low_reserves(),
             problem,
         }
+    }
+
+    /// The nodes of the cell, in the order of their names, at most two seconds ago.
+    pub fn members(&self) -> Vec<Member> {
+        self.members.all()
     }
 
     /// The node that owns the SAs, as far as this node knows.

@@ -223,3 +223,27 @@ fn a_store_that_was_set_back_is_refused() {
     });
     assert_eq!(refused, Some(StartError::LaterOwner));
 }
+
+#[test]
+fn a_drained_node_waits_until_it_joins_again() {
+    let mut cell = Cell::new();
+    assert!(cell.standby.drain(true, cell.sim.peer.now));
+    assert_eq!(cell.run(SECOND), None);
+    assert_eq!(cell.role(), KeeperRole::Drained);
+    cell.run(3 * SECOND);
+    let members = cell.standby.members();
+    let seen: Vec<_> = members.iter().map(|node| (&node.name[..], node.is_running, node.is_drained)).collect();
+    assert_eq!(seen, [(&b"gw1"[..], true, false), (b"gw2", true, true)]);
+    // The owner ends, and the drained node does not take over.
+    cell.sim.gateway.finish();
+    assert_eq!(cell.wait(10 * SECOND), None);
+    // Neither does its next process.
+    cell.standby = node(&cell.sim.hub, b"gw2");
+    assert_eq!(cell.wait(10 * SECOND), None);
+    assert_eq!(cell.role(), KeeperRole::Drained);
+    assert!(cell.standby.drain(false, cell.sim.peer.now));
+    let (records, elapsed) = cell.wait(SECOND).unwrap();
+    assert!(elapsed < 20 * MILLISECOND, "{elapsed:?}");
+    drop(cell.take_over(records, b"gw1"));
+    cell.check_tunnel();
+}
