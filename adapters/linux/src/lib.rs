@@ -46,9 +46,9 @@ pub mod unix_socket;
 pub mod updown;
 
 pub use engine::{
-    CellNode, DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, FormerState,
-    MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling, StateKeeper, StoreWaker, SystemProblem,
-    TunnelSpec,
+    CellNode, CellState, DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts,
+    FormerState, MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling, StateKeeper, StoreWaker,
+    SystemProblem, TunnelSpec,
 };
 pub use link_sender::LinkSending;
 

@@ -1,6 +1,7 @@
 //! The command line of the program, and the completions and manual pages made from it.
 
 use crate::calls::CallsArgs;
+use crate::cell::CellArgs;
 use crate::control::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
@@ -75,6 +76,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Show the SAs, policies and counters of the running instance.
     Status(StatusArgs),
+    /// Show the nodes of a cell of gateways, and drain this one.
+    Cell(CellArgs),
     /// Remove the guard, routes and rules that a crashed or failed run left behind.
     Cleanup(CleanupArgs),
     /// Run a TCP/IP stack behind IPsec for applications that share memory with it.

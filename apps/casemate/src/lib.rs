@@ -11,6 +11,7 @@
 
 pub mod calls;
 pub mod capture;
+pub mod cell;
 pub mod cli;
 pub mod command;
 pub mod config_source;
@@ -60,6 +61,7 @@ fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
         Command::Why(args) => why::why(args),
         Command::Trace(args) => trace::trace(args),
         Command::Status(args) => status::status(args),
+        Command::Cell(args) => cell::cell(args),
         Command::Cleanup(args) => run::cleanup(args),
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),

@@ -77,7 +77,7 @@ impl EventLoop {
                 keeper.poll(&mut context, usage.sealed, usage.is_missing, now)?;
             self.ike_outbox.extend(released);
             context.keeper = keeper.status(now);
-            context.cell_owner = keeper.owner_node();
+            keeper.update_cell(&mut context)?;
             if let Some(former) = former {
                 drop(context);
                 self.take_over(former, shared, handler)?;

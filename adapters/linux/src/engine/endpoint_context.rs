@@ -10,7 +10,7 @@ use crate::process::{Clock, SystemRng};
 use crate::setup::GuardState;
 use casemate::path::DatapathAccess;
 use casemate::{Context, Endpoint};
-use casemate_cell::KeeperStatus;
+use casemate_cell::{KeeperStatus, Member};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::Datapath;
 use casemate_datapath::trace::{TraceFilter, TraceIsRunning, TraceRecord, TraceSummary};
@@ -86,8 +86,8 @@ pub struct EndpointContext {
     pub(super) name_servers: DnsState,
     /// State of the keeper, if there is one.
     pub(super) keeper: KeeperStatus,
-    /// The node that owns the SAs of the cell, if there is a cell and it is known.
-    pub(super) cell_owner: Option<String>,
+    /// The cell of this node, if there is one.
+    pub(super) cell: Option<CellState>,
     /// Interfaces of route-based tunnels.
     pub(super) tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
@@ -114,7 +114,7 @@ impl EndpointContext {
             link_sending: LinkSending::Off("the engine does not run yet".into()),
             name_servers: DnsState::default(),
             keeper: KeeperStatus::default(),
-            cell_owner: None,
+            cell: None,
             tunnel_names: BTreeMap::new(),
             providers,
             credentials,
@@ -157,9 +157,15 @@ impl EndpointContext {
         self.keeper
     }
 
-    /// The node that owns the SAs of the cell, if there is a cell and it is known.
-    pub fn cell_owner(&self) -> Option<&str> {
-        self.cell_owner.as_deref()
+    /// The cell of this node, if there is one.
+    pub const fn cell(&self) -> Option<&CellState> {
+        self.cell.as_ref()
+    }
+
+    /// Drains this node of a cell, or lets it become the owner again. An owner hands the SAs over, and its run
+    /// ends. Returns whether there is a cell.
+    pub fn drain_node(&mut self, is_drained: bool) -> bool {
+        self.cell.as_mut().map(|cell| cell.drain = Some(is_drained)).is_some()
     }
 
     /// Names of the interfaces of route-based tunnels.
@@ -197,6 +203,17 @@ impl EndpointContext {
         };
         act(&mut self.endpoint, &mut context)
     }
+}
+
+/// The cell of a node, as far as the node knows.
+#[derive(Debug, Clone, Default)]
+pub struct CellState {
+    /// The node that owns the SAs, if it is known.
+    pub owner: Option<String>,
+    /// The nodes, in the order of their names.
+    pub members: Vec<Member>,
+    /// Whether the node is to be drained or to join again, if a client has requested that.
+    pub(super) drain: Option<bool>,
 }
 
 /// Access of the packet path to the data path: each call locks the endpoint.

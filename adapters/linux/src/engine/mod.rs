@@ -48,7 +48,7 @@ mod tun_queue;
 mod tunnels;
 mod workers;
 
-pub use endpoint_context::{EndpointContext, EndpointHandle};
+pub use endpoint_context::{CellState, EndpointContext, EndpointHandle};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 pub use state_keeper::{CellNode, FormerState, StateKeeper, StoreWaker};
 pub use timed_packets::DummyTraffic;

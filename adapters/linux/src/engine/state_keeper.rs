@@ -2,7 +2,7 @@
 //! (docs/decisions/0140-cells.md).
 
 use super::SystemProblem;
-use super::endpoint_context::EndpointContext;
+use super::endpoint_context::{CellState, EndpointContext};
 use super::handler::EngineHandler;
 use crate::Error;
 use crate::process::SystemRng;
@@ -228,8 +228,27 @@ impl StateKeeper {
     }
 
     /// The node of the cell that owns the SAs, as far as this one knows.
-    pub(super) fn owner_node(&self) -> Option<String> {
+    fn owner_node(&self) -> Option<String> {
         self.keeper.owner_node().map(|name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// Follows the request of a client to drain this node, and reports the state. An error ends the run of an
+    /// owner that was drained.
+    pub(super) fn update_cell(&mut self, context: &mut EndpointContext) -> Result<(), Error> {
+        if !self.is_node {
+            return Ok(());
+        }
+        let requested = context.cell.take().and_then(|cell| cell.drain);
+        let (owner, members) = (self.owner_node(), self.keeper.members());
+        context.cell = Some(CellState { owner, members, drain: None });
+        let Some(is_drained) = requested else { return Ok(()) };
+        if !self.keeper.drain(is_drained, context.now()) {
+            return Err(Error::other(WHAT, "it does not take the request to drain this node"));
+        }
+        if is_drained && self.is_owner() {
+            return Err(Error::other("this node", "it was drained: the next run stands by"));
+        }
+        Ok(())
     }
 
     /// Writes the state for the next run. No packet moves any more. Returns messages to send.

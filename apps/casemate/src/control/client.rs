@@ -187,7 +187,7 @@ pub(crate) fn has_left_changes(tun: &str) -> bool {
     all.iter().any(|instance| instance.tun() == tun && !is_running(instance))
 }
 
-fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
+pub(crate) fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
     report(query(request, timeout)?)
 }
 

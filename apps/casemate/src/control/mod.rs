@@ -6,7 +6,7 @@ mod server;
 mod session;
 
 pub use client::{InitiateArgs, LogArgs, NameArgs, RedirectArgs, RekeyArgs};
-pub(crate) use client::{has_left_changes, is_running, no_instance, query, stream};
+pub(crate) use client::{command, has_left_changes, is_running, no_instance, query, stream};
 pub use client::{initiate, log, redirect, rekey, reload, send_request, terminate};
 pub(crate) use server::{
     Channels, ControlServer, Listeners, PendingRequest, Ready, Reply, Waker, clear, pair, signal,
@@ -45,6 +45,11 @@ pub enum Request {
     },
     /// Reload the configuration.
     Reload,
+    /// Hand the SAs of a cell over, and do not own them again; or let this node own them again.
+    Drain {
+        /// Whether the node must not own the SAs.
+        is_drained: bool,
+    },
     /// Explain the state of the connection with this name.
     Why(String),
     /// Trace packets.
@@ -75,6 +80,7 @@ impl Request {
                 json!({"do": "redirect", "name": name, "gateway": gateway.to_string()})
             }
             Self::Reload => json!({"do": "reload"}),
+            Self::Drain { is_drained } => json!({"do": "drain", "is_drained": is_drained}),
             Self::Why(name) => json!({"do": "why", "name": name}),
             Self::Trace { selector, count, timeout } => {
                 json!({"do": "trace", "selector": selector, "count": count, "timeout": timeout})
@@ -99,6 +105,7 @@ impl Request {
                 Self::Redirect { name: name()?, gateway: Gateway::parse(value.get("gateway")?.as_str()?)? }
             }
             "reload" => Self::Reload,
+            "drain" => Self::Drain { is_drained: value.get("is_drained")?.as_bool()? },
             "why" => Self::Why(name()?),
             "trace" => Self::Trace {
                 selector: value.get("selector")?.as_str()?.to_owned(),
@@ -136,6 +143,7 @@ mod tests {
             Request::Terminate(String::new()),
             Request::Rekey { name: "x".into(), ike: true },
             Request::Reload,
+            Request::Drain { is_drained: true },
             Request::Why("gw".into()),
             Request::Trace { selector: "proto icmp".into(), count: 10, timeout: 60 },
             Request::Log { follow: false },

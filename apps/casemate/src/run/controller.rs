@@ -61,6 +61,9 @@ fn cell_role(role: KeeperRole, owner: Option<&str>) -> (Level, String) {
         ),
         (KeeperRole::Standby, Some(owner)) => (Level::Info, format!("stands by: {owner} owns the SAs")),
         (KeeperRole::Standby, None) => (Level::Info, "stands by".into()),
+        (KeeperRole::Drained, _) => {
+            (Level::Warning, "is drained: it does not own the SAs until `casemate cell join`".into())
+        }
         (KeeperRole::Owner, _) => (Level::Info, "owns the SAs".into()),
         (KeeperRole::Fenced, _) => (
             Level::Warning,

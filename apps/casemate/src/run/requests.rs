@@ -64,6 +64,17 @@ impl RunController {
                     Err(error) => Err(error),
                 }
             }
+            Request::Drain { is_drained } => {
+                let line = match is_drained {
+                    true => "cell: a client of the control socket drains this node",
+                    false => "cell: a client of the control socket lets this node own the SAs again",
+                };
+                self.log.program(Level::Info, line);
+                match handle.lock().drain_node(is_drained) {
+                    true => Ok(()),
+                    false => Err("this instance is not a node of a cell".into()),
+                }
+            }
             Request::Rekey { name, ike } => {
                 handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
             }

@@ -7,12 +7,12 @@ use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
 use crate::swanctl::CellConfig;
-use casemate_cell::{KeeperRole, KeeperStatus};
+use casemate_cell::{KeeperRole, KeeperStatus, Member};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_linux::dns::DnsState;
 use casemate_linux::setup::GuardState;
-use casemate_linux::{EndpointContext, LinkSending};
+use casemate_linux::{CellState, EndpointContext, LinkSending};
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
 use casemate_wire::invariant;
@@ -126,7 +126,7 @@ pub struct Snapshot {
     link_sending: LinkSending,
     name_servers: DnsState,
     store: KeeperStatus,
-    cell_owner: Option<String>,
+    cell: Option<CellState>,
     ike: IkeSnapshot,
     connections: Vec<ConnectionStatus>,
 }
@@ -163,7 +163,7 @@ impl Snapshot {
             link_sending: context.link_sending().clone(),
             name_servers: context.name_servers().clone(),
             store: context.keeper(),
-            cell_owner: context.cell_owner().map(str::to_owned),
+            cell: context.cell().cloned(),
             ike: IkeSnapshot::take(endpoint, context.tunnel_names().clone()),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
@@ -193,7 +193,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "store": store.as_ref().map(|path| stored(path, &self.store)),
-            "cell": cell.as_ref().map(|cell| of_cell(cell, &self.store, self.cell_owner.as_deref())),
+            "cell": cell.as_ref().map(|cell| of_cell(cell, &self.store, self.cell.as_ref())),
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
@@ -279,13 +279,20 @@ fn name_servers(state: &DnsState) -> Value {
 }
 
 /// State of this node of a cell.
-fn of_cell(cell: &CellIdentity, status: &KeeperStatus, owner: Option<&str>) -> Value {
+fn of_cell(cell: &CellIdentity, status: &KeeperStatus, state: Option<&CellState>) -> Value {
+    let owner = state.and_then(|state| state.owner.as_deref());
+    let members = state.map(|state| state.members.as_slice()).unwrap_or_default();
+    let node = |member: &Member| {
+        let name = String::from_utf8_lossy(&member.name);
+        json!({"name": name, "state": state_of(member, owner == Some(&*name))})
+    };
     json!({
         "name": cell.name,
         "node": cell.node,
         "role": role_name(status.role),
         "owner": owner,
         "takeovers": status.owner,
+        "nodes": members.iter().map(node).collect::<Vec<_>>(),
         "addresses": cell.addresses,
         "ike_sas": status.records,
         "writes": status.writes,
@@ -297,12 +304,23 @@ fn of_cell(cell: &CellIdentity, status: &KeeperStatus, owner: Option<&str>) -> V
     })
 }
 
+/// What a node of the cell does, as far as this one knows.
+const fn state_of(member: &Member, is_owner: bool) -> &'static str {
+    match (member.is_running, member.is_drained, is_owner) {
+        (true, _, true) => "owner",
+        (true, false, false) => "standby",
+        (true, true, false) => "drained",
+        (false, ..) => "drained, down",
+    }
+}
+
 /// The name of a role in JSON output.
 const fn role_name(role: KeeperRole) -> &'static str {
     match role {
         KeeperRole::Starting => "starting",
         KeeperRole::NameTaken => "name-taken",
         KeeperRole::Standby => "standby",
+        KeeperRole::Drained => "drained",
         KeeperRole::Owner => "owner",
         KeeperRole::Fenced => "fenced",
         KeeperRole::Lost => "lost",

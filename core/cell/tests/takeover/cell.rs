@@ -232,7 +232,8 @@ fn a_drained_node_waits_until_it_joins_again() {
     assert_eq!(cell.role(), KeeperRole::Drained);
     cell.run(3 * SECOND);
     let members = cell.standby.members();
-    let seen: Vec<_> = members.iter().map(|node| (&node.name[..], node.is_running, node.is_drained)).collect();
+    let seen: Vec<_> =
+        members.iter().map(|node| (&node.name[..], node.is_running, node.is_drained)).collect();
     assert_eq!(seen, [(&b"gw1"[..], true, false), (b"gw2", true, true)]);
     // The owner ends, and the drained node does not take over.
     cell.sim.gateway.finish();
