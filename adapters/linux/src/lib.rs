@@ -44,6 +44,7 @@ pub mod tun;
 pub mod udp;
 pub mod unix_socket;
 pub mod updown;
+mod virtual_addresses;
 
 pub use engine::{
     CellNode, CellState, DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts,
@@ -51,6 +52,9 @@ pub use engine::{
     SystemProblem, TunnelSpec,
 };
 pub use link_sender::LinkSending;
+pub use virtual_addresses::{
+    AddressEvent, MAX_ADDRESSES, MAX_LIFETIME, MIN_LIFETIME, MacAddress, VirtualAddress, VirtualAddresses,
+};
 
 pub use casemate_private_file as private_file;
 

@@ -2,6 +2,7 @@
 //!
 //! Each request has one reply. Used at the start, at the end and when a path changes, never for a packet.
 
+mod interface_addresses;
 mod monitor;
 mod rules;
 
@@ -21,10 +22,12 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+pub(crate) use interface_addresses::{AssignedAddress, EthernetLink, LimitedAddress};
 pub(crate) use monitor::{NetworkChange, NetworkMonitor, RoutingChange};
 pub use rules::Rule;
 
 /// A connection to the routing tables of the network namespace in which it was opened.
+#[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
     port: u32,

@@ -4,6 +4,9 @@
 //! fragments, and ICMP messages about path MTUs. `packet_socket` classifies the packets again, because a
 //! filter cannot walk a chain of IPv6 extension headers.
 //!
+//! The filters of the sockets for virtual addresses keep the frames in which a host says that it has one of
+//! them.
+//!
 //! If urgent packets overtake others, two sockets share the packets, and the urgent socket is read first.
 //! Protected packets show only their outer header, so its DSCP tells whether a packet is urgent.
 
@@ -12,6 +15,7 @@ use casemate_wire::dscp::Dscp;
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::IpVersion;
 use socket2::SockFilter;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// One step of a filter. The first step that decides ends the filter; a packet that reaches the end is
 /// dropped.
@@ -49,6 +53,11 @@ const INTERFACE: u32 = 0xffff_f008;
 
 /// Packet type of a packet to this host.
 const TO_US: u32 = 0;
+/// Packet type of a frame to another host.
+const TO_OTHER_HOST: u32 = 3;
+/// Bits of the packet types that are not those of received frames (linux/if_packet.h): 4 and above, such as
+/// frames that this host sends.
+const NOT_RECEIVED: u32 = !3;
 const ESP: u32 = 50;
 const AH: u32 = 51;
 
@@ -108,6 +117,62 @@ pub(crate) fn protected_packets(version: IpVersion, tun: u32, share: &SocketShar
     };
     assemble(&[&from_outside(tun)[..], &share.steps(version), kinds].concat(), u32::MAX)
 }
+
+/// Drops every packet.
+pub(crate) fn nothing() -> Vec<SockFilter> {
+    assemble(&[], u32::MAX)
+}
+
+/// Filter of a packet socket for whole ARP frames: those with one of these sender addresses that other hosts
+/// sent to this host or to all. At most 100 addresses.
+pub(crate) fn arp_from(senders: &[Ipv4Addr]) -> Vec<SockFilter> {
+    const ARP_PROTOCOL: u32 = ETHERNET_HEADER_LEN + 2;
+    const ARP_SENDER: u32 = ETHERNET_HEADER_LEN + 14;
+    const IPV4: u32 = 0x0800;
+    let arp = [Step::Load(HALF, ARP_PROTOCOL), Step::DropUnless(IPV4), Step::Load(WORD, ARP_SENDER)];
+    let senders = senders.iter().map(|sender| Step::KeepIf(sender.to_bits()));
+    assemble(&RECEIVED.into_iter().chain(arp).chain(senders).collect::<Vec<_>>(), u32::MAX)
+}
+
+/// Filter of a packet socket for whole IPv6 frames: neighbour advertisements for one of these addresses,
+/// without extension headers, that other hosts sent to this host or to a group. At most 28 addresses.
+pub(crate) fn advertisements_of(targets: &[Ipv6Addr]) -> Vec<SockFilter> {
+    const NEXT_HEADER: u32 = ETHERNET_HEADER_LEN + 6;
+    const HOP_LIMIT: u32 = ETHERNET_HEADER_LEN + 7;
+    const TYPE_AND_CODE: u32 = ETHERNET_HEADER_LEN + 40;
+    const TARGET: u32 = ETHERNET_HEADER_LEN + 48;
+    const ICMPV6: u32 = 58;
+    // RFC 4861 section 7.1.2: type 136, code 0; a router would have decreased the hop limit.
+    let advertisement = [
+        Step::Load(BYTE, NEXT_HEADER),
+        Step::DropUnless(ICMPV6),
+        Step::Load(HALF, TYPE_AND_CODE),
+        Step::DropUnless(136 << 8),
+        Step::Load(BYTE, HOP_LIMIT),
+        Step::DropUnless(255),
+    ];
+    let of = |target: &Ipv6Addr| {
+        let bits = target.to_bits();
+        let word = |shift: u32| (bits >> shift) as u32;
+        [
+            Step::Load(WORD, TARGET),
+            Step::SkipUnless(word(96), 6),
+            Step::Load(WORD, TARGET + 4),
+            Step::SkipUnless(word(64), 4),
+            Step::Load(WORD, TARGET + 8),
+            Step::SkipUnless(word(32), 2),
+            Step::Load(WORD, TARGET + 12),
+            Step::KeepIf(word(0)),
+        ]
+    };
+    let targets = targets.iter().flat_map(of);
+    assemble(&RECEIVED.into_iter().chain(advertisement).chain(targets).collect::<Vec<_>>(), u32::MAX)
+}
+
+/// Drops frames that this host sent, or that are for another host.
+const RECEIVED: [Step; 3] =
+    [Step::Load(WORD, PACKET_TYPE), Step::DropIf(TO_OTHER_HOST), Step::DropIfAnyBit(NOT_RECEIVED)];
+const ETHERNET_HEADER_LEN: u32 = 14;
 
 /// Selects the socket for a UDP port with two sockets: 1, the second one, for urgent packets and for IKE;
 /// otherwise 0.
@@ -310,6 +375,72 @@ mod tests {
         // Without an interface the kernel ends the program with "drop".
         let packet = v4_packet(50, 0, [0, 0]);
         assert!(!keeps(&[&from_outside(3)[..], &V4].concat(), &packet));
+    }
+
+    /// A frame of zeros in which these bytes stand at these offsets behind the Ethernet header.
+    fn frame(fields: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut frame = vec![0; 90];
+        for (at, bytes) in fields {
+            frame[14 + at..][..bytes.len()].copy_from_slice(bytes);
+        }
+        frame
+    }
+
+    /// Whether the kernel keeps the frame. A local socket has no packet types other than 0.
+    fn keeps_frame(filter: &[SockFilter], frame: &[u8]) -> bool {
+        let (sender, receiver) = Socket::pair(Domain::UNIX, Type::DGRAM, None).unwrap();
+        receiver.attach_filter(filter).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let _ = sender.send(frame);
+        (&receiver).read(&mut [0; 100]).is_ok_and(|len| len == frame.len())
+    }
+
+    #[test]
+    fn the_arp_filter_keeps_what_other_hosts_say_of_the_addresses() {
+        let addrs = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(10, 1, 0, 1)];
+        let filter = arp_from(&addrs);
+        for (protocol, sender, target, kept) in [
+            (0x0800u16, addrs[0], addrs[0], true),
+            (0x0800, addrs[1], [192, 0, 2, 7].into(), true),
+            (0x0800, [192, 0, 2, 7].into(), addrs[0], false),
+            (0x0800, Ipv4Addr::UNSPECIFIED, addrs[0], false),
+            (0x0806, addrs[0], addrs[0], false),
+        ] {
+            let fields: [(usize, &[u8]); 3] =
+                [(2, &protocol.to_be_bytes()), (14, &sender.octets()), (24, &target.octets())];
+            assert_eq!(keeps_frame(&filter, &frame(&fields)), kept, "{protocol:x} {sender} {target}");
+        }
+        assert!(!keeps_frame(&filter, &frame(&[(2, &[8, 0]), (14, &addrs[0].octets())])[..30]), "too short");
+        assert!(!keeps_frame(&arp_from(&[]), &frame(&[(2, &[8, 0])])));
+    }
+
+    #[test]
+    fn the_filter_of_advertisements_keeps_those_of_the_addresses() {
+        let addrs: Vec<Ipv6Addr> = (1..=16).map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n)).collect();
+        let filter = advertisements_of(&addrs);
+        let advertisement = |next, hops, kind, target: Ipv6Addr| {
+            frame(&[(6, &[next, hops]), (40, &[kind, 0]), (48, &target.octets())])
+        };
+        for addr in &addrs {
+            assert!(keeps_frame(&filter, &advertisement(58, 255, 136, *addr)), "{addr}");
+            for word in 0..4 {
+                let other = Ipv6Addr::from_bits(addr.to_bits() ^ 1 << (32 * word + 31));
+                assert!(!keeps_frame(&filter, &advertisement(58, 255, 136, other)), "{other}");
+            }
+        }
+        assert!(!keeps_frame(&filter, &advertisement(17, 255, 136, addrs[0])), "UDP");
+        assert!(!keeps_frame(&filter, &advertisement(58, 254, 136, addrs[0])), "from behind a router");
+        assert!(!keeps_frame(&filter, &advertisement(58, 255, 135, addrs[0])), "solicitation");
+        let mut coded = advertisement(58, 255, 136, addrs[0]);
+        coded[55] = 1;
+        assert!(!keeps_frame(&filter, &coded), "code");
+        let most = advertisements_of(&vec![addrs[0]; 28]);
+        assert!(keeps_frame(&most, &advertisement(58, 255, 136, addrs[0])), "the longest filter");
+    }
+
+    #[test]
+    fn nothing_passes_the_filter_of_a_socket_that_does_not_receive() {
+        assert!(!keeps_frame(&nothing(), &frame(&[(0, &[1])])));
     }
 
     #[test]
