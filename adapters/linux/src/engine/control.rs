@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::state_keeper::{FormerState, Polled};
 use super::timers::TICK;
 use super::transmitter::REFUSED;
-use super::{EngineHandler, SystemProblem, held};
+use super::{EngineHandler, SystemProblem, cell_addresses, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
@@ -105,6 +105,8 @@ impl EventLoop {
         }
         if let Some(keeper) = &mut self.keeper {
             keeper.check(now, handler)?;
+            let role = keeper.status(now).role;
+            self.addresses.iter_mut().try_for_each(|held| cell_addresses::keep(held, role, now, handler))?;
         }
         if let Some(Err(error)) = written {
             handler.on_problem(SystemProblem::Counters, format!("the counter file was not written: {error}"));
@@ -137,6 +139,9 @@ impl EventLoop {
         self.collect_output(shared.lock_endpoint(), shared, handler);
         self.install_discard_policies(shared)?;
         self.system.reconcile_blocking()?;
+        if let Some(addresses) = &mut self.addresses {
+            addresses.take(self.batch.now)?;
+        }
         self.system.read_system_changes();
         self.reconcile(shared, handler);
         self.update_ike_addrs(shared);

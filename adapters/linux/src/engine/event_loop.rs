@@ -20,6 +20,7 @@ use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
 use crate::sys::{Epoll, NumberedFd};
 use crate::udp::UdpPort;
+use crate::virtual_addresses::VirtualAddresses;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::Endpoint;
@@ -51,6 +52,8 @@ pub(super) struct EventLoop {
     pub(super) dummies: Option<DummyScheduler>,
     pub(super) counters: Option<CounterStore>,
     pub(super) keeper: Option<StateKeeper>,
+    /// The addresses of a cell, which its owner has.
+    pub(super) addresses: Option<VirtualAddresses>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
     /// IKE messages that wait until the system matches the policies.
@@ -234,6 +237,12 @@ impl EventLoop {
             Some(keeper) if !orderly || keeper.is_node() => {
                 close_unrecorded(&mut context);
                 messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+                if let Some(mut addresses) = self.addresses.take() {
+                    // Before the next owner takes them. Messages that still wait for the store are lost: peers
+                    // repeat them.
+                    self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
+                    let _ = addresses.give_up();
+                }
                 keeper.hand_over(&mut context).map(|released| messages.extend(released))
             }
             keeper => {

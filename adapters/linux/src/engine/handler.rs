@@ -7,6 +7,7 @@ use crate::dns::DnsState;
 use crate::process::{Clock, Signals, SystemRng};
 use crate::setup::SystemState;
 use crate::tun::Tun;
+use crate::virtual_addresses::VirtualAddresses;
 use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_cell::KeeperRole;
 use casemate_crypto::Provider;
@@ -62,6 +63,8 @@ pub enum SystemProblem {
     Counters,
     /// Writing the state of SAs to its store.
     Store,
+    /// Keeping the addresses of a cell: another host uses one, or the kernel refuses it.
+    Addresses,
     /// Changing routes, addresses or the packet filter for policies and peers.
     Policies,
     /// Keeping the guard: another program has changed or removed it.
@@ -79,6 +82,7 @@ impl fmt::Display for SystemProblem {
             Self::LinkFull => "full links",
             Self::Counters => "counters not written",
             Self::Store => "SAs not stored",
+            Self::Addresses => "addresses of the cell",
             Self::Policies => "policies not applied",
             Self::Guard => "guard changed",
             Self::Names => "names not found",
@@ -156,6 +160,8 @@ pub struct EngineParts {
     pub counters: Option<CounterStore>,
     /// Keeps the state of IKE SAs in a store, if they are to outlive the process.
     pub keeper: Option<StateKeeper>,
+    /// The addresses of a cell, which its owner has.
+    pub addresses: Option<VirtualAddresses>,
     /// The signals that end the run or ask for a reload.
     pub signals: Signals,
     /// Number of threads that move packets, at most. All but one sleep unless there is a backlog.

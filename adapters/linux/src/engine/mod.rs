@@ -25,6 +25,7 @@
 //! (event_loop.rs): it waits while there are no packets, and does all work that is not for packets
 //! (control.rs, timed_packets.rs). shared.rs has what the threads share, and the lock order.
 
+mod cell_addresses;
 mod control;
 mod endpoint_context;
 mod event_loop;
@@ -125,6 +126,7 @@ impl Engine {
             dummy_traffic,
             counters,
             keeper,
+            addresses,
             signals,
             keeps_former_traffic,
             ..
@@ -149,6 +151,7 @@ impl Engine {
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
             keeper,
+            addresses,
             signals,
             last_tick: casemate_sa::Instant::ZERO,
             ike_outbox: Vec::new(),

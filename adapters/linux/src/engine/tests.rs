@@ -65,6 +65,7 @@ fn parts(directory: &Path) -> EngineParts {
         dummy_traffic: None,
         counters: None,
         keeper: None,
+        addresses: None,
         signals: Signals::block().unwrap(),
         threads: NonZeroUsize::MIN,
     }

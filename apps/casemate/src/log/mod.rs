@@ -261,6 +261,7 @@ mod tests {
             SystemProblem::LinkFull,
             SystemProblem::Counters,
             SystemProblem::Store,
+            SystemProblem::Addresses,
             SystemProblem::Policies,
             SystemProblem::Guard,
             SystemProblem::Names,

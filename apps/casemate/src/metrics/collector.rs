@@ -25,11 +25,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PART: usize = 512;
 
 /// The kinds of problems with their names in labels.
-pub(super) const PROBLEMS: [(SystemProblem, &str); 8] = [
+pub(super) const PROBLEMS: [(SystemProblem, &str); 9] = [
     (SystemProblem::Sending, "sending"),
     (SystemProblem::LinkFull, "link-full"),
     (SystemProblem::Counters, "counters"),
     (SystemProblem::Store, "store"),
+    (SystemProblem::Addresses, "addresses"),
     (SystemProblem::Policies, "policies"),
     (SystemProblem::Guard, "guard"),
     (SystemProblem::Names, "names"),
@@ -264,6 +265,7 @@ impl Totals {
             classes: context.queue_counters().copied(),
             guard: Some(context.guard_state()),
             store: Some(context.keeper()),
+            is_node: context.cell().is_some(),
             manual: has_manual_keys.then(sums),
             padding: datapath.padding_counters(),
             rejected_writes: context.rejected_gro_writes(),

@@ -103,6 +103,8 @@ pub(super) const FAMILIES: &[Family] = &[
     instance::STORE_WRITES,
     instance::STORE_HELD,
     instance::STORE_FAILING,
+    instance::STORE_LOW_RESERVES,
+    instance::CELL_ROLE,
     instance::LOST_EVENTS,
     instance::LOST_LOG_LINES,
     instance::BROKEN_INVARIANTS,

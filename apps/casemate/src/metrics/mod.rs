@@ -88,6 +88,8 @@ struct Totals {
     classes: Option<PerClass<Counters>>,
     guard: Option<GuardState>,
     store: Option<KeeperStatus>,
+    /// Whether the store is that of a cell.
+    is_node: bool,
     /// Inbound and outbound SAs with manual keys; `None` with IKE.
     manual: Option<[SaCounters; 2]>,
     padding: PaddingCounters,

@@ -4,12 +4,12 @@
 use super::sa_store::{CREDENTIAL, credential_key, read_key};
 use super::seen_file::SeenFile;
 use crate::failure::Failure;
-use crate::swanctl::{CellConfig, LoginFile, TlsFiles};
+use crate::swanctl::{CellAddress, CellConfig, LoginFile, TlsFiles};
 use casemate_cell::{DATA_KEY_LEN, Sealer};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
-use casemate_linux::{CellNode, StateKeeper, StoreWaker, sandbox};
+use casemate_linux::{CellNode, StateKeeper, StoreWaker, VirtualAddress, VirtualAddresses, sandbox};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -23,6 +23,8 @@ const MAX_PASSWORD: usize = 1_024;
 pub(super) struct JoinedCell {
     pub(super) keeper: StateKeeper,
     pub(super) watch: CellWatch,
+    /// The addresses that the owner has; `None` if another program moves them.
+    pub(super) addresses: Option<VirtualAddresses>,
 }
 
 /// What the controller follows of the store of a cell.
@@ -54,12 +56,17 @@ pub(super) fn join(
     directory: &Path,
     providers: &[&'static dyn Provider],
 ) -> Result<JoinedCell, Failure> {
+    let addresses: Vec<VirtualAddress> = cell.addresses.iter().map(CellAddress::to_virtual).collect();
+    let has_addresses = !addresses.is_empty();
+    let addresses = has_addresses.then(|| VirtualAddresses::open(addresses, cell.lease)).transpose();
+    let addresses = addresses.map_err(|error| Failure::failed(format!("cell.addresses: {error}")))?;
     let waker = StoreWaker::new().map_err(Failure::failed)?;
     let wake = waker.clone();
     let OpenedCell { store, sealer, seen } = open(cell, directory, providers, move || wake.wake())?;
     let watch = CellWatch { monitor: store.monitor(), seen };
     let node = CellNode { prefix: prefix(cell).into_bytes(), name: cell.node.clone(), lease: cell.lease };
-    Ok(JoinedCell { keeper: StateKeeper::join(Box::new(store), waker, sealer, &node), watch })
+    let keeper = StateKeeper::join(Box::new(store), waker, sealer, &node);
+    Ok(JoinedCell { keeper, watch, addresses })
 }
 
 /// First characters of all entries of a cell.

@@ -239,8 +239,8 @@ impl IkeState {
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
-        if let Some(JoinedCell { keeper, watch }) = self.cell.take() {
-            parts.keeper = Some(keeper);
+        if let Some(JoinedCell { keeper, watch, addresses }) = self.cell.take() {
+            (parts.keeper, parts.addresses) = (Some(keeper), addresses);
             return (None, Some(watch));
         }
         let Some(OpenedStore { keeper, former }) = self.store.take() else { return (None, None) };

@@ -190,6 +190,7 @@ fn run_instance(
         dummy_traffic: None,
         counters: None,
         keeper: None,
+        addresses: None,
         signals,
         threads: args.threads(),
     };

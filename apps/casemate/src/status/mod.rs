@@ -22,6 +22,7 @@ pub use ike_snapshot::ike_sas;
 pub(crate) use narrowing::Narrowing;
 use serde_json::Value;
 pub(crate) use shared_traffic::SharedTraffic;
+pub(crate) use snapshot::role_name;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 

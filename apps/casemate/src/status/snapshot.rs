@@ -314,8 +314,8 @@ const fn state_of(member: &Member, is_owner: bool) -> &'static str {
     }
 }
 
-/// The name of a role in JSON output.
-const fn role_name(role: KeeperRole) -> &'static str {
+/// The name of a role in JSON output and metrics.
+pub(crate) const fn role_name(role: KeeperRole) -> &'static str {
     match role {
         KeeperRole::Starting => "starting",
         KeeperRole::NameTaken => "name-taken",

@@ -7,6 +7,7 @@ use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::tunnel::interface_name;
 use super::value::{Parsed, time};
+use casemate_linux::VirtualAddress;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -63,6 +64,14 @@ pub struct CellAddress {
     pub prefix_len: u8,
     /// Name of the interface that gets the address.
     pub interface: String,
+}
+
+impl CellAddress {
+    /// The address for the engine.
+    pub fn to_virtual(&self) -> VirtualAddress {
+        let Self { address, prefix_len, interface, .. } = self;
+        VirtualAddress { addr: *address, prefix_len: *prefix_len, interface: interface.clone() }
+    }
 }
 
 impl fmt::Display for CellAddress {

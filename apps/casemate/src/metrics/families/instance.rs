@@ -3,6 +3,7 @@
 use super::super::Snapshot;
 use super::super::exposition::Samples;
 use super::{Family, Kind, Rows};
+use crate::status::role_name;
 use casemate::{ExchangeCounters, MessageCount};
 use casemate_cell::KeeperStatus;
 use casemate_sched::{Class, Counters};
@@ -247,7 +248,7 @@ fn stored(value: fn(&KeeperStatus) -> u64) -> impl Fn(&Snapshot, &mut Samples<'_
 pub(super) const STORED_SAS: Family = Family::gauge(
     "casemate_stored_ike_sas",
     &[],
-    "IKE SAs with a record in the store of --store.",
+    "IKE SAs with a record in the store.",
     Rows::Once(|snapshot, samples| stored(|status| status.records as u64)(snapshot, samples)),
 );
 
@@ -271,6 +272,24 @@ pub(super) const STORE_FAILING: Family = Family::gauge(
     &[],
     "1 if the last transaction was not written: traffic goes on, nothing new is negotiated.",
     Rows::Once(|snapshot, samples| stored(|status| status.problem.is_some().into())(snapshot, samples)),
+);
+
+pub(super) const CELL_ROLE: Family = Family::gauge(
+    "casemate_cell_role",
+    &["role"],
+    "1 for what this node of a cell does: starting, name-taken, standby, drained, owner, fenced or lost.",
+    Rows::Once(|snapshot, samples| {
+        if let Some(status) = snapshot.totals.store.filter(|_| snapshot.totals.is_node) {
+            samples.write(&[role_name(status.role)], 1_u64);
+        }
+    }),
+);
+
+pub(super) const STORE_LOW_RESERVES: Family = Family::gauge(
+    "casemate_store_low_reserves",
+    &[],
+    "Child SAs that will soon have no reserved sequence numbers left, because the store does not write.",
+    Rows::Once(|snapshot, samples| stored(|status| status.low_reserves as u64)(snapshot, samples)),
 );
 
 pub(super) const LOST_EVENTS: Family = Family::counter(
