@@ -77,6 +77,8 @@ pub(crate) fn charon_configuration() -> String {
 pub(crate) enum Sharing {
     /// A cell, with the servers of the network.
     Cell,
+    /// The store file of the network, one gateway after the other. The test assigns the addresses.
+    File,
     /// Nothing: one gateway alone, whose addresses the test assigns.
     Nothing,
 }
@@ -102,7 +104,11 @@ impl<'n> Gateways<'n> {
         let host = &self.net.gateways[index];
         let path = host.file("gateway.conf");
         fs::write(&path, self.configuration(index)).unwrap();
-        self.running[index] = Some(host.start(casemate().arg("run").arg("--config").arg(path)));
+        let mut program = casemate().arg("run").arg("--config").arg(path);
+        if self.sharing == Sharing::File {
+            program = program.arg("--store").arg(self.net.scratch.file("store"));
+        }
+        self.running[index] = Some(host.start(program));
     }
 
     /// Starts all gateways.
@@ -114,7 +120,7 @@ impl<'n> Gateways<'n> {
         let tunnels = [peer_tunnel(), charon_tunnel()].into_iter().chain(many_tunnels(self.tunnels));
         let connections: String = tunnels.map(|tunnel| tunnel.configuration(true)).collect();
         match self.sharing {
-            Sharing::Nothing => connections,
+            Sharing::File | Sharing::Nothing => connections,
             Sharing::Cell => format!("{connections}{}", self.cell_section(index)),
         }
     }
