@@ -143,7 +143,12 @@ impl Config {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks all values, as [`EtcdStore::open`](crate::EtcdStore::open) does.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first value that is invalid.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let [shortest, longest] = DEADLINES;
         if self.endpoints.is_empty() || self.endpoints.len() > MAX_ENDPOINTS {
             return Err(ConfigError::Endpoints(self.endpoints.len()));

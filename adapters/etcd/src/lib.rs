@@ -95,16 +95,33 @@ impl EtcdStore {
         started.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// What this store has seen of the cluster; `None` before the first response. A later process that is
+    /// What can be asked while another part of the program has the store.
+    pub fn monitor(&self) -> EtcdMonitor {
+        EtcdMonitor(Arc::clone(&self.shared))
+    }
+}
+
+/// State of a store that another part of the program has.
+#[derive(Clone)]
+pub struct EtcdMonitor(Arc<Shared>);
+
+impl fmt::Debug for EtcdMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EtcdMonitor")
+    }
+}
+
+impl EtcdMonitor {
+    /// What the store has seen of the cluster; `None` before the first response. A later process that is
     /// given this in its configuration notices a cluster that was set back in the meantime.
     pub fn seen(&self) -> Option<Seen> {
-        self.shared.cluster.seen()
+        self.0.cluster.seen()
     }
 
     /// Text of the last failure of a server or request, for a log: the server or path, the cause, and what
     /// was expected. It may be older than the last success.
     pub fn last_failure(&self) -> Option<String> {
-        self.shared.cluster.failure()
+        self.0.cluster.failure()
     }
 }
 

@@ -1,11 +1,9 @@
 //! The secret of quick crash detection (RFC 6290 section 5.1), in a file that only this user can read.
 //!
 //! Each instance has its own: of two instances with the same secret, one could be asked for the tokens of the
-//! other's IKE SAs (RFC 6290 section 9.2). The file is in `/var/lib/casemate` if that directory exists, and
-//! the secret then survives a reboot; otherwise it is beside the journal and survives the end of the process
-//! only.
+//! other's IKE SAs (RFC 6290 section 9.2). The file is in the lasting directory of the instance.
 
-use crate::instance::{self, Instance};
+use crate::instance::Instance;
 use crate::private_file::{self, OthersAccess};
 use casemate_crypto::{Rng, SecretBytes};
 use std::fs::{self, File};
@@ -15,8 +13,6 @@ use zeroize::Zeroizing;
 
 /// Length of the secret in bytes.
 const SECRET_LEN: usize = 32;
-/// Directory of files that survive a reboot.
-const LASTING: &str = "/var/lib/casemate";
 /// End of the file name.
 const SUFFIX: &str = ".secret";
 
@@ -35,9 +31,7 @@ pub fn remove(instance: &Instance) {
 
 /// Path of the file of an instance.
 pub(crate) fn path_of(instance: &Instance) -> PathBuf {
-    let lasting = Path::new(LASTING);
-    let is_usable = instance.is_in_usual_directory() && instance::check(lasting).is_ok();
-    instance.file_elsewhere(is_usable.then_some(lasting), SUFFIX)
+    instance.file_in(&instance.lasting_directory(), SUFFIX)
 }
 
 /// The secret in a file. `None` if there is no file, or if it is not complete.

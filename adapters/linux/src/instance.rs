@@ -99,9 +99,14 @@ impl Instance {
         Ok(paths.filter(|path| *path != self.journal()).collect())
     }
 
-    /// Whether the files are in the usual directory.
-    pub(crate) fn is_in_usual_directory(&self) -> bool {
-        self.directory == Path::new(SERVICE_DIRECTORY)
+    /// Directory of files that survive a reboot: the state directory of the service, or `/var/lib/casemate`
+    /// for a program of root. If it does not exist or other users may enter it, the directory of the journal,
+    /// whose files survive the end of the process only.
+    pub fn lasting_directory(&self) -> PathBuf {
+        let of_root = || (self.directory == Path::new(SERVICE_DIRECTORY)).then(|| LASTING.into());
+        let lasting = std::env::var_os(STATE_DIRECTORY).map(PathBuf::from).or_else(of_root);
+        let is_usable = |directory: &PathBuf| directory.is_absolute() && check(directory).is_ok();
+        lasting.filter(is_usable).unwrap_or_else(|| self.directory.clone())
     }
 
     /// Path of the file of protected traffic.
@@ -113,15 +118,16 @@ impl Instance {
         self.file_in(&self.directory, suffix)
     }
 
-    /// Path of a file of this instance in another directory, or in its own by default.
-    pub(crate) fn file_elsewhere(&self, directory: Option<&Path>, suffix: &str) -> PathBuf {
-        self.file_in(directory.unwrap_or(&self.directory), suffix)
-    }
-
-    fn file_in(&self, directory: &Path, suffix: &str) -> PathBuf {
+    /// Path of a file of this instance in a directory.
+    pub(crate) fn file_in(&self, directory: &Path, suffix: &str) -> PathBuf {
         directory.join(format!("{}{}{suffix}", self.prefix, self.tun))
     }
 }
+
+/// Variable with the state directory of a service (systemd.exec(5)).
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+/// The same directory, for a program that is not started as a service.
+const LASTING: &str = "/var/lib/casemate";
 
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
@@ -244,6 +250,39 @@ mod tests {
         let link = scratch.file("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert!(prepare(&link).is_err());
+    }
+
+    #[test]
+    #[ignore = "a_state_directory_of_others_is_not_used starts it as a process of its own"]
+    fn prints_its_lasting_directory() {
+        let instance = Instance::at(Path::new("/nowhere/run"), "tun5");
+        println!("lasting: {}", instance.lasting_directory().display());
+    }
+
+    #[test]
+    fn a_state_directory_of_others_is_not_used() {
+        let scratch = casemate_test_support::TempDir::new("lasting").unwrap();
+        let state = scratch.file("state");
+        let lasting_with = |state: &str| {
+            let program = casemate_test_support::Program::new(std::env::current_exe().unwrap())
+                .args([
+                    "--ignored",
+                    "--exact",
+                    "--nocapture",
+                    "instance::tests::prints_its_lasting_directory",
+                ])
+                .env(STATE_DIRECTORY, state);
+            let output = String::from_utf8(program.output().stdout).unwrap();
+            let (_, found) = output.split_once("lasting: ").unwrap_or_else(|| panic!("{output}"));
+            found.lines().next().unwrap().to_owned()
+        };
+        let path = state.to_str().unwrap();
+        assert_eq!(lasting_with(path), "/nowhere/run", "it does not exist");
+        prepare(&state).unwrap();
+        assert_eq!(lasting_with(path), path);
+        assert_eq!(lasting_with("state"), "/nowhere/run");
+        fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(lasting_with(path), "/nowhere/run");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub mod unix_socket;
 pub mod updown;
 
 pub use engine::{
-    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, FormerState,
+    CellNode, DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, FormerState,
     MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling, StateKeeper, StoreWaker, SystemProblem,
     TunnelSpec,
 };

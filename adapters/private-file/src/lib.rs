@@ -7,7 +7,7 @@
 
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,24 @@ pub fn open(path: &Path, options: &mut OpenOptions, others: OthersAccess) -> io:
     })?;
     check(&file.metadata()?, others)?;
     Ok(file)
+}
+
+/// Replaces a file, or creates it, with mode 0600. On return the content is on the disk; after an error or a
+/// crash, the file is the former one or has the whole new content.
+///
+/// It writes a file with `.new` at the end of its name first, so only one process at a time may call it for a
+/// path.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = with_suffix(path, ".new");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = open(&temporary, File::options().write(true).create_new(true), OthersAccess::None)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    File::open(directory_of(path))?.sync_all()
 }
 
 /// Checks that a file is a regular one without further hard links, that it belongs to root or to this user,
@@ -186,6 +204,24 @@ mod tests {
         append(&path, OthersAccess::Read).unwrap();
         assert!(refusal(&file(&dir, 0o620), OthersAccess::Read).contains("0620"));
         assert!(refusal(&file(&dir, 0o602), OthersAccess::Read).contains("0602"));
+    }
+
+    #[test]
+    fn a_replaced_file_is_whole_and_private() {
+        let dir = TempDir::new("private").unwrap();
+        let path = file(&dir, 0o644);
+        // An interrupted replacement may have left this.
+        fs::write(with_suffix(&path, ".new"), "left").unwrap();
+        for content in ["a longer content", "short"] {
+            replace(&path, content.as_bytes()).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), content.as_bytes());
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no other file is left");
+        assert!(replace(&dir.file("none").join("file"), b"").is_err());
+        fs::create_dir(dir.file("file.new")).unwrap();
+        assert!(replace(&path, b"lost").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"short", "the former content stays");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
 use crate::swanctl::{
-    Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment, ScriptTable,
+    CellConfig, Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment, ScriptTable,
 };
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
@@ -61,6 +61,8 @@ pub struct LoadedConfig {
     pub performance: Performance,
     /// How name servers of tunnels are used.
     pub name_servers: DnsMode,
+    /// The cell of this gateway, if it is a node of one.
+    pub cell: Option<CellConfig>,
     /// Interfaces of route-based tunnels.
     pub tunnels: Vec<TunnelSpec>,
     /// Warnings for the log.
@@ -185,6 +187,7 @@ impl LoadedConfig {
             radius: config.radius,
             performance: config.performance,
             name_servers: config.name_servers,
+            cell: config.cell,
             warnings: Vec::new(),
             files: FilesRead::default(),
             base: None,

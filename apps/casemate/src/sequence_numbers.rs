@@ -8,8 +8,8 @@ use casemate_eap::{NetworkSequence, UsimSequence};
 use casemate_linux::private_file::{self, OthersAccess};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,7 @@ impl SequenceStore {
         let numbers = read(path).map_err(|error| at(error.to_string()))?;
         let numbers = numbers.map_or(Ok(Numbers::default()), |text| Numbers::parse(&text)).map_err(at)?;
         // Fails now rather than after the first authentication.
-        write(path, &numbers.to_text()).map_err(|error| at(error.to_string()))?;
+        private_file::replace(path, numbers.to_text().as_bytes()).map_err(|error| at(error.to_string()))?;
         let shared = Arc::new(Shared { numbers: Mutex::new(numbers), problem: Mutex::default() });
         let (changed, changes) = sync_channel(1);
         let (of_thread, path) = (Arc::clone(&shared), path.to_path_buf());
@@ -108,7 +108,7 @@ impl Drop for SequenceStore {
 fn run(shared: &Shared, path: &Path, changes: &Receiver<()>) {
     while changes.recv().is_ok() {
         let text = lock(&shared.numbers).to_text();
-        if let Err(error) = write(path, &text) {
+        if let Err(error) = private_file::replace(path, text.as_bytes()) {
             *lock(&shared.problem) = Some(format!("{}: {error}", path.display()));
         }
     }
@@ -126,21 +126,6 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     let mut text = String::new();
     file.take(MAX_FILE).read_to_string(&mut text)?;
     Ok(Some(text))
-}
-
-/// Replaces the file. On return the text is on the disk.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = private_file::with_suffix(path, ".new");
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = File::options();
-    let mut file = private_file::open(&temporary, options.write(true).create_new(true), OthersAccess::None)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(private_file::directory_of(path))?.sync_all()
 }
 
 impl Numbers {
@@ -208,6 +193,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use casemate_test_support::TempDir;
+    use std::fs;
 
     fn change(store: &SequenceStore, sqn: u64) {
         store.change_network(b"carol", &mut |network| *network = NetworkSequence::new(sqn));

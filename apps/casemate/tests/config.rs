@@ -283,3 +283,46 @@ fn config_and_xfrm_are_exclusive() {
     let output = casemate(&["run", "--config", "a", "--counters", "b"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+const CELL: &str = "\
+cell {
+  name = berlin
+  node = gw1
+  etcd {
+    servers = 127.0.0.1:2379, [::1]:2379
+  }
+  addresses { outside { address = 192.0.2.1/24
+    interface = eth0 } }
+}
+";
+
+#[test]
+fn dry_run_describes_the_cell() {
+    let (output, error) = Directory::new("cell", &format!("{RIGHT}{CELL}")).run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let expected = "\
+# cell berlin: node gw1, with a lease of 3 s
+#   store: etcd at 127.0.0.1:2379, [::1]:2379 (clear text)
+#   data key: the credential casemate-store-key of the service
+#   address outside: 192.0.2.1/24 on eth0, if no other node has it
+";
+    assert!(stdout.contains(expected), "{stdout}");
+    assert!(!error.contains(" cell."), "{error}");
+}
+
+#[test]
+fn a_cell_has_no_other_store_and_no_clients_of_vici() {
+    let directory = Directory::new("cell-only", &format!("{RIGHT}{CELL}"));
+    let conf = directory.0.file("swanctl.conf");
+    let conf = conf.to_str().unwrap();
+    for (option, expected) in [
+        (&["--store", "/nowhere/sas"][..], "--store: the section `cell` has a store for the same SAs"),
+        (&["--vici", "/nowhere/vici"], "--vici: the nodes of a cell must have the same connections"),
+    ] {
+        let output = casemate(&[&["run", "--dry-run", "--config", conf], option].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(expected) && error.contains("was expected"), "{error}");
+    }
+}

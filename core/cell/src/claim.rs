@@ -1,13 +1,55 @@
-//! The claim of a slot at a start: a lease, one transaction, and the records of the former owner.
+//! The claim of a slot: a lease, one transaction, and the records of the former owner.
+//!
+//! On a single machine, a slot with an owner is an error. A node of a cell waits until the slot is free: a
+//! watch tells when. After any failure it looks at the slot again. A claim whose outcome is unknown is given
+//! up together with its lease: if it is executed late, it ends with that lease.
 
 use crate::StoreKeys;
+use crate::lease::{NodeLease, Renewal};
+use crate::requests::Requests;
+use crate::seal::Sealer;
+use crate::status::KeeperRole;
 use alloc::vec::Vec;
+use casemate_crypto::{Rng, SecretBytes};
+use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, Revision, StoreError, Transaction,
-    Write,
+    Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
+    Store, StoreError, Transaction, WatchEvent, WatchId, Write,
 };
 use core::fmt;
 use core::time::Duration;
+
+/// Pause after a failure, and after a slot was found without an owner that another node then claimed.
+const RETRY: Duration = Duration::from_millis(500);
+/// A node that waits looks at the slot after this time, in case its watch has missed the end of the owner.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The lease of a single machine: its store ends it when another process opens the store.
+const SINGLE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The watch of the slot.
+const WATCH: WatchId = WatchId(1);
+/// What the entry that proves the data key contains, encrypted.
+const PROOF: &[u8] = b"data key of a cell";
+
+/// How an owner keeps its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tenure {
+    /// Until another process of this machine opens the store, which one process at a time can have open.
+    SingleMachine,
+    /// For the time of a lease after each renewal. Other nodes wait for its end.
+    Cell {
+        /// Time of the lease, in whole seconds; at least the shortest lease of the store.
+        lease: Duration,
+    },
+}
+
+impl Tenure {
+    const fn lease(self) -> Duration {
+        match self {
+            Self::SingleMachine => SINGLE_LEASE,
+            Self::Cell { lease } => lease,
+        }
+    }
+}
 
 /// Why a start has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +60,10 @@ pub enum StartError {
     Owned,
     /// The store contains something else than expected.
     Unexpected,
+    /// A record was written by a later owner than this one: the store is an older copy.
+    LaterOwner,
+    /// The other nodes of the cell use another data key.
+    DataKey,
 }
 
 impl fmt::Display for StartError {
@@ -26,6 +72,8 @@ impl fmt::Display for StartError {
             Self::Store(error) => error.fmt(f),
             Self::Owned => f.write_str("another process uses it"),
             Self::Unexpected => f.write_str("it has entries of another kind"),
+            Self::LaterOwner => f.write_str("it has records of a later owner, so it was set back"),
+            Self::DataKey => f.write_str("its records are encrypted with another data key"),
         }
     }
 }
@@ -33,10 +81,10 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 /// A claimed slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Claimed {
-    pub(crate) lease: Lease,
-    /// Revision at which the owner was entered.
+    pub(crate) lease: NodeLease,
+    /// Revision at which the slot was last changed.
     pub(crate) epoch: Revision,
     /// Number of owners, this one included.
     pub(crate) owner: u64,
@@ -49,77 +97,301 @@ pub(crate) struct Claimed {
 pub(crate) struct SlotClaim {
     keys: StoreKeys,
     node: Vec<u8>,
+    tenure: Tenure,
+    lease: Option<NodeLease>,
     step: Step,
+    /// The request of the step and when it was submitted; `None` if the step is still to begin.
+    request: Option<(RequestId, Instant)>,
+    /// When a step that is to begin may begin.
+    begin_at: Instant,
+    is_watching: bool,
+    has_proved_key: bool,
+    /// Whether another process has the name of this node.
+    has_name_taken: bool,
+    /// Node that owns the slot.
+    seen_owner: Option<Vec<u8>>,
+    problem: Option<StoreError>,
 }
 
 #[derive(Debug)]
 enum Step {
     Lease,
+    /// Reads the entry that proves the data key.
+    Key,
+    /// Creates that entry.
+    NewKey(Vec<u8>),
+    /// Enters the node among those of the cell.
+    Register,
+    /// Looks at the slot.
+    Slot,
+    /// Begins to watch it, after this revision.
+    Watch(Revision),
+    /// Waits for the end of the owner, until it is time to look again.
+    Standby,
     /// Reads the number of owners so far.
-    Count(Lease),
+    Count,
     Commit {
-        lease: Lease,
         owner: u64,
+        counted: Revision,
     },
-    Records(Claimed),
+    Records {
+        epoch: Revision,
+        owner: u64,
+        entries: Vec<Entry>,
+    },
 }
 
-/// What follows a step.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    Request(Request),
-    Done(Claimed),
+/// What a claim needs of its host.
+pub(crate) struct ClaimContext<'a> {
+    pub(crate) sealer: &'a Sealer,
+    pub(crate) rng: &'a mut dyn Rng,
+    pub(crate) now: Instant,
 }
 
 impl SlotClaim {
-    /// Begins with the first request. `node` names the owner, and `lease` is the time of its lease.
-    pub(crate) fn begin(keys: StoreKeys, node: Vec<u8>, lease: Duration) -> (Self, Request) {
-        (Self { keys, node, step: Step::Lease }, Request::NewLease(lease))
+    /// `node` names the owner.
+    pub(crate) const fn new(keys: StoreKeys, node: Vec<u8>, tenure: Tenure) -> Self {
+        Self {
+            keys,
+            node,
+            tenure,
+            lease: None,
+            step: Step::Lease,
+            request: None,
+            begin_at: Instant::ZERO,
+            is_watching: false,
+            has_proved_key: false,
+            has_name_taken: false,
+            seen_owner: None,
+            problem: None,
+        }
     }
 
-    /// Continues after the completion of the last request.
-    pub(crate) fn advance(&mut self, outcome: Result<Outcome, StoreError>) -> Result<Next, StartError> {
-        let outcome = outcome.map_err(StartError::Store)?;
-        let (step, next) = match (&mut self.step, outcome) {
-            (Step::Lease, Outcome::LeaseGranted(lease)) => {
-                (Step::Count(lease), Next::Request(Request::Read(self.all(self.keys.takeovers()))))
+    const fn is_standby(&self) -> bool {
+        matches!(self.step, Step::Standby)
+    }
+
+    /// What the node does. One that looks at the slot again still stands by.
+    pub(crate) const fn role(&self) -> KeeperRole {
+        match self.step {
+            Step::Register if self.has_name_taken => KeeperRole::NameTaken,
+            _ if self.seen_owner.is_some() => KeeperRole::Standby,
+            _ => KeeperRole::Starting,
+        }
+    }
+
+    /// The node that was last seen as the owner.
+    pub(crate) fn seen_owner(&self) -> Option<&[u8]> {
+        self.seen_owner.as_deref()
+    }
+
+    /// Why the last request failed, if it did.
+    pub(crate) const fn problem(&self) -> Option<StoreError> {
+        self.problem
+    }
+
+    /// The lease, if there is one.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        self.lease.as_ref().map(NodeLease::lease)
+    }
+
+    /// Submits what is due: a renewal, and the request of the step.
+    pub(crate) fn poll<S: Store>(&mut self, now: Instant, requests: &mut Requests<S>) {
+        if let Some(lease) = &mut self.lease {
+            lease.renew(now, requests);
+        }
+        if self.request.is_some() || now < self.begin_at {
+            return;
+        }
+        if matches!(self.step, Step::Standby) {
+            self.step = Step::Slot;
+        }
+        match requests.submit(self.request_of_step()) {
+            Some(id) => self.request = Some((id, now)),
+            None => self.begin_at = now.after(RETRY),
+        }
+    }
+
+    fn request_of_step(&self) -> Request {
+        match &self.step {
+            Step::Lease => Request::NewLease(self.tenure.lease()),
+            Step::Key => Request::Read(self.all(self.keys.data_key())),
+            Step::NewKey(sealed) => Request::Commit(self.create(self.keys.data_key(), sealed.clone(), None)),
+            Step::Register => {
+                let key = self.keys.node(&self.node);
+                Request::Commit(self.create(key, self.node.clone(), self.lease()))
             }
-            (Step::Count(lease), Outcome::Entries { entries, .. }) => {
-                let lease = *lease;
-                let known = entries.first();
-                let (former, changed) = match known {
+            Step::Slot | Step::Standby => Request::Read(self.all(self.keys.owner())),
+            Step::Watch(after) => {
+                let from = Revision(after.0.saturating_add(1));
+                Request::Watch { watch: WATCH, prefix: self.keys.owner(), from }
+            }
+            Step::Count => Request::Read(self.all(self.keys.takeovers())),
+            Step::Commit { owner, counted } => Request::Commit(self.transaction(*owner, *counted)),
+            Step::Records { entries, .. } => {
+                let after = entries.last().map(|entry| entry.key.clone());
+                Request::Read(Range { after, ..self.all(self.keys.records()) })
+            }
+        }
+    }
+
+    /// Continues at once if the owner has ended.
+    pub(crate) fn watched(&mut self, event: &WatchEvent, now: Instant) {
+        let has_ended = match event {
+            WatchEvent::Deleted(WATCH, key, _) => *key == self.keys.owner(),
+            WatchEvent::Gap(WATCH) => {
+                self.is_watching = false;
+                true
+            }
+            _ => false,
+        };
+        if has_ended && self.is_standby() {
+            (self.step, self.begin_at) = (if self.is_watching { Step::Count } else { Step::Slot }, now);
+        }
+    }
+
+    /// Takes the completion of a request, and goes on to the next step. Returns the claimed slot after the
+    /// last one.
+    pub(crate) fn completed(
+        &mut self,
+        Completion { id, outcome }: Completion,
+        context: &mut ClaimContext<'_>,
+    ) -> Result<Option<Claimed>, StartError> {
+        let now = context.now;
+        if let Some(renewal) = self.lease.as_mut().and_then(|lease| lease.completed(id, &outcome, now)) {
+            if renewal == Renewal::Ended {
+                self.give_up_lease(now);
+            }
+            return Ok(None);
+        }
+        let Some((_, sent_at)) = self.request.take_if(|(own, _)| *own == id) else { return Ok(None) };
+        match outcome {
+            Ok(outcome) => {
+                self.problem = None;
+                self.advance(outcome, sent_at, context)
+            }
+            Err(error) => self.failed(error, now).map(|()| None),
+        }
+    }
+
+    fn failed(&mut self, error: StoreError, now: Instant) -> Result<(), StartError> {
+        if self.tenure == Tenure::SingleMachine || error == StoreError::Damaged {
+            return Err(StartError::Store(error));
+        }
+        self.problem = Some(error);
+        match self.step {
+            // It may be executed late, but not after its lease.
+            Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
+            Step::Lease | Step::Key | Step::NewKey(_) | Step::Register => {}
+            Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => self.step = Step::Slot,
+        }
+        self.begin_at = now.after(RETRY);
+        Ok(())
+    }
+
+    /// Begins again with another lease; the present one ends without renewals.
+    fn give_up_lease(&mut self, now: Instant) {
+        (self.lease, self.request, self.step) = (None, None, Step::Lease);
+        self.begin_at = now.after(RETRY);
+    }
+
+    fn advance(
+        &mut self,
+        outcome: Outcome,
+        sent_at: Instant,
+        context: &mut ClaimContext<'_>,
+    ) -> Result<Option<Claimed>, StartError> {
+        let now = context.now;
+        let is_cell = self.tenure != Tenure::SingleMachine;
+        self.begin_at = now;
+        self.step = match (core::mem::replace(&mut self.step, Step::Slot), outcome) {
+            (Step::Lease, Outcome::LeaseGranted(lease)) => {
+                self.lease = Some(NodeLease::new(lease, self.tenure.lease(), sent_at));
+                match (is_cell, self.has_proved_key) {
+                    (false, _) => Step::Count,
+                    (true, false) => Step::Key,
+                    (true, true) => Step::Register,
+                }
+            }
+            (Step::Key, Outcome::Entries { entries, .. }) => self.check_key(&entries, context)?,
+            (Step::NewKey(_), _) => Step::Key,
+            (Step::Register, Outcome::Committed(_)) => {
+                self.has_name_taken = false;
+                Step::Slot
+            }
+            // The former process with this name, or another one with the same name.
+            (Step::Register, Outcome::Refused(_)) => {
+                (self.has_name_taken, self.begin_at) = (true, now.after(RETRY));
+                Step::Register
+            }
+            (Step::Slot, Outcome::Entries { entries, revision, .. }) => {
+                self.seen_owner = entries.first().map(|entry| entry.value.clone());
+                match (entries.is_empty(), self.is_watching) {
+                    (true, _) => Step::Count,
+                    (false, false) => Step::Watch(revision),
+                    (false, true) => self.stand_by(now),
+                }
+            }
+            (Step::Watch(_), _) => {
+                self.is_watching = true;
+                self.stand_by(now)
+            }
+            (Step::Count, Outcome::Entries { entries, .. }) => {
+                let (former, counted) = match entries.first() {
                     Some(entry) => (count(&entry.value)?, entry.changed),
                     None => (0, Revision::ABSENT),
                 };
-                let owner = former.checked_add(1).ok_or(StartError::Unexpected)?;
-                let transaction = self.transaction(owner, lease, changed);
-                let step = Step::Commit { lease, owner };
-                (step, Next::Request(Request::Commit(transaction)))
+                Step::Commit { owner: former.checked_add(1).ok_or(StartError::Unexpected)?, counted }
             }
-            (Step::Commit { lease, owner }, Outcome::Committed(epoch)) => {
-                let claimed = Claimed { lease: *lease, epoch, owner: *owner, entries: Vec::new() };
-                (Step::Records(claimed), Next::Request(Request::Read(self.all(self.keys.records()))))
+            (Step::Commit { owner, .. }, Outcome::Committed(epoch)) => {
+                Step::Records { epoch, owner, entries: Vec::new() }
             }
+            (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Slot,
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
-            (Step::Records(claimed), Outcome::Entries { entries, more, .. }) => {
-                claimed.entries.extend(entries);
-                let after = claimed.entries.last().map(|entry| entry.key.clone()).filter(|_| more);
-                let Some(after) = after else { return Ok(Next::Done(claimed.clone())) };
-                let range = Range { after: Some(after), ..self.all(self.keys.records()) };
-                return Ok(Next::Request(Request::Read(range)));
+            (Step::Records { epoch, owner, entries: mut known }, Outcome::Entries { entries, more, .. }) => {
+                known.extend(entries);
+                if !more {
+                    let lease = self.lease.take().ok_or(StartError::Unexpected)?;
+                    return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
+                }
+                Step::Records { epoch, owner, entries: known }
             }
             _ => return Err(StartError::Unexpected),
         };
-        self.step = step;
-        Ok(next)
+        Ok(None)
+    }
+
+    fn stand_by(&mut self, now: Instant) -> Step {
+        self.begin_at = now.after(LOOK_AGAIN);
+        Step::Standby
+    }
+
+    /// Compares the data key with that of the other nodes. The first node of a cell enters the proof.
+    fn check_key(&mut self, entries: &[Entry], context: &mut ClaimContext<'_>) -> Result<Step, StartError> {
+        let (sealer, key) = (context.sealer, self.keys.data_key());
+        let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
+            let sealed = sealer.seal(&key, 0, &SecretBytes::new(PROOF), context.rng);
+            return sealed.map(Step::NewKey).map_err(|_| StartError::DataKey);
+        };
+        let opened = sealer.open(&key, &entry.value).map_err(|_| StartError::DataKey)?;
+        self.has_proved_key = opened.text.as_slice() == PROOF;
+        if self.has_proved_key { Ok(Step::Register) } else { Err(StartError::Unexpected) }
     }
 
     fn all(&self, prefix: Key) -> Range {
         Range { prefix, after: None, limit: MAX_RANGE }
     }
 
+    /// Creates an entry that does not exist.
+    fn create(&self, key: Key, value: Vec<u8>, lease: Option<Lease>) -> Transaction {
+        Transaction {
+            comparisons: [Comparison::Created(key.clone(), Revision::ABSENT)].into(),
+            writes: [Write::Put { key, value, lease }].into(),
+        }
+    }
+
     /// Enters this owner if there is none, and counts it.
-    fn transaction(&self, owner: u64, lease: Lease, counted: Revision) -> Transaction {
+    fn transaction(&self, owner: u64, counted: Revision) -> Transaction {
         let (slot, takeovers) = (self.keys.owner(), self.keys.takeovers());
         Transaction {
             comparisons: [
@@ -128,7 +400,7 @@ impl SlotClaim {
             ]
             .into(),
             writes: [
-                Write::Put { key: slot, value: self.node.clone(), lease: Some(lease) },
+                Write::Put { key: slot, value: self.node.clone(), lease: self.lease() },
                 Write::Put { key: takeovers, value: owner.to_be_bytes().into(), lease: None },
             ]
             .into(),

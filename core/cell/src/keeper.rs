@@ -1,36 +1,41 @@
 //! The keeper of an endpoint's state: claims it at a start, and writes what changes.
 
 use crate::StoreKeys;
-use crate::claim::{Next, SlotClaim, StartError};
+use crate::claim::{ClaimContext, Claimed, SlotClaim, StartError, Tenure};
+use crate::lease::{NodeLease, Renewal};
 use crate::outbox::{ChangeId, Outbox};
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
+use crate::reentry::Reentry;
+use crate::requests::Requests;
 use crate::seal::Sealer;
 use crate::writes::{CurrentWrite, Numbers};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint, IkeRecord, OwnedRecord};
+use casemate_crypto::Rng;
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
-use casemate_store::{Completion, Key, Lease, Outcome, Request, RequestId, Revision, Store, StoreError};
+use casemate_store::{Completion, Key, Lease, Outcome, RequestId, Revision, Store, StoreError, WatchEvent};
 use core::time::Duration;
 
 /// Interval in which reserves are compared with their use.
 const CHECK: Duration = Duration::from_millis(250);
-/// The lease of a single machine: its store ends it when another process opens the store.
-const SINGLE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Keeps the state of an endpoint in a store.
 pub struct Keeper<S> {
-    pub(crate) store: S,
+    pub(crate) requests: Requests<S>,
     pub(crate) keys: StoreKeys,
     pub(crate) sealer: Sealer,
+    /// Name of this node.
+    pub(crate) node: Vec<u8>,
     pub(crate) state: State,
-    pub(crate) last_request: u64,
     pub(crate) records: KeptRecords,
     pub(crate) outbox: Outbox,
     /// The write in progress. There is one at a time: otherwise a later one could be executed without an
     /// earlier one, and a Child SA that has moved to another IKE SA would be in no record.
     pub(crate) current: Option<CurrentWrite>,
+    /// What has to precede the next write.
+    pub(crate) reentry: Reentry,
     /// Changes that the next write completes.
     pub(crate) waiting: Vec<ChangeId>,
     /// Our SPIs of IKE SAs whose entries are to be deleted.
@@ -43,16 +48,12 @@ pub struct Keeper<S> {
     pub(crate) writes_done: u64,
     /// Whether the ownership ends after the write in progress.
     pub(crate) is_ending: bool,
+    /// The end of the lease, until the store has confirmed it.
+    pub(crate) revocation: Option<RequestId>,
 }
 
 pub(crate) enum State {
-    New {
-        node: Vec<u8>,
-    },
-    Claiming {
-        claim: Box<SlotClaim>,
-        request: RequestId,
-    },
+    Claiming(Box<SlotClaim>),
     Owner(Ownership),
     /// Another owner has the slot, or the store is damaged.
     Lost,
@@ -64,9 +65,10 @@ enum WaitsFor {
     NextWrite,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Ownership {
-    pub(crate) lease: Lease,
+    pub(crate) lease: NodeLease,
+    /// Revision at which the slot was last changed, by this owner. Writes compare it.
     pub(crate) epoch: Revision,
     /// Takeover count.
     pub(crate) owner: u64,
@@ -86,39 +88,20 @@ pub enum Started {
     },
 }
 
-/// State of a keeper, for status output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KeeperStatus {
-    /// Number of owners of the state so far; 0 before the start.
-    pub owner: u64,
-    /// IKE SAs with a record.
-    pub records: usize,
-    /// Transactions that have been written.
-    pub writes: u64,
-    /// Transactions that are not completed.
-    pub pending: usize,
-    /// Messages that wait for them.
-    pub held: usize,
-    /// Messages that were dropped because too many waited.
-    pub dropped: u64,
-    /// Why the last transaction failed, if it did.
-    pub problem: Option<StoreError>,
-    /// Whether another owner has taken over, so that this one must end.
-    pub is_lost: bool,
-}
-
 impl<S: Store> Keeper<S> {
-    /// A keeper for a single machine. `node` names this process for readers of the store.
-    pub fn new(store: S, keys: StoreKeys, sealer: Sealer, node: &[u8]) -> Self {
+    /// A keeper that owns nothing yet. `node` names this process for readers of the store; in a cell, each
+    /// node has a name of its own.
+    pub fn new(store: S, keys: StoreKeys, sealer: Sealer, node: &[u8], tenure: Tenure) -> Self {
         Self {
-            store,
+            requests: Requests::new(store),
+            state: State::Claiming(Box::new(SlotClaim::new(keys.clone(), node.into(), tenure))),
             keys,
             sealer,
-            state: State::New { node: node.into() },
-            last_request: 0,
+            node: node.into(),
             records: KeptRecords::default(),
             outbox: Outbox::default(),
             current: None,
+            reentry: Reentry::NotNeeded,
             waiting: Vec::new(),
             ended: Vec::new(),
             has_restorable: true,
@@ -127,52 +110,49 @@ impl<S: Store> Keeper<S> {
             problem: None,
             writes_done: 0,
             is_ending: false,
+            revocation: None,
         }
     }
 
-    /// Claims the state and reads the records of the former owner. `unix_time` is in microseconds since 1970.
+    /// Claims the state and reads the records of the former owner. In a cell, waits for the end of the
+    /// present owner first. The caller calls this again when the store has completions or events, and at
+    /// least every 250 ms. `unix_time` is in microseconds since 1970.
     ///
     /// # Errors
     ///
-    /// [`StartError`]. The state belongs to another process, or the store has failed.
-    pub fn start(&mut self, unix_time: u64) -> Result<Started, StartError> {
-        if let State::New { node } = &mut self.state {
-            let node = core::mem::take(node);
-            let (claim, request) = SlotClaim::begin(self.keys.clone(), node, SINGLE_LEASE);
-            let request = self.submit(request).map_err(|_| StartError::Store(StoreError::Unavailable))?;
-            self.state = State::Claiming { claim: Box::new(claim), request };
+    /// [`StartError`]. On a single machine, the state belongs to another process, or the store has failed. A
+    /// node of a cell goes on when the store does.
+    pub fn start(&mut self, unix_time: u64, now: Instant, rng: &mut dyn Rng) -> Result<Started, StartError> {
+        let State::Claiming(claim) = &mut self.state else { return Err(StartError::Unexpected) };
+        let requests = &mut self.requests;
+        let mut of_claim = ClaimContext { sealer: &self.sealer, rng, now };
+        while let Some(event) = requests.store.next_event() {
+            claim.watched(&event, now);
         }
-        while let Some(Completion { id, outcome }) = self.store.next_completion() {
-            let State::Claiming { claim, request } = &mut self.state else {
-                return Err(StartError::Unexpected);
-            };
-            if id != *request {
-                continue;
+        claim.poll(now, requests);
+        while let Some(completion) = requests.store.next_completion() {
+            if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
+                let Claimed { lease, epoch, owner, entries } = claimed;
+                self.state = State::Owner(Ownership { lease, epoch, owner });
+                let entries = entries.into_iter().map(|entry| (entry.key, entry.value));
+                return self.restorable(entries.collect(), owner, unix_time);
             }
-            match claim.advance(outcome)? {
-                Next::Request(next) => {
-                    let next = self.submit(next).map_err(|_| StartError::Store(StoreError::Unavailable))?;
-                    if let State::Claiming { request, .. } = &mut self.state {
-                        *request = next;
-                    }
-                }
-                Next::Done(claimed) => {
-                    let (lease, epoch, owner) = (claimed.lease, claimed.epoch, claimed.owner);
-                    self.state = State::Owner(Ownership { lease, epoch, owner });
-                    let entries = claimed.entries.into_iter().map(|entry| (entry.key, entry.value));
-                    return Ok(self.restorable(entries.collect(), owner, unix_time));
-                }
-            }
+            claim.poll(now, requests);
         }
         Ok(Started::Waiting)
     }
 
     /// The IKE SAs of entries of the store.
-    fn restorable(&mut self, entries: Vec<(Key, Vec<u8>)>, owner: u64, unix_time: u64) -> Started {
+    fn restorable(
+        &mut self,
+        entries: Vec<(Key, Vec<u8>)>,
+        owner: u64,
+        unix_time: u64,
+    ) -> Result<Started, StartError> {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
         for (key, value) in entries {
-            match self.read(&key, &value, owner, unix_time) {
+            match self.read(&key, &value, owner, unix_time)? {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -180,19 +160,31 @@ impl<S: Store> Keeper<S> {
                 }
             }
         }
-        Started::Records { records, unreadable }
+        Ok(Started::Records { records, unreadable })
     }
 
-    fn read(&mut self, key: &[u8], value: &[u8], owner: u64, unix_time: u64) -> Option<OwnedRecord> {
-        let opened = self.sealer.open(key, value).ok()?;
-        let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
-        let mut record = IkeRecord::decode(&stored.record).ok()?;
+    /// The IKE SA of an entry; `None` if it cannot be read.
+    fn read(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        owner: u64,
+        unix_time: u64,
+    ) -> Result<Option<OwnedRecord>, StartError> {
+        let Ok(opened) = self.sealer.open(key, value) else { return Ok(None) };
+        if opened.owner >= owner {
+            return Err(StartError::LaterOwner);
+        }
+        let Ok(stored) = minicbor::decode::<StoredRecord>(&opened.text) else { return Ok(None) };
+        let Ok(mut record) = IkeRecord::decode(&stored.record) else { return Ok(None) };
         let reserves = &mut self.records.reserves;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves)?;
+        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves);
+        let Some(kept) = kept else { return Ok(None) };
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
-        let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok())?;
+        let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok());
+        let Some(owners) = owners else { return Ok(None) };
         self.records.by_spi.insert(record.own_spi(), kept);
-        Some(OwnedRecord { record, owners })
+        Ok(Some(OwnedRecord { record, owners }))
     }
 
     /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others.
@@ -213,7 +205,8 @@ impl<S: Store> Keeper<S> {
             }
         }
         self.records.reserves.retain(|spi, _| endpoint.sas_of_spi(*spi).is_some());
-        if core::mem::take(&mut self.has_restorable) {
+        if self.has_restorable && matches!(self.state, State::Owner(_)) {
+            self.has_restorable = false;
             self.forget_not_restored();
         }
         if let Some(current) = self.current.as_mut().filter(|_| !in_progress.is_empty()) {
@@ -224,7 +217,20 @@ impl<S: Store> Keeper<S> {
         }
         let mut free = self.begin_write(endpoint, unix_time, context);
         free.append(&mut transmits);
-        free.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect()
+        let free: Vec<Transmit> =
+            free.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect();
+        self.unless_fenced(free, now)
+    }
+
+    /// Drops messages unless this node is the owner, and sure of it. Their peers or this host repeat them.
+    fn unless_fenced(&mut self, messages: Vec<Transmit>, now: Instant) -> Vec<Transmit> {
+        match &self.state {
+            State::Owner(ownership) if !ownership.lease.is_fenced(now) => messages,
+            _ => {
+                self.outbox.note_dropped(messages.len());
+                Vec::new()
+            }
+        }
     }
 
     /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
@@ -242,7 +248,8 @@ impl<S: Store> Keeper<S> {
         endpoint: &mut Endpoint,
         now: Instant,
     ) -> Option<(u64, WaitsFor)> {
-        let State::Owner(Ownership { owner, .. }) = self.state else { return None };
+        let State::Owner(Ownership { owner, .. }) = &self.state else { return None };
+        let owner = *owner;
         let Some(mut record) = endpoint.record(ike, now) else {
             let spi = self.records.spis.remove(&ike)?;
             self.records.by_spi.remove(&spi);
@@ -261,12 +268,6 @@ impl<S: Store> Keeper<S> {
         }
     }
 
-    pub(crate) fn submit(&mut self, request: Request) -> Result<RequestId, Request> {
-        self.last_request = self.last_request.saturating_add(1);
-        let id = RequestId(self.last_request);
-        self.store.submit(id, request).map(|()| id)
-    }
-
     /// Handles the completions of the store, extends reserves, and repeats what has failed. Returns the
     /// messages whose records are written now. `is_urgent` compares the reserves with their use at once.
     pub fn poll(
@@ -276,36 +277,100 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
+        let now = context.now;
         let mut released = Vec::new();
-        while let Some(Completion { id, outcome }) = self.store.next_completion() {
-            let Some(current) = self.current.take_if(|current| current.request == id) else { continue };
-            match outcome {
-                Ok(Outcome::Committed(_)) => released.extend(self.written(current, endpoint, context.now)),
-                Ok(_) => self.state = State::Lost,
-                Err(StoreError::Damaged) => {
-                    self.problem = Some(StoreError::Damaged);
-                    self.state = State::Lost;
-                }
-                Err(error) => self.write_failed(current, error, context.now),
+        while let Some(event) = self.requests.store.next_event() {
+            self.watched(&event);
+        }
+        while let Some(Completion { id, outcome }) = self.requests.store.next_completion() {
+            if let Some(current) = self.current.take_if(|current| current.request == id) {
+                released.extend(self.write_completed(current, outcome, endpoint, now));
+            } else if !self.reentry_completed(id, &outcome, now) {
+                self.other_completed(id, &outcome, now);
             }
         }
+        if let State::Owner(ownership) = &mut self.state {
+            ownership.lease.renew(now, &mut self.requests);
+        }
+        self.reenter(now);
         let elapsed = context.now.since(self.checked_at);
         if is_urgent || elapsed >= CHECK {
             self.checked_at = context.now;
             self.records.grow(endpoint, elapsed);
         }
         released.extend(self.begin_write(endpoint, unix_time, context));
-        released
+        self.unless_fenced(released, now)
+    }
+
+    fn write_completed(
+        &mut self,
+        current: CurrentWrite,
+        outcome: Result<Outcome, StoreError>,
+        endpoint: &mut Endpoint,
+        now: Instant,
+    ) -> Vec<Transmit> {
+        match outcome {
+            Ok(Outcome::Committed(_)) => return self.written(current, endpoint, now),
+            Ok(_) => self.state = State::Lost,
+            Err(StoreError::Damaged) => {
+                self.problem = Some(StoreError::Damaged);
+                self.state = State::Lost;
+            }
+            Err(StoreError::Unavailable) => {
+                self.reentry = Reentry::Needed;
+                self.write_failed(current, StoreError::Unavailable, now);
+            }
+            Err(StoreError::Refused) => self.write_failed(current, StoreError::Refused, now),
+        }
+        Vec::new()
+    }
+
+    /// Takes the end of a renewal, or of the revocation.
+    fn other_completed(&mut self, id: RequestId, outcome: &Result<Outcome, StoreError>, now: Instant) {
+        self.revocation.take_if(|revocation| *revocation == id);
+        let State::Owner(ownership) = &mut self.state else { return };
+        match ownership.lease.completed(id, outcome, now) {
+            Some(Renewal::Ended) if !self.is_ending => self.state = State::Lost,
+            Some(Renewal::Failed(StoreError::Damaged)) => {
+                self.problem = Some(StoreError::Damaged);
+                self.state = State::Lost;
+            }
+            Some(Renewal::Failed(error)) => self.problem = Some(error),
+            Some(Renewal::Succeeded) if self.current.is_none() && self.reentry == Reentry::NotNeeded => {
+                self.problem = self.problem.filter(|_| self.retry_at.is_some());
+            }
+            _ => {}
+        }
+    }
+
+    /// Notices that the slot has another owner, or none.
+    fn watched(&mut self, event: &WatchEvent) {
+        let State::Owner(Ownership { lease, epoch, .. }) = &self.state else { return };
+        let slot = self.keys.owner();
+        let is_lost = match event {
+            WatchEvent::Put(_, entry) => {
+                entry.key == slot && entry.changed > *epoch && entry.lease != Some(lease.lease())
+            }
+            WatchEvent::Deleted(_, key, revision) => *key == slot && revision > epoch,
+            WatchEvent::Gap(_) => false,
+        };
+        if is_lost && !self.is_ending {
+            self.state = State::Lost;
+        }
     }
 
     /// Writes all records with the numbers that were used, and ends the ownership. No packet may be sent or
     /// received any more. The caller calls [`poll`](Self::poll) until [`is_idle`](Self::is_idle).
+    ///
+    /// Without an answer to the last write, nothing more is written: the next owner begins behind the
+    /// reserves, as after a crash.
     pub fn finish(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
-        let State::Owner(ownership) = self.state else { return };
         let ikes: Vec<IkeSaId> = self.records.spis.keys().copied().collect();
         let mut writes = Vec::new();
-        for ike in ikes {
-            writes.extend(self.prepare(ike, ownership, Numbers::Used, endpoint, unix_time, context));
+        if matches!(self.state, State::Owner(_)) {
+            for ike in ikes {
+                writes.extend(self.prepare(ike, Numbers::Used, endpoint, unix_time, context));
+            }
         }
         self.end_with(writes, context.now);
     }
@@ -319,25 +384,30 @@ impl<S: Store> Keeper<S> {
 
     /// The store.
     pub const fn store(&mut self) -> &mut S {
-        &mut self.store
+        &mut self.requests.store
     }
 
-    /// Whether all transactions are completed.
+    /// Whether this process owns the state.
+    pub const fn is_owner(&self) -> bool {
+        matches!(self.state, State::Owner(_))
+    }
+
+    /// Whether the state is not claimed yet.
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Claiming(_))
+    }
+
+    /// Whether all transactions are completed, and at an end also that of the lease.
     pub fn is_idle(&self) -> bool {
-        self.current.is_none()
+        self.current.is_none() && self.revocation.is_none()
     }
 
-    /// The present state.
-    pub fn status(&self) -> KeeperStatus {
-        KeeperStatus {
-            owner: if let State::Owner(Ownership { owner, .. }) = self.state { owner } else { 0 },
-            records: self.records.spis.len(),
-            writes: self.writes_done,
-            pending: self.current.as_ref().map_or(0, CurrentWrite::transactions),
-            held: self.outbox.held(),
-            dropped: self.outbox.dropped(),
-            problem: self.problem,
-            is_lost: matches!(self.state, State::Lost),
+    /// The lease of this process, if it has one.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        match &self.state {
+            State::Claiming(claim) => claim.lease(),
+            State::Owner(ownership) => Some(ownership.lease.lease()),
+            State::Lost => None,
         }
     }
 }

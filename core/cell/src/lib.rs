@@ -5,15 +5,19 @@
 //! it leave, reserves sequence numbers in advance, and at a start claims the state of a former owner.
 //!
 //! ```text
-//!  start:   keeper.rs   claim (claim.rs), read, decrypt (seal.rs), first numbers (reserve.rs)
+//!  start:   claim.rs    wait for the slot, claim it; lease.rs renews the lease and fences its owner
+//!           keeper.rs   read, decrypt (seal.rs), first numbers (reserve.rs)
 //!                       -> records for Endpoint::configure_and_restore
 //!  change:  keeper.rs   records that differ (records.rs) -> transaction (writes.rs);
 //!                       messages wait (outbox.rs)
 //!  written: writes.rs   messages leave, reserves grow
+//!  no answer: reentry.rs  the owner enters itself again, so that no late write is executed
 //!  end:     keeper.rs   records with the exact numbers
 //! ```
 //! No I/O and no clock: time and randomness are arguments. Entries of the store:
 //! ```text
+//!  PREFIX nodes/NAME      node of a cell, bound to its lease
+//!  PREFIX data-key        proof that a node has the data key of the cell
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
 //!  PREFIX takeovers/000   number of owners so far
 //!  PREFIX sas/000/SPI     record of an IKE SA, SPI as 16 hexadecimal digits
@@ -26,16 +30,21 @@ extern crate alloc;
 
 mod claim;
 mod keeper;
+mod lease;
 mod outbox;
 mod records;
+mod reentry;
+mod requests;
 mod reserve;
 mod seal;
+mod status;
 mod writes;
 
-pub use claim::StartError;
-pub use keeper::{Keeper, KeeperStatus, Started};
+pub use claim::{StartError, Tenure};
+pub use keeper::{Keeper, Started};
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
+pub use status::{KeeperRole, KeeperStatus};
 
 use alloc::format;
 use alloc::string::String;
@@ -51,8 +60,8 @@ pub struct StoreKeys {
 }
 
 impl StoreKeys {
-    /// The only slot of a single machine, below a prefix.
-    pub fn single(prefix: &[u8]) -> Self {
+    /// The only slot, below a prefix.
+    pub fn new(prefix: &[u8]) -> Self {
         Self { prefix: prefix.into(), slot: 0 }
     }
 
@@ -63,6 +72,21 @@ impl StoreKeys {
     /// The owner of the slot.
     pub fn owner(&self) -> Key {
         self.key(&format!("slots/{:03x}", self.slot))
+    }
+
+    /// A node of the cell.
+    pub fn node(&self, name: &[u8]) -> Key {
+        [&*self.nodes(), name].concat()
+    }
+
+    /// What the entries of the nodes begin with.
+    pub fn nodes(&self) -> Key {
+        self.key("nodes/")
+    }
+
+    /// The proof of the data key.
+    pub fn data_key(&self) -> Key {
+        self.key("data-key")
     }
 
     /// The number of owners of the slot so far.
@@ -88,9 +112,11 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_design() {
-        let keys = StoreKeys::single(b"/cell/");
+        let keys = StoreKeys::new(b"/cell/");
         for (key, expected) in [
             (keys.owner(), "/cell/slots/000"),
+            (keys.node(b"gw1"), "/cell/nodes/gw1"),
+            (keys.data_key(), "/cell/data-key"),
             (keys.takeovers(), "/cell/takeovers/000"),
             (keys.record(0xab), "/cell/sas/000/00000000000000ab"),
         ] {

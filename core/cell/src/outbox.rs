@@ -70,12 +70,17 @@ impl Outbox {
         held
     }
 
+    /// Notes messages that were dropped elsewhere.
+    pub(crate) fn note_dropped(&mut self, count: usize) {
+        self.dropped = self.dropped.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// Number of messages that wait.
     pub(crate) const fn held(&self) -> usize {
         self.held
     }
 
-    /// Number of messages that were dropped because too many waited.
+    /// Number of messages that were dropped.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }

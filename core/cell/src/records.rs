@@ -256,6 +256,11 @@ impl KeptRecords {
         self.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect()
     }
 
+    /// Child SAs that have nearly used up what is reserved and written.
+    pub(crate) fn low_reserves(&self) -> usize {
+        self.reserves.values().filter(|child| child.sent.is_low() || child.received.is_low()).count()
+    }
+
     /// Extends the reserves that are low, `elapsed` after the last call.
     pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
         let Self { by_spi, reserves, .. } = self;

@@ -85,6 +85,11 @@ impl GrowingReserve {
         self.written
     }
 
+    /// Whether less than a quarter of a block is left, although more was requested.
+    pub(crate) fn is_low(&self) -> bool {
+        self.written < self.requested && self.written.saturating_sub(self.used) < self.used_as.block() / 4
+    }
+
     /// Last number that a record has to name.
     pub(crate) const fn requested(&self) -> u64 {
         self.requested

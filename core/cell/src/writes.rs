@@ -3,6 +3,7 @@
 use crate::keeper::{Keeper, Ownership, State};
 use crate::outbox::ChangeId;
 use crate::records::{KeptRecord, NamedReserves, StoredRecord, note_written};
+use crate::reentry::Reentry;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
@@ -12,7 +13,7 @@ use casemate_store::{Comparison, MAX_WRITES, Request, RequestId, Store, StoreErr
 use core::time::Duration;
 
 /// Pause after a failed write.
-const RETRY: Duration = Duration::from_millis(500);
+pub(crate) const RETRY: Duration = Duration::from_millis(500);
 
 /// Sequence numbers in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,15 +59,18 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
-        let State::Owner(ownership) = self.state else { return Vec::new() };
         let now = context.now;
-        if self.current.is_some() || self.is_ending || self.retry_at.is_some_and(|at| now < at) {
+        let must_wait = self.current.is_some()
+            || self.reentry != Reentry::NotNeeded
+            || self.is_ending
+            || self.retry_at.is_some_and(|at| now < at);
+        if must_wait || !matches!(self.state, State::Owner(_)) {
             return Vec::new();
         }
         self.retry_at = None;
         let mut writes = Vec::new();
         for ike in self.records.due(now) {
-            writes.extend(self.prepare(ike, ownership, Numbers::Reserved, endpoint, unix_time, context));
+            writes.extend(self.prepare(ike, Numbers::Reserved, endpoint, unix_time, context));
         }
         // The youngest IKE SA comes first: until all are written, the state of the oldest one holds.
         writes.reverse();
@@ -87,6 +91,9 @@ impl<S: Store> Keeper<S> {
         writes.extend(self.deletions());
         let mut changes = core::mem::take(&mut self.waiting);
         self.is_ending = true;
+        if self.reentry != Reentry::NotNeeded || !matches!(self.state, State::Owner(_)) {
+            return self.revoke();
+        }
         if let Some(current) = &mut self.current {
             current.left.extend(chunks(&writes));
             current.changes.append(&mut changes);
@@ -103,18 +110,18 @@ impl<S: Store> Keeper<S> {
         changes: Vec<ChangeId>,
         now: Instant,
     ) -> Vec<Transmit> {
-        let State::Owner(ownership) = self.state else { return Vec::new() };
+        let State::Owner(Ownership { epoch, .. }) = &self.state else { return Vec::new() };
+        let epoch = *epoch;
         let Some(submitted) = left.pop_front() else {
             if self.is_ending {
-                // Nothing depends on its result: the lease ends with the process.
-                let _ = self.submit(Request::Revoke(ownership.lease));
+                self.revoke();
             }
             return changes.into_iter().flat_map(|change| self.outbox.written(change)).collect();
         };
-        let comparisons = [Comparison::Created(self.keys.owner(), ownership.epoch)].into();
+        let comparisons = [Comparison::Changed(self.keys.owner(), epoch)].into();
         let writes = submitted.iter().map(|prepared| prepared.write.clone()).collect();
-        let request = self.submit(Request::Commit(Transaction { comparisons, writes }));
-        let is_submitted = request.is_ok();
+        let request = self.requests.submit(Request::Commit(Transaction { comparisons, writes }));
+        let is_submitted = request.is_some();
         let request = request.unwrap_or(RequestId(0));
         let current = CurrentWrite { request, submitted, left, changes };
         if is_submitted {
@@ -125,16 +132,24 @@ impl<S: Store> Keeper<S> {
         Vec::new()
     }
 
+    /// Ends the lease, and with it the ownership.
+    fn revoke(&mut self) {
+        if let Some(lease) = self.lease() {
+            self.revocation = self.requests.submit(Request::Revoke(lease));
+        }
+    }
+
     /// The write of the record of an IKE SA.
     pub(crate) fn prepare(
         &mut self,
         ike: IkeSaId,
-        ownership: Ownership,
         numbers: Numbers,
         endpoint: &mut Endpoint,
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Option<PreparedWrite> {
+        let State::Owner(Ownership { owner, .. }) = &self.state else { return None };
+        let owner = *owner;
         let mut record = endpoint.record(ike, context.now)?;
         let spi = record.own_spi();
         let kept = self.records.by_spi.get_mut(&spi)?;
@@ -149,7 +164,7 @@ impl<S: Store> Keeper<S> {
             record: record.encode().ok()?.expose().to_vec().into(),
         };
         let bytes = stored.into_bytes()?;
-        let value = self.sealer.seal(&key, ownership.owner, &bytes, context.rng).ok()?;
+        let value = self.sealer.seal(&key, owner, &bytes, context.rng).ok()?;
         let named = kept.begin_write(record, &self.records.reserves, context.now);
         Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
     }
@@ -186,10 +201,8 @@ impl<S: Store> Keeper<S> {
         }
         changes.append(&mut self.waiting);
         self.waiting = changes;
-        if let State::Owner(ownership) = self.state
-            && self.is_ending
-        {
-            let _ = self.submit(Request::Revoke(ownership.lease));
+        if self.is_ending {
+            self.revoke();
         }
     }
 }

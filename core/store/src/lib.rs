@@ -63,7 +63,8 @@ pub struct Entry {
 }
 
 /// A store. One user has it; its requests are executed in the order in which they were submitted, and
-/// completed in any order.
+/// completed in any order. A request without an answer ([`StoreError::Unavailable`]) may be executed later,
+/// behind any that follow it.
 pub trait Store {
     /// Queues a request. `id` names it in its completion, and must be unique among the pending requests.
     ///

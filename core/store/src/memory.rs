@@ -31,7 +31,8 @@ pub struct Link {
     pub delivers_requests: bool,
     /// Whether answers and events reach the user. A lost answer is not repeated; events wait.
     pub delivers_answers: bool,
-    /// Time from the submission of a request to its execution.
+    /// Time from the submission of a request to its execution, at least; requests that are not given up keep
+    /// their order.
     pub request_delay: Duration,
     /// Time from the execution of a request to its completion.
     pub answer_delay: Duration,
@@ -243,17 +244,23 @@ impl Hub {
 impl User {
     /// The steps of this user that may be next.
     fn next_steps(&self, user: u64) -> impl Iterator<Item = (Duration, Step)> {
-        // Requests are executed in the order of submission, so a later one waits for the first.
-        let sent = self.in_flight.iter().enumerate().find_map(|(index, request)| match request.progress {
-            Progress::Sent(_, at) => Some((at, Step::Execute { user, index })),
-            _ => None,
-        });
+        let sent = |is_completed: bool| {
+            let requests =
+                self.in_flight.iter().enumerate().filter(move |(_, sent)| sent.is_completed == is_completed);
+            requests.filter_map(move |(index, request)| match request.progress {
+                Progress::Sent(_, at) => Some((at, Step::Execute { user, index })),
+                _ => None,
+            })
+        };
+        // Requests are executed in the order of submission, so a later one waits for the first. Those that
+        // the user has given up may be on the way to another server, and wait for nothing.
+        let (first, given_up) = (sent(false).next(), sent(true));
         let ends = self.in_flight.iter().enumerate().filter(|(_, request)| !request.is_completed);
         let ends = ends.map(move |(index, request)| match request.progress {
             Progress::Answered(_, at) if at <= request.deadline => (at, Step::Answer { user, index }),
             _ => (request.deadline, Step::GiveUp { user, index }),
         });
-        sent.into_iter().chain(ends)
+        first.into_iter().chain(given_up).chain(ends)
     }
 
     fn execute(&mut self, index: usize, state: &mut State, now: Duration) {

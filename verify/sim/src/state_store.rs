@@ -2,9 +2,10 @@
 //! (docs/decisions/0140-cells.md).
 
 use casemate::{Context, Endpoint, OwnedRecord};
-use casemate_cell::{DATA_KEY_LEN, Keeper, Sealer, StartError, Started, StoreKeys};
+use casemate_cell::{DATA_KEY_LEN, Keeper, Sealer, StartError, Started, StoreKeys, Tenure};
 use casemate_crypto::SecretBytes;
 use casemate_ike::Transmit;
+use casemate_sa::Instant;
 use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _};
 use std::time::Duration;
 
@@ -128,19 +129,19 @@ impl StateStore {
     }
 
     /// Continues a start. `None` if the process is not to start now.
-    pub(crate) fn start(&mut self, now: Duration, context: &Context<'_>) -> Option<StartStep> {
+    pub(crate) fn start(&mut self, now: Duration, context: &mut Context<'_>) -> Option<StartStep> {
         if matches!(self.process, Process::Down(until) if until <= now) {
             self.end_lease();
             let key = SecretBytes::new(&[7; DATA_KEY_LEN]);
             let sealer = Sealer::new(&key, context.providers).expect("a provider has AES-256-GCM");
             let mut store = self.hub.store();
             store.set_link(self.link);
-            let keeper = Keeper::new(store, StoreKeys::single(PREFIX), sealer, b"node");
+            let keeper = Keeper::new(store, StoreKeys::new(PREFIX), sealer, b"node", Tenure::SingleMachine);
             self.process = Process::Starting(Box::new(keeper));
         }
         let Process::Starting(keeper) = &mut self.process else { return None };
         self.next_check = now + CHECK;
-        let step = match keeper.start(unix_time(now)) {
+        let step = match keeper.start(unix_time(now), context.now, context.rng) {
             Ok(Started::Waiting) => StartStep::Waiting,
             Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
             Ok(Started::Records { records, .. }) => {
@@ -150,7 +151,10 @@ impl StateStore {
                 self.next_check = now;
                 StartStep::Restored(records)
             }
-            Err(StartError::Unexpected) => StartStep::Failed("the store has unexpected entries"),
+            Err(StartError::Unexpected | StartError::DataKey) => {
+                StartStep::Failed("the store has unexpected entries")
+            }
+            Err(StartError::LaterOwner) => StartStep::Failed("a record is of a later owner"),
             Err(StartError::Owned | StartError::Store(_)) => {
                 self.process = Process::Down(now + RETRY);
                 StartStep::Waiting
@@ -161,7 +165,7 @@ impl StateStore {
 
     /// Ends the lease of the present owner, as a store does whose owner has ended.
     fn end_lease(&self) {
-        let owner = StoreKeys::single(PREFIX).owner();
+        let owner = StoreKeys::new(PREFIX).owner();
         let entries = self.hub.entries();
         let lease = entries.iter().find(|entry| entry.key == owner).and_then(|entry| entry.lease);
         if let Some(lease) = lease {
@@ -199,7 +203,7 @@ impl StateStore {
         if now >= self.next_check {
             self.next_check = now + CHECK;
         }
-        if keeper.status().is_lost {
+        if keeper.status(context.now).is_lost() {
             self.process = Process::Lost;
         }
         Sent::Messages(sent)
@@ -277,14 +281,14 @@ impl StateStore {
 
     /// Number of records in the store.
     pub(crate) fn records(&self) -> usize {
-        let prefix = StoreKeys::single(PREFIX).records();
+        let prefix = StoreKeys::new(PREFIX).records();
         self.hub.entries().iter().filter(|entry| entry.key.starts_with(&prefix)).count()
     }
 
     /// Whether nothing waits for the store.
     pub(crate) fn is_idle(&self) -> bool {
         match &self.process {
-            Process::Running(keeper) => keeper.is_idle() && keeper.status().held == 0,
+            Process::Running(keeper) => keeper.is_idle() && keeper.status(Instant::ZERO).held == 0,
             _ => false,
         }
     }

@@ -3,6 +3,7 @@
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
+use super::state_keeper::{FormerState, Polled};
 use super::timers::TICK;
 use super::transmitter::REFUSED;
 use super::{EngineHandler, SystemProblem, held};
@@ -65,14 +66,23 @@ impl EventLoop {
         let now = self.batch.now;
         let usage = shared.reports.take_number_usage();
         let mut context = shared.lock_endpoint();
-        for IkeDatagram { path, mut message } in ike_datagrams {
+        // A node that stands by has no SAs and no configuration: any response would be wrong.
+        let is_standby = self.keeper.as_ref().is_some_and(|keeper| !keeper.is_owner());
+        for IkeDatagram { path, mut message } in ike_datagrams.into_iter().filter(|_| !is_standby) {
             context.with(|endpoint, context| endpoint.receive_ike(&mut message, path, context));
         }
         context.with(Endpoint::handle_timeouts);
         if let Some(keeper) = &mut self.keeper {
-            let stored = keeper.poll(&mut context, usage.sealed, usage.is_missing, now);
-            self.ike_outbox.extend(stored);
-            context.keeper = keeper.status();
+            let Polled { released, former } =
+                keeper.poll(&mut context, usage.sealed, usage.is_missing, now)?;
+            self.ike_outbox.extend(released);
+            context.keeper = keeper.status(now);
+            context.cell_owner = keeper.owner_node();
+            if let Some(former) = former {
+                drop(context);
+                self.take_over(former, shared, handler)?;
+                context = shared.lock_endpoint();
+            }
         }
         let datapath = context.endpoint.datapath_mut();
         let written = self
@@ -94,7 +104,7 @@ impl EventLoop {
             handler.on_problem(SystemProblem::Policies, error.to_string());
         }
         if let Some(keeper) = &mut self.keeper {
-            keeper.check(handler)?;
+            keeper.check(now, handler)?;
         }
         if let Some(Err(error)) = written {
             handler.on_problem(SystemProblem::Counters, format!("the counter file was not written: {error}"));
@@ -113,6 +123,24 @@ impl EventLoop {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Becomes the owner of a cell. The addresses of the cell come last, so that no packet arrives before the
+    /// guard and the SAs are in place.
+    fn take_over(
+        &mut self,
+        former: FormerState,
+        shared: &Shared,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<(), Error> {
+        handler.on_takeover(former, &EndpointHandle(shared))?;
+        self.collect_output(shared.lock_endpoint(), shared, handler);
+        self.install_discard_policies(shared)?;
+        self.system.reconcile_blocking()?;
+        self.system.read_system_changes();
+        self.reconcile(shared, handler);
+        self.update_ike_addrs(shared);
+        Ok(())
     }
 
     /// Sets up routes and packet filter for the policies, before packets move. An error if the filter could

@@ -86,6 +86,8 @@ pub struct EndpointContext {
     pub(super) name_servers: DnsState,
     /// State of the keeper, if there is one.
     pub(super) keeper: KeeperStatus,
+    /// The node that owns the SAs of the cell, if there is a cell and it is known.
+    pub(super) cell_owner: Option<String>,
     /// Interfaces of route-based tunnels.
     pub(super) tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
@@ -112,6 +114,7 @@ impl EndpointContext {
             link_sending: LinkSending::Off("the engine does not run yet".into()),
             name_servers: DnsState::default(),
             keeper: KeeperStatus::default(),
+            cell_owner: None,
             tunnel_names: BTreeMap::new(),
             providers,
             credentials,
@@ -152,6 +155,11 @@ impl EndpointContext {
     /// State of the keeper of SAs; that of a keeper before its start if there is none.
     pub const fn keeper(&self) -> KeeperStatus {
         self.keeper
+    }
+
+    /// The node that owns the SAs of the cell, if there is a cell and it is known.
+    pub fn cell_owner(&self) -> Option<&str> {
+        self.cell_owner.as_deref()
     }
 
     /// Names of the interfaces of route-based tunnels.

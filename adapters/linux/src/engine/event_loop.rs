@@ -230,7 +230,8 @@ impl EventLoop {
         let mut context = shared.lock_endpoint();
         let mut messages = std::mem::take(&mut self.ike_outbox);
         let stored = match self.keeper.take() {
-            Some(keeper) if !orderly => {
+            // Other nodes of a cell go on after any end.
+            Some(keeper) if !orderly || keeper.is_node() => {
                 close_unrecorded(&mut context);
                 messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
                 keeper.hand_over(&mut context).map(|released| messages.extend(released))

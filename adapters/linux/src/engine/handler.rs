@@ -1,6 +1,6 @@
 //! What an engine is made from, and the callbacks through which it reports.
 
-use super::{DummyTraffic, EndpointHandle, Scheduling, StateKeeper, TunnelSpec};
+use super::{DummyTraffic, EndpointHandle, FormerState, Scheduling, StateKeeper, TunnelSpec};
 use crate::Error;
 use crate::counters::CounterStore;
 use crate::dns::DnsState;
@@ -8,6 +8,7 @@ use crate::process::{Clock, Signals, SystemRng};
 use crate::setup::SystemState;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice, NoticeSa};
+use casemate_cell::KeeperRole;
 use casemate_crypto::Provider;
 use casemate_datapath::{Direction, SaId};
 use casemate_ike::Credentials;
@@ -40,6 +41,11 @@ pub trait EngineHandler {
     fn own_tunnel(&self, spd: SpdId) -> Option<TunnelSpec>;
     /// Other name servers of tunnels are in use, or not in use any more.
     fn on_name_servers(&mut self, state: &DnsState);
+    /// This node of a cell has become the owner of the SAs of a former one, and packets do not reach it yet.
+    /// The handler configures the endpoint. An error ends the run.
+    fn on_takeover(&mut self, former: FormerState, endpoint: &EndpointHandle<'_>) -> Result<(), Error>;
+    /// This node of a cell has another role. `owner` is the node that owns the SAs, if it is known.
+    fn on_cell_role(&mut self, role: KeeperRole, owner: Option<&str>);
     /// The operating system refused an operation; `what` names object and cause. Packets from the network can
     /// cause any number of these calls.
     fn on_problem(&mut self, kind: SystemProblem, what: String);

@@ -50,7 +50,7 @@ mod workers;
 
 pub use endpoint_context::{EndpointContext, EndpointHandle};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
-pub use state_keeper::{FormerState, StateKeeper, StoreWaker};
+pub use state_keeper::{CellNode, FormerState, StateKeeper, StoreWaker};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 pub use tunnels::{MAX_TUNNELS, PreparedTunnels, TunnelSpec};

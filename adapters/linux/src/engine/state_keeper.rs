@@ -5,9 +5,12 @@ use super::SystemProblem;
 use super::endpoint_context::EndpointContext;
 use super::handler::EngineHandler;
 use crate::Error;
+use crate::process::SystemRng;
 use crate::sys::{Epoll, EventFd, NumberedFd};
 use casemate::{Endpoint, OwnedRecord};
-use casemate_cell::{Keeper, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys};
+use casemate_cell::{
+    Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys, Tenure,
+};
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
 use casemate_store::{Store, StoreError};
@@ -23,6 +26,8 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for which a start and an end wait for the store.
 const STORE_TIME: Duration = Duration::from_secs(10);
 const WHAT: &str = "the store of SAs";
+/// First bytes of the entries of a single machine.
+const PREFIX: &[u8] = b"casemate/";
 
 /// Wakes the engine when a store has completions.
 #[derive(Debug, Clone)]
@@ -47,6 +52,29 @@ pub struct StateKeeper {
     sealed: u64,
     checked_at: Instant,
     problem: Option<StoreError>,
+    /// What was last reported.
+    role: KeeperRole,
+    /// Whether other nodes may continue the SAs after any end of this process.
+    is_node: bool,
+}
+
+/// What a call of [`StateKeeper::poll`] has led to.
+pub(super) struct Polled {
+    /// Messages that do not wait any more.
+    pub(super) released: Vec<Transmit>,
+    /// The SAs of the former owner, when this process becomes the owner during a run.
+    pub(super) former: Option<FormerState>,
+}
+
+/// A node of a cell.
+#[derive(Debug, Clone)]
+pub struct CellNode {
+    /// First bytes of all entries of the cell in the store.
+    pub prefix: Vec<u8>,
+    /// Name of this node, which no other one of the cell has.
+    pub name: String,
+    /// Time after which another node takes over, in whole seconds.
+    pub lease: Duration,
 }
 
 /// The state of a former run.
@@ -59,25 +87,48 @@ pub struct FormerState {
 
 impl StateKeeper {
     /// Claims the state in a store, whose completions are reported to `waker`, and reads that of the former
-    /// run. Waits for the store.
+    /// run. Waits for the store. `name` is that of the instance.
     pub fn start(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
         sealer: Sealer,
-        node: &str,
+        name: &str,
+        rng: &mut SystemRng,
     ) -> Result<(Self, FormerState), Error> {
-        let keeper = Keeper::new(store, StoreKeys::single(b"casemate/"), sealer, node.as_bytes());
-        let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
-        let mut keeper = Self { keeper, waker, sealed, checked_at, problem };
+        let keys = StoreKeys::new(PREFIX);
+        let keeper = Keeper::new(store, keys, sealer, name.as_bytes(), Tenure::SingleMachine);
+        let mut keeper = Self::new(keeper, waker, false);
         let deadline = std::time::Instant::now() + STORE_TIME;
         loop {
-            match keeper.keeper.start(unix_micros()).map_err(failed_start)? {
+            match keeper.keeper.start(unix_micros(), Instant::ZERO, rng).map_err(failed_start)? {
                 Started::Records { records, unreadable } => {
                     return Ok((keeper, FormerState { records, unreadable }));
                 }
                 Started::Waiting => keeper.wait(deadline)?,
             }
         }
+    }
+
+    /// A node of a cell, which owns nothing until the present owner has ended. Its store reports to `waker`.
+    pub fn join(store: Box<dyn Store + Send>, waker: StoreWaker, sealer: Sealer, node: &CellNode) -> Self {
+        let CellNode { prefix, name, lease } = node;
+        let tenure = Tenure::Cell { lease: *lease };
+        Self::new(Keeper::new(store, StoreKeys::new(prefix), sealer, name.as_bytes(), tenure), waker, true)
+    }
+
+    fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {
+        let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
+        Self { keeper, waker, sealed, checked_at, problem, role: KeeperRole::Starting, is_node }
+    }
+
+    /// Whether other nodes may continue the SAs after any end of this process.
+    pub(super) const fn is_node(&self) -> bool {
+        self.is_node
+    }
+
+    /// Whether this process owns the SAs.
+    pub(super) fn is_owner(&self) -> bool {
+        self.keeper.is_owner()
     }
 
     /// Waits for completions of the store, until the deadline at the latest.
@@ -106,21 +157,39 @@ impl StateKeeper {
             || now.since(self.checked_at) >= CHECK_INTERVAL
     }
 
-    /// Handles completions, and extends reserves. Returns the messages that do not wait any more.
+    /// Handles completions, waits for the end of another owner, and extends reserves.
+    ///
+    /// # Errors
+    ///
+    /// The store has contents that no node can use, or its data key is another one.
     pub(super) fn poll(
         &mut self,
         context: &mut EndpointContext,
         sealed: u64,
         is_missing: bool,
         now: Instant,
-    ) -> Vec<Transmit> {
+    ) -> Result<Polled, Error> {
         self.waker.0.clear();
+        if self.keeper.is_waiting() {
+            let started = context
+                .with(|_, context| self.keeper.start(unix_micros(), context.now, context.rng))
+                .map_err(failed_start)?;
+            let former = match started {
+                Started::Waiting => None,
+                Started::Records { records, unreadable } => Some(FormerState { records, unreadable }),
+            };
+            self.checked_at = now;
+            return Ok(Polled { released: Vec::new(), former });
+        }
         let is_urgent = self.needs_poll(sealed, is_missing, now);
         self.sealed = if is_urgent { 0 } else { self.sealed.saturating_add(sealed) };
         if is_urgent {
             self.checked_at = now;
         }
-        context.with(|endpoint, context| self.keeper.poll(endpoint, is_urgent, unix_micros(), context))
+        let poll = |endpoint: &mut Endpoint, context: &mut casemate::Context<'_>| {
+            self.keeper.poll(endpoint, is_urgent, unix_micros(), context)
+        };
+        Ok(Polled { released: context.with(poll), former: None })
     }
 
     /// Writes what has changed. Returns the messages that do not depend on it.
@@ -132,12 +201,18 @@ impl StateKeeper {
         context.with(|endpoint, context| self.keeper.collect(endpoint, transmits, unix_micros(), context))
     }
 
-    /// Reports a new problem of the store. An error if this process does not own the state any more: another
-    /// one may send with its numbers.
-    pub(super) fn check(&mut self, handler: &mut dyn EngineHandler) -> Result<(), Error> {
-        let KeeperStatus { problem, is_lost, .. } = self.keeper.status();
-        if is_lost {
+    /// Reports a new problem of the store, and a new role. An error if this process does not own the state any
+    /// more: another one may send with its numbers.
+    pub(super) fn check(&mut self, now: Instant, handler: &mut dyn EngineHandler) -> Result<(), Error> {
+        let KeeperStatus { problem, role, .. } = self.keeper.status(now);
+        if role == KeeperRole::Lost {
             return Err(Error::other(WHAT, "another process has taken over, or the store is damaged"));
+        }
+        if role != self.role {
+            self.role = role;
+            if self.is_node {
+                handler.on_cell_role(role, self.owner_node().as_deref());
+            }
         }
         if problem != self.problem {
             self.problem = problem;
@@ -148,8 +223,13 @@ impl StateKeeper {
         Ok(())
     }
 
-    pub(super) fn status(&self) -> KeeperStatus {
-        self.keeper.status()
+    pub(super) fn status(&self, now: Instant) -> KeeperStatus {
+        self.keeper.status(now)
+    }
+
+    /// The node of the cell that owns the SAs, as far as this one knows.
+    pub(super) fn owner_node(&self) -> Option<String> {
+        self.keeper.owner_node().map(|name| String::from_utf8_lossy(name).into_owned())
     }
 
     /// Writes the state for the next run. No packet moves any more. Returns messages to send.
@@ -175,7 +255,7 @@ impl StateKeeper {
             };
             released.extend(context.with(poll));
         }
-        match self.keeper.status().problem {
+        match self.keeper.status(context.now()).problem {
             Some(error) => Err(Error::other(WHAT, error.to_string())),
             None => Ok(released),
         }

@@ -123,6 +123,15 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_notice");
     }
 
+    fn on_takeover(&mut self, _: FormerState, _endpoint: &EndpointHandle<'_>) -> Result<(), Error> {
+        self.assert_unlocked("on_takeover");
+        Ok(())
+    }
+
+    fn on_cell_role(&mut self, _: casemate_cell::KeeperRole, _: Option<&str>) {
+        self.assert_unlocked("on_cell_role");
+    }
+
     fn on_problem(&mut self, _kind: SystemProblem, what: String) {
         self.assert_unlocked(&what);
     }

@@ -1,11 +1,12 @@
 //! The controller of a running engine: handles control requests, logs events, and reloads the configuration.
 
+use super::cell_store::CellWatch;
 use super::ike::IkeState;
 use super::key_log::KeyLog;
 use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
 use super::requests::PendingCommands;
-use crate::config_source::ConfigSource;
+use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::control::{ControlServer, PendingRequest, Reply};
 use crate::failure::Failure;
 use crate::history::History;
@@ -20,12 +21,13 @@ use crate::output;
 use crate::revocation::RevocationState;
 use crate::sequence_numbers::SequenceStore;
 use crate::status::InstanceIdentity;
-use crate::swanctl::{Charon, FilesRead, unique_interface};
+use crate::swanctl::{CellConfig, Charon, FilesRead, unique_interface};
 use crate::tokens::TokenState;
 use crate::trace::RunningTrace;
 use crate::updown::Updown;
 use crate::vici::ViciServer;
 use casemate::{Notice, NoticeSa, OwnedRecord};
+use casemate_cell::KeeperRole;
 use casemate_crypto::SecretBytes;
 use casemate_linux::dns::{DnsMode, DnsState};
 use casemate_linux::instance::Instance;
@@ -47,6 +49,27 @@ pub(super) const READY: &str = "ready; `casemate status` shows SAs and policies"
 /// Status after a reload that changed nothing.
 pub(super) const RELOAD_FAILED: &str =
     "ready; the last reload failed and changed nothing: `casemate log` shows the errors";
+
+/// The line of the log about a new role of this node of a cell.
+fn cell_role(role: KeeperRole, owner: Option<&str>) -> (Level, String) {
+    let (level, text) = match (role, owner) {
+        (KeeperRole::Starting, _) => (Level::Info, "looks for the owner of its SAs".into()),
+        (KeeperRole::NameTaken, _) => (
+            Level::Warning,
+            "waits: another node has the same name, or the former process of this one is not forgotten yet"
+                .into(),
+        ),
+        (KeeperRole::Standby, Some(owner)) => (Level::Info, format!("stands by: {owner} owns the SAs")),
+        (KeeperRole::Standby, None) => (Level::Info, "stands by".into()),
+        (KeeperRole::Owner, _) => (Level::Info, "owns the SAs".into()),
+        (KeeperRole::Fenced, _) => (
+            Level::Warning,
+            "cannot renew its lease: IKE waits, and ESP goes on with the reserved sequence numbers".into(),
+        ),
+        (KeeperRole::Lost, _) => (Level::Warning, "does not own the SAs any more".into()),
+    };
+    (level, format!("cell: this node {text}"))
+}
 
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
@@ -78,6 +101,8 @@ pub(super) struct RunController {
     pub(super) performance: Performance,
     /// How name servers are used, which a reload cannot change.
     pub(super) name_servers: DnsMode,
+    /// The cell of this gateway, which a reload cannot change.
+    pub(super) cell: Option<CellConfig>,
     /// Name servers of tunnels that are in use, as text.
     shown_name_servers: Option<String>,
     pub(super) reload: Option<PendingReload>,
@@ -103,6 +128,10 @@ pub(super) struct RunController {
     pub(super) sequence_numbers: Arc<SequenceStore>,
     /// IKE SAs of a former run, until the first configuration is applied.
     pub(super) former: Vec<OwnedRecord>,
+    /// The cell of this node, if there is one.
+    cell_watch: Option<CellWatch>,
+    /// The configuration of a node that does not own the SAs of its cell.
+    pub(super) standby: Option<Box<LoadedConfig>>,
 }
 
 impl RunController {
@@ -130,6 +159,7 @@ impl RunController {
             scheduling: None,
             performance: Performance::default(),
             name_servers: DnsMode::default(),
+            cell: None,
             shown_name_servers: None,
             reload: None,
             reload_status: None,
@@ -143,6 +173,8 @@ impl RunController {
             tokens: TokenState::default(),
             sequence_numbers: Arc::default(),
             former: Vec::new(),
+            cell_watch: None,
+            standby: None,
         }
     }
 
@@ -152,12 +184,17 @@ impl RunController {
         if unreadable > 0 {
             let what = output::counted(unreadable, "IKE SA", "IKE SAs");
             let text = format!(
-                "--store: {what} cannot be read: the data key or the version of this program has changed; \
+                "{what} in the store cannot be read: the data key or the version of this program has changed; \
                  their peers negotiate again"
             );
             self.log.program(Level::Warning, &text);
         }
         self.former = records;
+    }
+
+    /// Follows the store of a cell.
+    pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) {
+        self.cell_watch = cell;
     }
 
     /// Drops privileges and reports that the instance is ready.
@@ -195,21 +232,36 @@ impl RunController {
     }
 
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
-    /// follows the policies.
+    /// follows the policies. A node of a cell applies it when it becomes the owner.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log, sequence_numbers, store: _ } = state;
+        let IkeState { source, mut loaded, key_log, sequence_numbers, store: _, cell: _ } = state;
         self.sequence_numbers = sequence_numbers;
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
         self.performance = loaded.performance;
         self.name_servers = loaded.name_servers;
+        self.cell = loaded.cell.clone();
         self.start_files = mem::take(&mut loaded.files);
         self.validity.note(&loaded.warnings);
-        let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
-        self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
-        engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
+        if self.cell.is_some() {
+            self.standby = Some(Box::new(loaded));
+        } else {
+            let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
+            self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
+            engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
+        }
         engine.reconcile(self).map_err(Failure::failed)
+    }
+
+    /// Applies the configuration of a node that has become the owner of its cell, with the SAs of the former
+    /// one.
+    fn take_over(&mut self, former: FormerState, handle: &EndpointHandle<'_>) -> Result<(), String> {
+        let Some(loaded) = self.standby.take() else { return Ok(()) };
+        self.continue_from(Some(former));
+        let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+        self.apply(*loaded, &mut handle.lock())?;
+        handle.use_tunnels(tunnels).map_err(|error| error.to_string())
     }
 
     /// Reads the secret of quick crash detection, once nothing can prevent the start any more. Without a
@@ -297,6 +349,9 @@ impl EngineHandler for RunController {
         for line in self.validity.check(&self.keyring, SystemTime::now()) {
             self.log.program(Level::Warning, &line);
         }
+        if let Some(problem) = self.cell_watch.as_mut().and_then(CellWatch::on_tick) {
+            self.log.program(Level::Error, &format!("cell: {problem}"));
+        }
         if self.radius.on_tick() {
             self.control.wake_loop();
         }
@@ -373,7 +428,20 @@ impl EngineHandler for RunController {
         }
     }
 
-    fn on_problem(&mut self, kind: SystemProblem, what: String) {
+    fn on_takeover(&mut self, former: FormerState, endpoint: &EndpointHandle<'_>) -> Result<(), Error> {
+        self.take_over(former, endpoint).map_err(|why| Error::other("the configuration", why))
+    }
+
+    fn on_cell_role(&mut self, role: KeeperRole, owner: Option<&str>) {
+        let (level, text) = cell_role(role, owner);
+        self.log.program(level, &text);
+    }
+
+    fn on_problem(&mut self, kind: SystemProblem, mut what: String) {
+        let failure = self.cell_watch.as_ref().filter(|_| kind == SystemProblem::Store);
+        if let Some(failure) = failure.and_then(CellWatch::last_failure) {
+            what = format!("{what}: {failure}");
+        }
         if let Some(metrics) = &mut self.metrics {
             metrics.on_problem(kind);
         }

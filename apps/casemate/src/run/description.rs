@@ -1,8 +1,10 @@
 //! What `casemate run --dry-run` says about a configuration with IKE, as comments behind the changes of the
-//! start: the traffic that is blocked, and the addresses, identities, algorithms and actions of connections.
+//! start: the cell, the traffic that is blocked, and the addresses, identities, algorithms and actions of
+//! connections.
 
 use super::start::InitialPolicies;
 use crate::log::wording;
+use crate::swanctl::CellConfig;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_eap::Method;
 use casemate_ike::TrafficSelectorTemplate;
@@ -14,6 +16,29 @@ use casemate_linux::TunnelSpec;
 use casemate_sa::{OwnSpd, SpdId, SpdOwner, SpdRule};
 use std::fmt::{self, Write};
 use std::sync::Arc;
+
+/// What this gateway does as a node of a cell, as comment lines.
+pub(super) fn cell(cell: &CellConfig) -> String {
+    let CellConfig { name, node, lease, data_key, etcd, addresses } = cell;
+    let servers: Vec<String> = etcd.servers.iter().map(ToString::to_string).collect();
+    let security = if etcd.tls.is_some() { "TLS" } else { "clear text" };
+    let user = etcd.login.as_ref().map_or(String::new(), |login| format!(", user {}", login.user));
+    let key = match data_key {
+        Some(file) => file.display().to_string(),
+        None => "the credential casemate-store-key of the service".into(),
+    };
+    let mut text = format!(
+        "# cell {name}: node {node}, with a lease of {} s\n#   store: etcd at {} ({security}{user})\n#   \
+         data key: {key}\n",
+        lease.as_secs(),
+        servers.join(", ")
+    );
+    for address in addresses {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "#   address {}: {address}, if no other node has it", address.name);
+    }
+    text
+}
 
 /// The commands that make the interfaces of route-based tunnels.
 pub(super) fn tunnels(tunnels: &[TunnelSpec]) -> String {

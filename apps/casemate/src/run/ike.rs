@@ -1,12 +1,13 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
 use super::RunArgs;
-use super::description;
+use super::cell_store::{CellWatch, JoinedCell};
 use super::host_names::HostNames;
 use super::key_log::KeyLog;
 use super::name_servers::NameServersUse;
 use super::sa_store::OpenedStore;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
+use super::{cell_store, description};
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -47,6 +48,12 @@ impl IkeConfig {
             None => ConfigSource::new(args.config.as_ref())?,
         };
         let loaded = source.load()?;
+        if let Some(cell) = &loaded.cell {
+            check_cell(args)?;
+            if args.dry_run {
+                cell_store::check(cell)?;
+            }
+        }
         Ok(Self { source, loaded })
     }
 
@@ -75,7 +82,8 @@ impl IkeConfig {
             true => initial_policies(&loaded, start)?,
             false => InitialPolicies::default(),
         };
-        let own = start.netlink.addresses().map_err(Failure::failed)?;
+        let mut own = start.netlink.addresses().map_err(Failure::failed)?;
+        own.extend(loaded.cell.iter().flat_map(|cell| &cell.addresses).map(|address| address.address));
         foreign_addrs(&loaded.connections, &own).iter().for_each(|warning| start.log.warn(warning));
         if args.aka_numbers.is_none()
             && loaded.connections.iter().any(|connection| needs_sequence_numbers(connection))
@@ -85,7 +93,14 @@ impl IkeConfig {
         let sequence_numbers = sequence_numbers(args)?;
         let (mut endpoint, key_log) = endpoint_with_key_log(start)?;
         let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
-        if store.is_some() {
+        let cell = match (&loaded.cell, &instance.resources) {
+            (Some(cell), Some(resources)) => {
+                let directory = resources.lasting_directory();
+                Some(cell_store::join(cell, &directory, source.providers())?)
+            }
+            _ => None,
+        };
+        if store.is_some() || cell.is_some() {
             endpoint.keep_records(SENT_BLOCK, RECEIVED_BLOCK);
         }
         Ok(Prepared {
@@ -93,8 +108,9 @@ impl IkeConfig {
             endpoint,
             summary: output::counted(loaded.connections.len(), "connection", "connections"),
             notes: format!(
-                "{}{}{}",
+                "{}{}{}{}",
                 description::tunnels(&loaded.tunnels),
+                loaded.cell.as_ref().map(description::cell).unwrap_or_default(),
                 description::blocked_traffic(&policies, &loaded.tunnels),
                 description::connections(&loaded.connections, &loaded.tunnels)
             ),
@@ -105,10 +121,31 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref())),
-            state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log, sequence_numbers, store })),
+            identity: InstanceIdentity::of_config(args, source.path().or(args.vici.as_deref()))
+                .with_cell(loaded.cell.as_ref()),
+            state: ModeState::Ike(Box::new(IkeState {
+                source,
+                loaded,
+                key_log,
+                sequence_numbers,
+                store,
+                cell,
+            })),
         })
     }
+}
+
+/// Checks that no argument contradicts the section `cell`.
+fn check_cell(args: &RunArgs) -> Result<(), Failure> {
+    let why = if args.store.is_some() {
+        "--store: the section `cell` has a store for the same SAs: one of both was expected"
+    } else if args.vici.is_some() {
+        "--vici: the nodes of a cell must have the same connections when they start, but clients of vici load \
+         them later: a configuration without the section `cell`, or no --vici, was expected"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::bad_input(why))
 }
 
 /// A warning for each connection none of whose single addresses in `local_addrs` is one of this host.
@@ -184,6 +221,8 @@ pub(super) struct IkeState {
     pub(super) sequence_numbers: Arc<SequenceStore>,
     /// The store of SAs, if there is one.
     pub(super) store: Option<OpenedStore>,
+    /// The cell that this node has joined, if there is one.
+    pub(super) cell: Option<JoinedCell>,
 }
 
 impl IkeState {
@@ -193,15 +232,20 @@ impl IkeState {
     }
 
     /// Adds the crypto providers, the scheduler, the ways to move packets and the keeper of SAs to the parts
-    /// of the engine, and turns IKE on. Returns the SAs of a former run.
-    pub(super) fn add_to(&mut self, parts: &mut EngineParts) -> Option<FormerState> {
+    /// of the engine, and turns IKE on. Returns the SAs of a former run, and what the controller follows of a
+    /// cell.
+    pub(super) fn add_to(&mut self, parts: &mut EngineParts) -> (Option<FormerState>, Option<CellWatch>) {
         parts.providers = self.source.providers().to_vec();
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
-        let OpenedStore { keeper, former } = self.store.take()?;
+        if let Some(JoinedCell { keeper, watch }) = self.cell.take() {
+            parts.keeper = Some(keeper);
+            return (None, Some(watch));
+        }
+        let Some(OpenedStore { keeper, former }) = self.store.take() else { return (None, None) };
         parts.keeper = Some(keeper);
-        Some(former)
+        (Some(former), None)
     }
 }
 

@@ -8,6 +8,7 @@
 //! requests and events while the engine runs.
 
 mod arguments;
+pub mod cell_store;
 mod controller;
 mod datapath_builder;
 mod description;
@@ -20,10 +21,12 @@ mod radius;
 mod reload;
 mod requests;
 mod sa_store;
+mod seen_file;
 mod start;
 mod vici;
 
 pub use arguments::RunArgs;
+pub use seen_file::SeenFile;
 
 use crate::control;
 use crate::failure::Failure;

@@ -61,6 +61,7 @@ impl RunController {
             ("scheduler", loaded.scheduling != self.scheduling),
             ("performance", loaded.performance != self.performance),
             ("charon.plugins.resolve", loaded.name_servers != self.name_servers),
+            ("cell", loaded.cell != self.cell),
         ];
         for (section, _) in fixed.into_iter().filter(|(_, is_changed)| *is_changed) {
             warnings.push(format!("{section}: the changes take effect when the instance is restarted"));
@@ -125,9 +126,15 @@ impl RunController {
         let is_valid = loaded.is_ok();
         let result = loaded.and_then(|mut loaded| {
             let warnings = self.warnings(&mut loaded);
-            let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-            self.apply(loaded, &mut handle.lock())?;
-            handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
+            match &mut self.standby {
+                Some(standby) => **standby = loaded,
+                None => {
+                    let tunnels =
+                        handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+                    self.apply(loaded, &mut handle.lock())?;
+                    handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
+                }
+            }
             warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
             self.validity.note(&warnings);
             Ok(())

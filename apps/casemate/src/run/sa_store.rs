@@ -11,13 +11,13 @@ use casemate_linux::{FormerState, StateKeeper, StoreWaker, sandbox};
 use std::env;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Variable with the directory of the credentials of a service (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Name of the credential with the data key.
-const CREDENTIAL: &str = "casemate-store-key";
+pub(super) const CREDENTIAL: &str = "casemate-store-key";
 
 /// The keeper of the SAs, and those of a former run.
 pub(super) struct OpenedStore {
@@ -42,7 +42,7 @@ impl OpenedStore {
         let restrict = || sandbox::drop_capabilities().map_err(io::Error::other);
         let store = FileStore::open(path, restrict, move || wake.wake());
         let store = store.map_err(|error| failed(error.to_string()))?;
-        let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun)
+        let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun, rng)
             .map_err(|error| failed(format!("{}: {error}", path.display())))?;
         Ok(Some(Self { keeper, former }))
     }
@@ -52,25 +52,28 @@ impl OpenedStore {
 /// which is made if it does not exist.
 fn data_key(args: &RunArgs, store: &Path, rng: &mut SystemRng) -> Result<SecretBytes, String> {
     if let Some(path) = &args.store_key {
-        return read(path)?.ok_or_else(|| {
+        return read_key(path)?.ok_or_else(|| {
             format!("{}: no such file: a file with {DATA_KEY_LEN} random bytes was expected", path.display())
         });
     }
-    let credential = env::var_os(CREDENTIALS).map(|directory| Path::new(&directory).join(CREDENTIAL));
-    if let Some(key) = credential.as_deref().map(read).transpose()?.flatten() {
+    if let Some(key) = credential_key()? {
         return Ok(key);
     }
-    let mut name = store.as_os_str().to_owned();
-    name.push(".key");
-    let path = PathBuf::from(name);
-    match read(&path)? {
+    let path = private_file::with_suffix(store, ".key");
+    match read_key(&path)? {
         Some(key) => Ok(key),
-        None => create(&path, rng).map_err(|error| format!("{}: {error}", path.display())),
+        None => create_key(&path, rng).map_err(|error| format!("{}: {error}", path.display())),
     }
 }
 
-/// The key in a file; `None` if there is no file.
-fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
+/// The key in the credential of the service; `None` without such a credential.
+pub(super) fn credential_key() -> Result<Option<SecretBytes>, String> {
+    let path = env::var_os(CREDENTIALS).map(|directory| Path::new(&directory).join(CREDENTIAL));
+    path.as_deref().map(read_key).transpose().map(Option::flatten)
+}
+
+/// The key in a file, which no other user may read; `None` if there is no file.
+pub(super) fn read_key(path: &Path) -> Result<Option<SecretBytes>, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let file = match private_file::open(path, File::options().read(true), OthersAccess::None) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -89,7 +92,7 @@ fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     Ok(Some(SecretBytes::new(&key)))
 }
 
-fn create(path: &Path, rng: &mut SystemRng) -> io::Result<SecretBytes> {
+fn create_key(path: &Path, rng: &mut SystemRng) -> io::Result<SecretBytes> {
     let mut key = Zeroizing::new([0; DATA_KEY_LEN]);
     rng.secret(&mut *key);
     let mut file =
@@ -110,16 +113,16 @@ mod tests {
     fn a_key_is_made_once_and_must_have_its_length() {
         let scratch = TempDir::new("store-key").unwrap();
         let path = scratch.file("key");
-        assert_eq!(read(&path), Ok(None));
-        let made = create(&path, &mut SystemRng::new().unwrap()).unwrap();
-        assert_eq!(read(&path), Ok(Some(made)));
+        assert_eq!(read_key(&path), Ok(None));
+        let made = create_key(&path, &mut SystemRng::new().unwrap()).unwrap();
+        assert_eq!(read_key(&path), Ok(Some(made)));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for len in [0, DATA_KEY_LEN - 1, DATA_KEY_LEN + 1, 4_096] {
             fs::write(&path, vec![7; len]).unwrap();
-            assert!(read(&path).unwrap_err().contains("exactly 32 bytes was expected"), "{len}");
+            assert!(read_key(&path).unwrap_err().contains("exactly 32 bytes was expected"), "{len}");
         }
         fs::write(&path, [7; DATA_KEY_LEN]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(read(&path).unwrap_err().contains("0600 was expected"));
+        assert!(read_key(&path).unwrap_err().contains("0600 was expected"));
     }
 }

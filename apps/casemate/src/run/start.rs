@@ -30,6 +30,7 @@ use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -192,14 +193,14 @@ fn run_instance(
         signals,
         threads: args.threads(),
     };
-    let mut former = None;
+    let (mut former, mut cell) = (None, None);
     let ike = match state {
         ModeState::Manual(state) => {
             state.add_to(&mut parts)?;
             None
         }
         ModeState::Ike(mut state) => {
-            former = state.add_to(&mut parts);
+            (former, cell) = state.add_to(&mut parts);
             Some(state)
         }
     };
@@ -212,7 +213,9 @@ fn run_instance(
     if let (Some(channel), Some(path)) = (channels.vici, &args.vici) {
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
+    let is_node = cell.is_some();
     controller.continue_from(former);
+    controller.follow_cell(cell);
     if let Some(ike) = ike {
         controller.start_updown(&ike, &args.tun)?;
         controller.configure(*ike, &mut engine)?;
@@ -224,7 +227,7 @@ fn run_instance(
     ))?;
     let result = engine.run(&mut controller);
     controller.report_end(engine.endpoint_context());
-    let hands_over = args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
+    let hands_over = is_node || args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
     finish(engine, result)?;
     // Peers have tokens for the IKE SAs that go on.
     (!hands_over).then(|| crash_secret::remove(&files));
@@ -317,6 +320,13 @@ pub(super) struct InstanceResources {
     pub(super) journal: Journal,
     tun: Tun,
     name_servers: ClaimedNameServers,
+}
+
+impl InstanceResources {
+    /// Directory of files that survive a reboot.
+    pub(super) fn lasting_directory(&self) -> PathBuf {
+        self.instance.lasting_directory()
+    }
 }
 
 impl<'a> Start<'a> {

@@ -6,7 +6,8 @@ use super::ike_snapshot::{Algorithms, IkeSnapshot};
 use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
-use casemate_cell::KeeperStatus;
+use crate::swanctl::CellConfig;
+use casemate_cell::{KeeperRole, KeeperStatus};
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_linux::dns::DnsState;
@@ -19,6 +20,14 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 
+/// Names of a cell and of this node.
+#[derive(Debug, Clone)]
+struct CellIdentity {
+    name: String,
+    node: String,
+    addresses: Vec<String>,
+}
+
 /// The parameters of an instance that are not in its data path.
 #[derive(Debug, Clone)]
 pub struct InstanceIdentity {
@@ -27,6 +36,7 @@ pub struct InstanceIdentity {
     config: Option<String>,
     counters: Option<String>,
     store: Option<String>,
+    cell: Option<CellIdentity>,
     /// Crypto providers of the SAs with manual keys.
     providers: HashMap<SaId, String>,
     /// Mark of packets that take the routes of the system.
@@ -38,7 +48,16 @@ impl InstanceIdentity {
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
         let xfrm = Some(path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm, config: None, counters, store: None, providers, mark: 0 }
+        Self {
+            tun: args.tun.clone(),
+            xfrm,
+            config: None,
+            counters,
+            store: None,
+            cell: None,
+            providers,
+            mark: 0,
+        }
     }
 
     /// For IKE: the file, or `None` if clients load the configuration.
@@ -46,7 +65,18 @@ impl InstanceIdentity {
         let config = path.map(|path| path.display().to_string());
         let store = args.store.as_ref().map(|path| path.display().to_string());
         let (tun, providers) = (args.tun.clone(), HashMap::new());
-        Self { tun, xfrm: None, config, counters: None, store, providers, mark: 0 }
+        Self { tun, xfrm: None, config, counters: None, store, cell: None, providers, mark: 0 }
+    }
+
+    /// Sets the cell of this node.
+    #[must_use]
+    pub fn with_cell(self, cell: Option<&CellConfig>) -> Self {
+        let cell = cell.map(|CellConfig { name, node, addresses, .. }| CellIdentity {
+            name: name.clone(),
+            node: node.clone(),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+        });
+        Self { cell, ..self }
     }
 
     /// Sets the mark of packets that take the routes of the system.
@@ -96,6 +126,7 @@ pub struct Snapshot {
     link_sending: LinkSending,
     name_servers: DnsState,
     store: KeeperStatus,
+    cell_owner: Option<String>,
     ike: IkeSnapshot,
     connections: Vec<ConnectionStatus>,
 }
@@ -132,6 +163,7 @@ impl Snapshot {
             link_sending: context.link_sending().clone(),
             name_servers: context.name_servers().clone(),
             store: context.keeper(),
+            cell_owner: context.cell_owner().map(str::to_owned),
             ike: IkeSnapshot::take(endpoint, context.tunnel_names().clone()),
             connections: ConnectionStatus::all(endpoint, context.now(), history),
         }
@@ -139,7 +171,7 @@ impl Snapshot {
 
     /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let InstanceIdentity { tun, xfrm, config, counters, store, .. } = &self.identity;
+        let InstanceIdentity { tun, xfrm, config, counters, store, cell, .. } = &self.identity;
         let policy = |policy: &PolicySnapshot| {
             json!({
                 "direction": word(policy.direction),
@@ -161,6 +193,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "store": store.as_ref().map(|path| stored(path, &self.store)),
+            "cell": cell.as_ref().map(|cell| of_cell(cell, &self.store, self.cell_owner.as_deref())),
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
@@ -243,6 +276,37 @@ fn name_servers(state: &DnsState) -> Value {
         "all_names": settings.all_names,
         "unused": state.unused,
     })
+}
+
+/// State of this node of a cell.
+fn of_cell(cell: &CellIdentity, status: &KeeperStatus, owner: Option<&str>) -> Value {
+    json!({
+        "name": cell.name,
+        "node": cell.node,
+        "role": role_name(status.role),
+        "owner": owner,
+        "takeovers": status.owner,
+        "addresses": cell.addresses,
+        "ike_sas": status.records,
+        "writes": status.writes,
+        "pending": status.pending,
+        "held_messages": status.held,
+        "dropped_messages": status.dropped,
+        "low_reserves": status.low_reserves,
+        "problem": status.problem.map(|problem| problem.to_string()),
+    })
+}
+
+/// The name of a role in JSON output.
+const fn role_name(role: KeeperRole) -> &'static str {
+    match role {
+        KeeperRole::Starting => "starting",
+        KeeperRole::NameTaken => "name-taken",
+        KeeperRole::Standby => "standby",
+        KeeperRole::Owner => "owner",
+        KeeperRole::Fenced => "fenced",
+        KeeperRole::Lost => "lost",
+    }
 }
 
 /// State of the store of SAs.

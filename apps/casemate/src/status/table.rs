@@ -43,6 +43,7 @@ pub(super) fn render(answer: &Value) -> String {
     link_sending(&mut text, answer);
     name_servers(&mut text, answer);
     store(&mut text, answer);
+    cell(&mut text, answer);
     text
 }
 
@@ -131,6 +132,36 @@ fn store(text: &mut String, answer: &Value) {
     if let Some(problem) = store.get("problem").and_then(Value::as_str) {
         let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
         let _ = writeln!(text, "Not written: {problem}. Traffic goes on, nothing new is negotiated; {held}.");
+    }
+}
+
+/// The node of a cell, if this is one.
+fn cell(text: &mut String, answer: &Value) {
+    let Some(cell) = answer.get("cell").filter(|cell| cell.is_object()) else { return };
+    let count = |name| cell.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let role = cell.get("role").and_then(Value::as_str).unwrap_or_default();
+    let owner = cell.get("owner").and_then(Value::as_str);
+    let _ = write!(text, "\nNode {} of the cell {}: ", show(cell, "node"), show(cell, "name"));
+    let _ = match (role, owner) {
+        ("owner", _) => {
+            let sas = output::counted(count("ike_sas"), "IKE SA", "IKE SAs");
+            writeln!(text, "owns {sas}, as owner number {}.", count("takeovers"))
+        }
+        ("fenced", _) => writeln!(
+            text,
+            "owner, but it cannot renew its lease: IKE waits, and ESP goes on with the reserved sequence numbers."
+        ),
+        ("standby", Some(owner)) => writeln!(text, "stands by while {owner} owns the SAs."),
+        ("name-taken", _) => writeln!(text, "waits, because another process has its name."),
+        _ => writeln!(text, "looks for the owner of the SAs."),
+    };
+    if let Some(problem) = cell.get("problem").and_then(Value::as_str) {
+        let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
+        let _ = writeln!(text, "The store fails: {problem}. Nothing new is negotiated; {held}.");
+    }
+    if count("low_reserves") > 0 {
+        let sas = output::counted(count("low_reserves"), "Child SA", "Child SAs");
+        let _ = writeln!(text, "{sas} will soon have no reserved sequence numbers left.");
     }
 }
 

@@ -11,10 +11,12 @@
 
 mod address;
 mod auth_round;
+mod cell;
 mod charon;
 mod child;
 mod connection;
 mod credential_rules;
+mod etcd;
 mod files;
 mod lifetime;
 mod pool;
@@ -42,8 +44,10 @@ mod updown;
 mod value;
 
 pub(crate) use address::{gateway, is_host, look_up};
+pub use cell::{CellAddress, CellConfig, MAX_CELL_ADDRESSES};
 pub use charon::{Charon, Fetching};
 pub use credential_rules::{OwnSignature, PeerConditions, Revocation};
+pub use etcd::{EtcdServers, LoginFile, TlsFiles};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;
@@ -121,6 +125,8 @@ pub struct Config {
     pub performance: Performance,
     /// How name servers of tunnels are used.
     pub name_servers: DnsMode,
+    /// The cell of this gateway, if it is a node of one.
+    pub cell: Option<CellConfig>,
     /// Files with certificates and keys.
     pub folders: Folders,
     /// Whether the private keys of certificates that connections name may be missing, because they are
@@ -135,8 +141,8 @@ pub struct Config {
 }
 
 /// The top-level sections.
-const TOP_LEVEL_SECTIONS: [&str; 7] =
-    ["connections", "secrets", "pools", "authorities", "charon", "scheduler", "performance"];
+const TOP_LEVEL_SECTIONS: [&str; 8] =
+    ["connections", "secrets", "pools", "authorities", "charon", "scheduler", "performance", "cell"];
 
 /// The section `performance`: ways to move packets that can be switched off. strongSwan does not know it.
 const PERFORMANCE: Schema =
@@ -221,6 +227,7 @@ impl Config {
         }
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
+        config.cell = named("cell").and_then(|section| cell::read(section, directory, problems));
         for section in subsections(root, "pools") {
             let pool = pool::read(&section, problems);
             pool.iter().for_each(|pool| pool_warnings::overlaps(pool, &config.pools, &section, problems));
@@ -305,7 +312,7 @@ fn subsections<'r, 't>(root: &Resolved<'r, 't>, name: &str) -> Vec<Resolved<'r, 
         .collect()
 }
 
-/// Checks the top level, which holds the seven known sections, templates that other sections inherit from,
+/// Checks the top level, which holds the eight known sections, templates that other sections inherit from,
 /// and no keys.
 fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
     let templates = tree.templates();

@@ -1,10 +1,10 @@
 //! Messages about unknown keys and sections, with the name that was probably meant.
 
 use super::schema::{Rule, Schema};
-use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret, token};
+use super::{PERFORMANCE, auth_round, cell, charon, child, connection, etcd, pool, scheduler, secret, token};
 
-/// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 19] = [
+/// Every section that has keys, under the name of its heading in docs/manual/swanctl.md or cell.md.
+const SECTIONS: [(&str, &Schema); 22] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -24,6 +24,9 @@ const SECTIONS: [(&str, &Schema); 19] = [
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),
     ("scheduler.CLASS", &scheduler::CLASS),
     ("performance", &PERFORMANCE),
+    ("cell", &cell::CELL),
+    ("cell.etcd", &etcd::ETCD),
+    ("cell.addresses.NAME", &cell::ADDRESS),
 ];
 
 /// The message for a key that is unknown in its section. Names a section that accepts the key, unless this

@@ -1,5 +1,6 @@
 //! Whole configurations: their meaning, and their errors.
 
+mod cell;
 mod charon;
 mod eap;
 mod examples;

@@ -252,7 +252,7 @@ fn number(text: &str) -> Result<u32, String> {
     }
 }
 
-fn interface_name(text: &str) -> Result<String, String> {
+pub(super) fn interface_name(text: &str) -> Result<String, String> {
     let is_odd = |character: char| !character.is_ascii_graphic() || "/:%".contains(character);
     let number = text.strip_prefix(ID_PREFIX).or_else(|| text.strip_prefix(MARK_PREFIX));
     if number.and_then(|number| number.parse().ok()).is_some_and(|number| UNIQUE.contains(&number)) {

@@ -167,6 +167,7 @@ impl Loaded {
             charon: file.charon,
             radius: file.radius.clone(),
             performance: file.performance,
+            cell: file.cell.clone(),
             name_servers: file.name_servers,
             folders: file.folders.clone(),
             passphrases: file.passphrases.clone(),

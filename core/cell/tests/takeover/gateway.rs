@@ -1,7 +1,7 @@
 //! A gateway with a keeper, its peer, the store between owners, and the oracle.
 
-use casemate::{Context, Datapath, Endpoint, Routes};
-use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, Started, StoreKeys};
+use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
+use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, StartError, Started, StoreKeys, Tenure};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan};
@@ -46,7 +46,7 @@ pub(crate) struct Host<K = Keeper<MemoryStore>> {
     endpoint: Endpoint,
     pub(crate) keeper: K,
     hub: MemoryHub,
-    now: Instant,
+    pub(crate) now: Instant,
     rng: TestRng,
     sent: Vec<Transmit>,
     own: [u8; 4],
@@ -74,6 +74,27 @@ fn with_context<T>(
     act(endpoint, &mut context)
 }
 
+/// Continues the start of a keeper.
+pub(crate) fn step(keeper: &mut Keeper<MemoryStore>, now: Instant) -> Result<Started, StartError> {
+    keeper.start(0, now, &mut TestRng::new(now.as_micros()))
+}
+
+/// Claims the state. Returns the records, and the number of those that cannot be read.
+fn claim(
+    hub: &MemoryHub,
+    mut keeper: Keeper<MemoryStore>,
+    now: Instant,
+) -> (Keeper<MemoryStore>, Vec<OwnedRecord>, usize) {
+    for _ in 0..100 {
+        let started = step(&mut keeper, now).unwrap();
+        hub.advance(Duration::from_millis(1));
+        if let Started::Records { records, unreadable } = started {
+            return (keeper, records, unreadable);
+        }
+    }
+    panic!("the state was not claimed");
+}
+
 impl Host<()> {
     fn peer(now: Instant, seed: u64) -> Self {
         let mut rng = TestRng::new(seed);
@@ -92,11 +113,15 @@ impl Host<()> {
 
 impl Host {
     /// A keeper for the store, before its start.
-    pub(crate) fn keeper(hub: &MemoryHub, data_key: u8) -> Keeper<MemoryStore> {
+    pub(crate) fn keeper(
+        hub: &MemoryHub,
+        data_key: u8,
+        (node, tenure): (&[u8], Tenure),
+    ) -> Keeper<MemoryStore> {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
         let key = SecretBytes::new(&[data_key; DATA_KEY_LEN]);
         let sealer = Sealer::new(&key, &Providers(&list)).unwrap();
-        Keeper::new(hub.store(), StoreKeys::single(b"test/"), sealer, b"node")
+        Keeper::new(hub.store(), StoreKeys::new(b"test/"), sealer, node, tenure)
     }
 
     /// A gateway that claims the state in the store. Returns it and the number of unreadable records.
@@ -117,17 +142,39 @@ impl Host {
     /// Starts a gateway. Returns it and the numbers of IKE SAs that were not restored and not readable.
     fn start(hub: &MemoryHub, seed: u64, data_key: u8, connection: Connection) -> (Self, usize, usize) {
         let now = Instant::from_secs(1_000 + seed);
-        let mut keeper = Self::keeper(hub, data_key);
-        let (records, unreadable) = (0..100)
-            .find_map(|_| {
-                let started = keeper.start(0).unwrap();
-                hub.advance(Duration::from_millis(1));
-                match started {
-                    Started::Waiting => None,
-                    Started::Records { records, unreadable } => Some((records, unreadable)),
-                }
-            })
-            .unwrap();
+        let keeper = Self::keeper(hub, data_key, (b"node", Tenure::SingleMachine));
+        let (keeper, records, unreadable) = claim(hub, keeper, now);
+        let (host, failed) = Self::restored(hub, keeper, (now, seed), connection, records);
+        (host, failed, unreadable)
+    }
+
+    /// The first owner of a cell.
+    pub(crate) fn node(hub: &MemoryHub, name: &[u8], lease: Duration) -> Self {
+        let now = Instant::from_secs(1_000);
+        let (keeper, records, _) = claim(hub, Self::keeper(hub, 1, (name, Tenure::Cell { lease })), now);
+        Self::owner(hub, keeper, now, records)
+    }
+
+    /// A node of a cell that has claimed the slot.
+    pub(crate) fn owner(
+        hub: &MemoryHub,
+        keeper: Keeper<MemoryStore>,
+        now: Instant,
+        records: Vec<OwnedRecord>,
+    ) -> Self {
+        let (host, failed) =
+            Self::restored(hub, keeper, (now, now.as_micros()), connection(GATEWAY, PEER), records);
+        assert_eq!(failed, 0);
+        host
+    }
+
+    fn restored(
+        hub: &MemoryHub,
+        keeper: Keeper<MemoryStore>,
+        (now, seed): (Instant, u64),
+        connection: Connection,
+        records: Vec<OwnedRecord>,
+    ) -> (Self, usize) {
         let mut endpoint = endpoint();
         endpoint.keep_records(casemate_cell::SENT_BLOCK, casemate_cell::RECEIVED_BLOCK);
         let mut rng = TestRng::new(seed);
@@ -139,7 +186,7 @@ impl Host {
         if failed.is_empty() {
             host.work();
         }
-        (host, failed.len(), unreadable)
+        (host, failed.len())
     }
 
     /// Does what the control plane of an adapter does.
@@ -155,7 +202,7 @@ impl Host {
     }
 
     /// Writes the state at the end.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         let Self { endpoint, keeper, hub, now, rng, .. } = self;
         with_context(endpoint, *now, rng, |endpoint, context| {
             keeper.finish(endpoint, 0, context);
@@ -276,6 +323,10 @@ impl Simulation {
     pub(crate) fn new() -> Self {
         let hub = MemoryHub::new();
         let (gateway, _) = Host::with_keeper(&hub, 1, 1);
+        Self::with_gateway(hub, gateway)
+    }
+
+    pub(crate) fn with_gateway(hub: MemoryHub, gateway: Host) -> Self {
         let peer = Host::peer(gateway.now, 100);
         Self { gateway, peer, hub, oracle: Oracle::default(), link: Link::default(), owners: 1 }
     }
@@ -286,7 +337,7 @@ impl Simulation {
     }
 
     pub(crate) fn status(&self) -> KeeperStatus {
-        self.gateway.keeper.status()
+        self.gateway.keeper.status(self.gateway.now)
     }
 
     /// Number of records in the store.

@@ -3,9 +3,10 @@
 //! accepted twice.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
+mod cell;
 mod gateway;
 
-use casemate_cell::StartError;
+use casemate_cell::{StartError, Tenure};
 use casemate_datapath::DropReason;
 use casemate_store::{Link, MemoryHub};
 use gateway::{Host, Simulation};
@@ -205,7 +206,7 @@ fn a_former_owner_notices_that_it_has_been_replaced() {
     sim.oracle.note_esp(&sent);
     zombie.rekey();
     zombie.work();
-    assert!(zombie.keeper.status().is_lost, "{:?}", zombie.keeper.status());
+    assert!(zombie.keeper.status(zombie.now).is_lost(), "{:?}", zombie.keeper.status(zombie.now));
     assert_eq!(zombie.take_sent().len(), 0);
     sim.advance(10 * SECOND);
     assert_eq!(traffic(&mut sim, 10), (10, 10));
@@ -263,9 +264,9 @@ fn a_peer_that_sends_more_than_is_reserved_waits_for_the_store() {
 #[test]
 fn a_second_owner_is_refused_while_the_first_one_lives() {
     let sim = established();
-    let mut keeper = Host::keeper(&sim.hub, 1);
+    let mut keeper = Host::keeper(&sim.hub, 1, (b"other", Tenure::SingleMachine));
     let refused = (0..10).find_map(|_| {
-        let started = keeper.start(0);
+        let started = gateway::step(&mut keeper, sim.gateway.now);
         sim.hub.advance(Duration::from_millis(1));
         started.err()
     });

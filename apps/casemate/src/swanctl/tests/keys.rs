@@ -1,7 +1,7 @@
 //! Every key of every section is read, refused with a reason, or ignored, as its schema says.
 
 use super::super::{
-    PERFORMANCE, auth_round, charon, child, connection, pool, radius, scheduler, schema::Rule,
+    PERFORMANCE, auth_round, cell, charon, child, connection, etcd, pool, radius, scheduler, schema::Rule,
     schema::Schema, secret, token,
 };
 use super::{ok, only, parse, wrong};
@@ -9,7 +9,7 @@ use casemate_ike::config::{LocalMethod, PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 20] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 23] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -56,6 +56,20 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 20] = [
         "} } } } }",
     ),
     ("charon.plugins.revocation", &charon::REVOCATION, "charon { plugins { revocation {", "} } }"),
+    ("cell", &cell::CELL, "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n", "}"),
+    (
+        "cell.etcd",
+        &etcd::ETCD,
+        "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n ca = x\n",
+        "} }",
+    ),
+    (
+        "cell.addresses.v",
+        &cell::ADDRESS,
+        "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n \
+         addresses { v {\n address = 192.0.2.1/24\n interface = eth0\n",
+        "} } }",
+    ),
 ];
 
 fn with(front: &str, back: &str, key: &str, value: &str) -> String {

@@ -1,4 +1,4 @@
-//! docs/manual/swanctl.md against the code.
+//! docs/manual/swanctl.md and docs/manual/cell.md against the code.
 
 use super::super::schema::Rule;
 use super::keys::SECTIONS;
@@ -7,8 +7,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/swanctl.md");
+    manual("swanctl.md")
+}
+
+fn manual(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual").join(name);
     std::fs::read_to_string(path).unwrap()
+}
+
+/// The configurations on a page.
+fn examples(page: &str) -> Vec<&str> {
+    page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
 }
 
 /// The cells of the table under a heading, by row.
@@ -25,7 +34,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_key_is_documented() {
-    const HEADINGS: [&str; 20] = [
+    const HEADINGS: [&str; 23] = [
         "## connections.NAME",
         "## connections.NAME.local",
         "## connections.NAME.remote",
@@ -46,8 +55,11 @@ fn every_key_is_documented() {
         "### charon.plugins.pkcs11",
         "### charon.plugins.pkcs11.modules.NAME",
         "### charon.plugins.revocation",
+        "## cell",
+        "### cell.etcd",
+        "### cell.addresses.NAME",
     ];
-    let page = page();
+    let page = [page(), manual("cell.md")].concat();
     for ((path, schema, ..), heading) in SECTIONS.iter().zip(HEADINGS) {
         let rows = rows(&page, heading);
         let named: BTreeSet<&str> = rows.iter().filter_map(|row| spans(row[0]).next()).collect();
@@ -70,14 +82,33 @@ fn every_key_is_documented() {
 #[test]
 fn documented_examples_load() {
     let page = page();
-    let blocks: Vec<&str> =
-        page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    let blocks = examples(&page);
     assert_eq!(blocks.len(), 5);
     for block in blocks {
         let config = ok(block);
         let scheduling = config.scheduling.map(|scheduling| scheduling.config.cap.rate);
         assert!(!config.connections.is_empty() || scheduling == Some(2_500_000));
         assert!(config.warnings.is_empty());
+    }
+}
+
+/// Both gateways of the manual are nodes of one cell, and the values of the tables are the defaults.
+#[test]
+fn documented_cells_load() {
+    let page = manual("cell.md");
+    let cells: Vec<_> = examples(&page).into_iter().map(|block| (block, ok(block))).collect();
+    assert_eq!(cells.len(), 2);
+    for (block, config) in &cells {
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+        let cell = config.cell.as_ref().unwrap();
+        let (lease, deadline) = (cell.lease.as_secs(), cell.etcd.deadline.as_secs());
+        for (heading, key, value) in
+            [("## cell", "`lease`", lease), ("### cell.etcd", "`deadline`", deadline)]
+        {
+            let row = rows(&page, heading).into_iter().find(|row| row[0] == key).unwrap();
+            assert!(row[1].starts_with(&format!("`{value}s`")), "{row:?}");
+            assert!(!block.contains(&key.replace('`', "")), "{key} has its default in the example");
+        }
     }
 }
 

@@ -1,0 +1,225 @@
+//! Nodes of a cell: one owns the state, the others wait for the end of its lease.
+
+use crate::gateway::{self, Host, Simulation};
+use crate::{SECOND, traffic};
+use casemate::OwnedRecord;
+use casemate_cell::{Keeper, KeeperRole, StartError, Started, Tenure};
+use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _, Transaction, Write};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(3);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A cell whose owner has an IKE SA, and a node that stands by.
+struct Cell {
+    sim: Simulation,
+    standby: Keeper<MemoryStore>,
+}
+
+impl Cell {
+    fn new() -> Self {
+        let hub = MemoryHub::new();
+        let gateway = Host::node(&hub, b"gw1", LEASE);
+        let mut sim = Simulation::with_gateway(hub, gateway);
+        sim.initiate_from_peer();
+        assert_eq!(traffic(&mut sim, 10), (10, 10));
+        let standby = node(&sim.hub, b"gw2");
+        let mut cell = Self { sim, standby };
+        assert_eq!(cell.run(SECOND), None);
+        assert_eq!(cell.role(), KeeperRole::Standby);
+        assert_eq!(cell.standby.owner_node(), Some(&b"gw1"[..]));
+        cell
+    }
+
+    /// What the standby does.
+    fn role(&self) -> KeeperRole {
+        self.standby.status(self.sim.peer.now).role
+    }
+
+    /// Lets the standby run for this time, in which the owner does nothing. Returns the records if it takes
+    /// over, and the time until then.
+    fn wait(&mut self, time: Duration) -> Option<(Vec<OwnedRecord>, Duration)> {
+        let mut elapsed = Duration::ZERO;
+        while elapsed < time {
+            let started = gateway::step(&mut self.standby, self.sim.peer.now).unwrap();
+            if let Started::Records { records, unreadable } = started {
+                assert_eq!(unreadable, 0);
+                return Some((records, elapsed));
+            }
+            elapsed += MILLISECOND;
+            self.sim.hub.advance(MILLISECOND);
+            self.sim.peer.now = self.sim.peer.now.after(MILLISECOND);
+        }
+        None
+    }
+
+    /// The same, with an owner that works.
+    fn run(&mut self, time: Duration) -> Option<Vec<OwnedRecord>> {
+        for _ in 0..time.as_millis() / 100 {
+            if let Some((records, _)) = self.wait(100 * MILLISECOND) {
+                return Some(records);
+            }
+            self.sim.gateway.now = self.sim.peer.now;
+            self.sim.run();
+        }
+        None
+    }
+
+    /// The standby becomes the gateway. Returns the former owner.
+    fn take_over(&mut self, records: Vec<OwnedRecord>, next: &[u8]) -> Host {
+        let next = node(&self.sim.hub, next);
+        let keeper = std::mem::replace(&mut self.standby, next);
+        let owner = Host::owner(&self.sim.hub, keeper, self.sim.peer.now, records);
+        std::mem::replace(&mut self.sim.gateway, owner)
+    }
+
+    fn check_tunnel(&mut self) {
+        assert_eq!((self.sim.gateway.ikes(), self.sim.peer.ikes()), (1, 1));
+        assert!(self.sim.send_to_peer().is_none());
+        self.sim.run();
+        self.run(2 * SECOND);
+        assert_eq!(traffic(&mut self.sim, 10), (10, 10));
+    }
+}
+
+fn node(hub: &MemoryHub, name: &[u8]) -> Keeper<MemoryStore> {
+    Host::keeper(hub, 1, (name, Tenure::Cell { lease: LEASE }))
+}
+
+#[test]
+fn a_standby_takes_over_when_the_lease_has_ended() {
+    let mut cell = Cell::new();
+    // An owner that works keeps the slot.
+    assert_eq!(cell.run(20 * SECOND), None);
+    for name in [&b"gw1"[..], b"gw2", b"gw1"] {
+        let (records, elapsed) = cell.wait(10 * SECOND).unwrap();
+        assert!(elapsed <= LEASE + 10 * MILLISECOND && elapsed > LEASE - SECOND, "{elapsed:?}");
+        assert_eq!(records.len(), 1);
+        drop(cell.take_over(records, name));
+        cell.check_tunnel();
+    }
+}
+
+#[test]
+fn a_drained_node_hands_over_at_once() {
+    let mut cell = Cell::new();
+    let spis = cell.sim.gateway.spis();
+    for name in [&b"gw1"[..], b"gw2", b"gw1"] {
+        cell.sim.gateway.finish();
+        let (records, elapsed) = cell.wait(SECOND).unwrap();
+        assert!(elapsed <= 5 * MILLISECOND, "{elapsed:?}");
+        drop(cell.take_over(records, name));
+        assert_eq!(traffic(&mut cell.sim, 10), (10, 10));
+        cell.check_tunnel();
+        assert_eq!(cell.sim.gateway.spis(), spis, "nothing is rekeyed");
+    }
+}
+
+#[test]
+fn a_node_that_was_stopped_says_nothing_and_ends() {
+    let mut cell = Cell::new();
+    cell.sim.peer_rekeys();
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    let mut zombie = cell.take_over(records, b"gw3");
+    zombie.now = cell.sim.gateway.now;
+    assert_eq!(zombie.keeper.status(zombie.now).role, KeeperRole::Fenced);
+    zombie.rekey();
+    for _ in 0..20 {
+        zombie.work();
+        assert_eq!(zombie.take_sent(), []);
+    }
+    assert!(zombie.keeper.status(zombie.now).is_lost());
+    cell.check_tunnel();
+    // What it still sends, if its host does not notice, has numbers of its own.
+    for _ in 0..100 {
+        cell.sim.oracle.note_esp(&zombie.protect());
+    }
+}
+
+#[test]
+fn an_owner_without_a_store_is_fenced_and_goes_on_later() {
+    let mut cell = Cell::new();
+    // The store has no time meanwhile, as a cluster without a majority has none.
+    cell.sim.link(Link { delivers_requests: false, deadline: MILLISECOND, ..Link::default() });
+    for _ in 0..60 {
+        cell.sim.gateway.now = cell.sim.gateway.now.after(SECOND);
+        cell.sim.gateway.work();
+    }
+    assert_eq!(cell.sim.status().role, KeeperRole::Fenced);
+    cell.sim.peer.now = cell.sim.gateway.now;
+    assert_eq!(traffic(&mut cell.sim, 10), (10, 10));
+    cell.sim.link(Link::default());
+    cell.sim.hub.advance(MILLISECOND);
+    cell.sim.gateway.work();
+    cell.sim.gateway.work();
+    assert_eq!(cell.sim.status().role, KeeperRole::Owner);
+    cell.check_tunnel();
+}
+
+/// A write is executed after its deadline, when the owner has written again.
+#[test]
+fn late_writes_are_void() {
+    let mut cell = Cell::new();
+    let late = Link { request_delay: 5 * SECOND / 2, deadline: SECOND / 2, ..Link::default() };
+    for round in 0..5 {
+        cell.sim.link(late);
+        cell.sim.peer_rekeys();
+        cell.run(SECOND * (round + 1) / 5);
+        cell.sim.link(Link::default());
+        cell.run(10 * SECOND);
+        let status = cell.sim.status();
+        assert_eq!((status.role, status.problem, status.pending), (KeeperRole::Owner, None, 0));
+        assert_eq!(traffic(&mut cell.sim, 10), (10, 10));
+    }
+    let spis = cell.sim.gateway.spis();
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw1"));
+    assert_eq!(cell.sim.gateway.spis(), spis, "the record is the last one");
+    cell.check_tunnel();
+}
+
+#[test]
+fn another_data_key_is_refused_before_the_node_waits() {
+    let cell = Cell::new();
+    let mut other = Host::keeper(&cell.sim.hub, 7, (b"gw3", Tenure::Cell { lease: LEASE }));
+    let refused = (0..100).find_map(|_| {
+        let started = gateway::step(&mut other, cell.sim.peer.now);
+        cell.sim.hub.advance(MILLISECOND);
+        started.err()
+    });
+    assert_eq!(refused, Some(StartError::DataKey));
+}
+
+#[test]
+fn a_name_is_that_of_one_node() {
+    let mut cell = Cell::new();
+    cell.standby = node(&cell.sim.hub, b"gw1");
+    assert_eq!(cell.run(2 * SECOND), None);
+    assert_eq!(cell.role(), KeeperRole::NameTaken);
+    // The former process of this node has crashed.
+    let (records, elapsed) = cell.wait(10 * SECOND).unwrap();
+    assert!(elapsed <= LEASE + SECOND, "{elapsed:?}");
+    drop(cell.take_over(records, b"gw2"));
+    cell.check_tunnel();
+}
+
+#[test]
+fn a_store_that_was_set_back_is_refused() {
+    let mut cell = Cell::new();
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw1"));
+    cell.check_tunnel();
+    // Its takeover count is that of the first owner, but its record that of the second one.
+    let takeovers = b"test/takeovers/000".to_vec();
+    let mut store = cell.sim.hub.store();
+    let set_back = Write::Put { key: takeovers, value: [0; 8].into(), lease: None };
+    let transaction = Transaction { comparisons: vec![], writes: vec![set_back] };
+    let request = Request::Commit(transaction);
+    store.submit(RequestId(1), request).unwrap();
+    let refused = (0..10_000).find_map(|_| {
+        cell.sim.hub.advance(MILLISECOND);
+        cell.sim.peer.now = cell.sim.peer.now.after(MILLISECOND);
+        gateway::step(&mut cell.standby, cell.sim.peer.now).err()
+    });
+    assert_eq!(refused, Some(StartError::LaterOwner));
+}
