@@ -177,9 +177,11 @@ impl<'n> Gateways<'n> {
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }
 
-    /// State of a gateway in its cell, as `casemate status` shows it.
-    pub(crate) fn state(&self, index: usize) -> Option<String> {
-        Some(self.net.gateways[index].status().pointer("/cell/state")?.as_str()?.to_owned())
+    /// Role of a gateway in its cell, as `casemate status` shows it. `None` if it does not run.
+    pub(crate) fn role(&self, index: usize) -> Option<String> {
+        let output = self.net.gateways[index].casemate(&["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(status.pointer("/cell/role")?.as_str()?.to_owned())
     }
 
     /// Waits until exactly one of the running gateways says that it is the owner and has the virtual
@@ -187,7 +189,7 @@ impl<'n> Gateways<'n> {
     pub(crate) fn wait_for_owner(&self, except: Option<usize>) -> usize {
         let is_asked = |index: &usize| self.running[*index].is_some() && Some(*index) != except;
         eventually("a gateway owns the cell", || {
-            let is_owner = |index: &usize| self.state(*index).as_deref() == Some("owner");
+            let is_owner = |index: &usize| self.role(*index).as_deref() == Some("owner");
             let owners: Vec<usize> = (0..NODES).filter(is_asked).filter(is_owner).collect();
             let [owner] = owners[..] else { return None };
             self.net.holders(OUTSIDE_VIRTUAL).contains(&owner).then_some(owner)
@@ -196,7 +198,25 @@ impl<'n> Gateways<'n> {
 
     /// Waits until a gateway stands by.
     pub(crate) fn wait_until_standby(&self, index: usize) {
-        eventually("the gateway stands by", || (self.state(index)? == "standby").then_some(()));
+        eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
+    }
+
+    /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts it
+    /// again in that case, as the service manager does.
+    pub(crate) fn rejoin(&mut self, index: usize) {
+        let has_ended = eventually("the former owner stands by or ends", || {
+            if !self.is_running(index) {
+                return Some(true);
+            }
+            (self.role(index)? == "standby").then_some(false)
+        });
+        if has_ended {
+            if self.running[index].is_some() {
+                self.take(index);
+            }
+            self.start(index);
+            self.wait_until_standby(index);
+        }
     }
 
     /// What all gateways have logged.

@@ -44,8 +44,8 @@ fn store_file_moves_from_gateway_to_gateway() {
     testbed.finish();
 }
 
-/// What an administrator must never do (docs/manual/store.md). Two owners have the same takeover count, so that
-/// both use the same numbers. The oracle finds them in ESP and in IKE.
+/// What an administrator must never do (docs/manual/store.md). Two owners have the same takeover count, so
+/// that both use the same numbers. The oracle finds them in ESP and in IKE.
 #[test]
 fn two_takeovers_from_one_copy_are_found() {
     let Some(net) = CellNet::build("two_takeovers_from_one_copy_are_found") else { return };
