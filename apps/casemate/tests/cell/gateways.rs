@@ -11,9 +11,15 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Networks behind the peers, and the one behind the cell.
 const INSIDE_NETWORK: &str = "10.1.0.0/24";
+
+/// Longest wait for a role of a gateway, and interval of looking at it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
 
 /// One tunnel of the cell and a peer.
 struct Tunnel {
@@ -104,7 +110,13 @@ impl<'n> Gateways<'n> {
         let host = &self.net.gateways[index];
         let path = host.file("gateway.conf");
         fs::write(&path, self.configuration(index)).unwrap();
-        let mut program = casemate().arg("run").arg("--config").arg(path);
+        // What a node has seen of its cluster stays on the node, and ends with the network.
+        let state = host.file("state");
+        if !state.exists() {
+            fs::create_dir(&state).unwrap();
+            fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let mut program = casemate().arg("run").arg("--config").arg(path).env("STATE_DIRECTORY", state);
         if self.sharing == Sharing::File {
             program = program.arg("--store").arg(self.net.scratch.file("store"));
         }
@@ -188,7 +200,7 @@ impl<'n> Gateways<'n> {
     /// addresses. Returns its index. Does not look at `except`, which may be stopped.
     pub(crate) fn wait_for_owner(&self, except: Option<usize>) -> usize {
         let is_asked = |index: &usize| self.running[*index].is_some() && Some(*index) != except;
-        eventually("a gateway owns the cell", || {
+        self.eventually("a gateway owns the cell", || {
             let is_owner = |index: &usize| self.role(*index).as_deref() == Some("owner");
             let owners: Vec<usize> = (0..NODES).filter(is_asked).filter(is_owner).collect();
             let [owner] = owners[..] else { return None };
@@ -196,9 +208,27 @@ impl<'n> Gateways<'n> {
         })
     }
 
+    /// Calls `look` until it returns a value, and returns the value. Fails the test after 20 seconds.
+    fn eventually<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            let roles = || GATEWAYS.iter().enumerate().map(|(index, name)| (*name, self.role(index)));
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what}: not within {PATIENCE:?}: {:?}\n{}",
+                roles().collect::<Vec<_>>(),
+                self.logs()
+            );
+            thread::sleep(POLL);
+        }
+    }
+
     /// Waits until a gateway stands by.
     pub(crate) fn wait_until_standby(&self, index: usize) {
-        eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
+        self.eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
     }
 
     /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts it
