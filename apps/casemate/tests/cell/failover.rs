@@ -30,8 +30,7 @@ fn killed_owner_is_replaced_without_negotiation() {
         testbed.check(&deliveries, TAKEOVER);
         assert!(testbed.wire.look(|oracle| oracle.esp_packets(GATEWAYS[next])) > 0, "{}", testbed.logs());
         // The killed gateway joins the cell again, and the addresses that it had are gone.
-        testbed.gateways.start(owner);
-        testbed.gateways.wait_until_standby(owner);
+        testbed.gateways.rejoin(owner);
         assert_eq!(net.holders(OUTSIDE_VIRTUAL), [next]);
     }
     testbed.finish();
@@ -58,8 +57,7 @@ fn drained_owner_hands_over_at_once() {
         assert_ne!(owner, next);
         testbed.check(&deliveries, DRAIN);
         assert_eq!(net.holders(OUTSIDE_VIRTUAL), [next]);
-        testbed.gateways.start(owner);
-        testbed.gateways.wait_until_standby(owner);
+        testbed.gateways.rejoin(owner);
     }
     testbed.finish();
 }
@@ -96,7 +94,7 @@ fn stopped_owner_that_continues_sends_and_accepts_nothing_twice() {
         thread::sleep((stopped + 6 * SECOND).saturating_sub(testbed.wire.now()));
         testbed.gateways.signal(owner, "CONT");
         let continued = testbed.wire.now();
-        testbed.gateways.wait_until_standby(owner);
+        testbed.gateways.rejoin(owner);
         let is_alone = || (net.holders(OUTSIDE_VIRTUAL) == [next]).then_some(());
         eventually("the former owner has no virtual address", is_alone);
         thread::sleep(2 * SECOND);

@@ -11,9 +11,15 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Networks behind the peers, and the one behind the cell.
 const INSIDE_NETWORK: &str = "10.1.0.0/24";
+
+/// Longest wait for a role of a gateway, and interval of looking at it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
 
 /// One tunnel of the cell and a peer.
 struct Tunnel {
@@ -77,6 +83,8 @@ pub(crate) fn charon_configuration() -> String {
 pub(crate) enum Sharing {
     /// A cell, with the servers of the network.
     Cell,
+    /// The store file of the network, one gateway after the other. The test assigns the addresses.
+    File,
     /// Nothing: one gateway alone, whose addresses the test assigns.
     Nothing,
 }
@@ -102,7 +110,17 @@ impl<'n> Gateways<'n> {
         let host = &self.net.gateways[index];
         let path = host.file("gateway.conf");
         fs::write(&path, self.configuration(index)).unwrap();
-        self.running[index] = Some(host.start(casemate().arg("run").arg("--config").arg(path)));
+        // What a node has seen of its cluster stays on the node, and ends with the network.
+        let state = host.file("state");
+        if !state.exists() {
+            fs::create_dir(&state).unwrap();
+            fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let mut program = casemate().arg("run").arg("--config").arg(path).env("STATE_DIRECTORY", state);
+        if self.sharing == Sharing::File {
+            program = program.arg("--store").arg(self.net.scratch.file("store"));
+        }
+        self.running[index] = Some(host.start(program));
     }
 
     /// Starts all gateways.
@@ -114,7 +132,7 @@ impl<'n> Gateways<'n> {
         let tunnels = [peer_tunnel(), charon_tunnel()].into_iter().chain(many_tunnels(self.tunnels));
         let connections: String = tunnels.map(|tunnel| tunnel.configuration(true)).collect();
         match self.sharing {
-            Sharing::Nothing => connections,
+            Sharing::File | Sharing::Nothing => connections,
             Sharing::Cell => format!("{connections}{}", self.cell_section(index)),
         }
     }
@@ -171,26 +189,64 @@ impl<'n> Gateways<'n> {
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }
 
-    /// State of a gateway in its cell, as `casemate status` shows it.
-    pub(crate) fn state(&self, index: usize) -> Option<String> {
-        Some(self.net.gateways[index].status().pointer("/cell/state")?.as_str()?.to_owned())
+    /// Role of a gateway in its cell, as `casemate status` shows it. `None` if it does not run.
+    pub(crate) fn role(&self, index: usize) -> Option<String> {
+        let output = self.net.gateways[index].casemate(&["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(status.pointer("/cell/role")?.as_str()?.to_owned())
     }
 
     /// Waits until exactly one of the running gateways says that it is the owner and has the virtual
     /// addresses. Returns its index. Does not look at `except`, which may be stopped.
     pub(crate) fn wait_for_owner(&self, except: Option<usize>) -> usize {
         let is_asked = |index: &usize| self.running[*index].is_some() && Some(*index) != except;
-        eventually("a gateway owns the cell", || {
-            let is_owner = |index: &usize| self.state(*index).as_deref() == Some("owner");
+        self.eventually("a gateway owns the cell", || {
+            let is_owner = |index: &usize| self.role(*index).as_deref() == Some("owner");
             let owners: Vec<usize> = (0..NODES).filter(is_asked).filter(is_owner).collect();
             let [owner] = owners[..] else { return None };
             self.net.holders(OUTSIDE_VIRTUAL).contains(&owner).then_some(owner)
         })
     }
 
+    /// Calls `look` until it returns a value, and returns the value. Fails the test after 20 seconds.
+    fn eventually<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            let roles = || GATEWAYS.iter().enumerate().map(|(index, name)| (*name, self.role(index)));
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what}: not within {PATIENCE:?}: {:?}\n{}",
+                roles().collect::<Vec<_>>(),
+                self.logs()
+            );
+            thread::sleep(POLL);
+        }
+    }
+
     /// Waits until a gateway stands by.
     pub(crate) fn wait_until_standby(&self, index: usize) {
-        eventually("the gateway stands by", || (self.state(index)? == "standby").then_some(()));
+        self.eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
+    }
+
+    /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts it
+    /// again in that case, as the service manager does.
+    pub(crate) fn rejoin(&mut self, index: usize) {
+        let has_ended = eventually("the former owner stands by or ends", || {
+            if !self.is_running(index) {
+                return Some(true);
+            }
+            (self.role(index)? == "standby").then_some(false)
+        });
+        if has_ended {
+            if self.running[index].is_some() {
+                self.take(index);
+            }
+            self.start(index);
+            self.wait_until_standby(index);
+        }
     }
 
     /// What all gateways have logged.

@@ -69,9 +69,8 @@ impl Disruption {
             }
         }
         let next = testbed.gateways.wait_for_owner(None);
-        if !testbed.gateways.is_running(owner) {
-            testbed.gateways.start(owner);
-            testbed.gateways.wait_until_standby(owner);
+        if next != owner {
+            testbed.gateways.rejoin(owner);
         }
         eventually("one gateway has the address", || {
             (testbed.net.holders(OUTSIDE_VIRTUAL) == [next]).then_some(())

@@ -213,4 +213,15 @@ impl CellNet {
         }
         eventually("the address is there", || (self.holders(INSIDE_VIRTUAL) == [index]).then_some(()));
     }
+
+    /// Moves both virtual addresses to another gateway. Its neighbours forget the former one.
+    pub(crate) fn move_virtual_addresses(&self, from: usize, to: usize) {
+        for (address, interface) in [(OUTSIDE_VIRTUAL, "out0"), (INSIDE_VIRTUAL, "in0")] {
+            ip(&self.gateways[from], &format!("address del {address}/24 dev {interface}"));
+        }
+        self.assign_virtual_addresses(to);
+        for (host, interface) in [(&self.peer, "out0"), (&self.charon, "out0"), (&self.inner, "in0")] {
+            ip(host, &format!("neighbour flush dev {interface}"));
+        }
+    }
 }

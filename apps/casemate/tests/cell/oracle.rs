@@ -3,7 +3,7 @@
 //!
 //! The oracle reads frames without keys. An SA stands for its key: source, destination and SPI in ESP, both
 //! SPIs and the role of the sender in IKE. The algorithms must have an explicit IV of 8 bytes, as AES-GCM has
-//! (RFC 4106, RFC 5282).
+//! (RFC 4106, RFC 5282). A message that is seen again byte by byte is a retransmission or was forwarded.
 
 use crate::traffic::MARK;
 use casemate_wire::esp::EspHeader;
@@ -35,11 +35,11 @@ pub(crate) struct Sending {
 /// One direction of an ESP SA.
 type EspSa = (Ipv4Addr, Ipv4Addr, u32);
 
-/// Numbers of an ESP SA that were used, by whom and when.
+/// Numbers of an ESP SA that were used, each with the first packet and its digest.
 #[derive(Default)]
 struct Used {
-    sequence: HashMap<u32, Sending>,
-    ivs: HashMap<[u8; IV_LEN], Sending>,
+    sequence: HashMap<u32, (Sending, u64)>,
+    ivs: HashMap<[u8; IV_LEN], (Sending, u64)>,
 }
 
 /// SPIs of an IKE SA, and whether its original initiator has sent the message.
@@ -65,6 +65,8 @@ pub(crate) struct Oracle {
     esp_packets: HashMap<&'static str, u64>,
     /// The last ESP packet of each sender.
     last_esp: HashMap<&'static str, Duration>,
+    /// ESP packets that were seen before, byte by byte.
+    esp_copies: u64,
     /// IKE messages that are encrypted.
     ike_encrypted: u64,
     /// IKE_SA_INIT requests, without retransmissions.
@@ -118,16 +120,25 @@ impl Oracle {
         else {
             return self.find(sending, "an ESP packet that cannot be read".into());
         };
+        let digest = digest_of(packet);
+        let used = self.esp.entry((src, dst, header.spi)).or_default();
+        let (by_number, by_iv) = (
+            *used.sequence.entry(header.seq).or_insert((sending, digest)),
+            *used.ivs.entry(*iv).or_insert((sending, digest)),
+        );
+        if by_number.0 != sending && by_number.1 == digest {
+            // A gateway that does not have the destination any more forwards a packet of its peer.
+            self.esp_copies += 1;
+            return;
+        }
         *self.esp_packets.entry(sending.sender).or_default() += 1;
         self.last_esp.insert(sending.sender, sending.at);
-        let used = self.esp.entry((src, dst, header.spi)).or_default();
-        let earlier = [
-            used.sequence.insert(header.seq, sending).map(|earlier| ("sequence number", earlier)),
-            used.ivs.insert(*iv, sending).map(|earlier| ("IV", earlier)),
-        ];
-        for (what, earlier) in earlier.into_iter().flatten() {
-            let packet = format!("ESP from {src} to {dst}, SPI {:#010x}, number {}", header.spi, header.seq);
-            self.find(sending, format!("{packet}: the {what} was used {earlier:?}"));
+        for (what, (earlier, of_earlier)) in [("sequence number", by_number), ("IV", by_iv)] {
+            if of_earlier != digest {
+                let number = header.seq;
+                let packet = format!("ESP from {src} to {dst}, SPI {:#010x}, number {number}", header.spi);
+                self.find(sending, format!("{packet}: the {what} was used {earlier:?}"));
+            }
         }
     }
 
@@ -189,7 +200,7 @@ impl Oracle {
         &self.findings
     }
 
-    /// ESP packets that this port has sent.
+    /// ESP packets that this port has sent, without those that it has forwarded.
     pub(crate) fn esp_packets(&self, sender: &str) -> u64 {
         self.esp_packets.get(sender).copied().unwrap_or(0)
     }
@@ -197,6 +208,11 @@ impl Oracle {
     /// Time of the last ESP packet of this port, after the start of the capture.
     pub(crate) fn last_esp(&self, sender: &str) -> Option<Duration> {
         self.last_esp.get(sender).copied()
+    }
+
+    /// Number of ESP packets that were forwarded, and therefore seen twice.
+    pub(crate) fn esp_copies(&self) -> u64 {
+        self.esp_copies
     }
 
     /// Number of encrypted IKE messages.

@@ -1,6 +1,6 @@
 //! Tests of the oracle itself: each violation is found, and what is permitted is not.
 
-use crate::net::{INNER, OUTSIDE_VIRTUAL, PEER};
+use crate::net::{CHARON, INNER, OUTSIDE_VIRTUAL, PEER};
 use crate::oracle::{Oracle, Sending};
 use crate::traffic::MARK;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ const CREATE_CHILD_SA: u8 = 36;
 /// An Ethernet frame with an IPv4 packet.
 pub(crate) fn frame(protocol: u8, src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let total = (20 + payload.len()) as u16;
-    let mut frame = vec![2; 12];
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     frame.extend([8, 0, 0x45, 0]);
     frame.extend(total.to_be_bytes());
     frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
@@ -34,9 +34,13 @@ fn udp(ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// An ESP packet.
-pub(crate) fn esp(spi: u32, number: u32, iv: u64) -> Vec<u8> {
-    [&spi.to_be_bytes()[..], &number.to_be_bytes(), &iv.to_be_bytes(), &[7; 40]].concat()
+/// An ESP packet with a certain content.
+pub(crate) fn esp_with(content: u8, spi: u32, number: u32, iv: u64) -> Vec<u8> {
+    [&spi.to_be_bytes()[..], &number.to_be_bytes(), &iv.to_be_bytes(), &[content; 40]].concat()
+}
+
+fn esp(spi: u32, number: u32, iv: u64) -> Vec<u8> {
+    esp_with(7, spi, number, iv)
 }
 
 /// An encrypted IKE message of one IKE SA.
@@ -77,21 +81,27 @@ fn of_ike(messages: &[Vec<u8>]) -> Vec<String> {
 #[test]
 fn repeated_esp_numbers_are_found() {
     assert!(of_esp(&[esp(1, 1, 1), esp(1, 2, 2), esp(2, 1, 1)]).is_empty());
-    let both = of_esp(&[esp(1, 1, 1), esp(1, 1, 1)]);
+    let both = of_esp(&[esp(1, 1, 1), esp_with(8, 1, 1, 1)]);
     assert_eq!(both.len(), 2, "{both:?}");
     assert!(both[0].contains("gw2 at 1s") && both[0].contains("the sequence number was used"), "{both:?}");
     assert!(of_esp(&[esp(1, 1, 1), esp(1, 1, 2)])[0].contains("the sequence number"));
     assert!(of_esp(&[esp(1, 1, 1), esp(1, 2, 1)])[0].contains("the IV"));
+    // A copy that another gateway forwards is not a use of the key. It does not hide what follows.
+    assert!(of_esp(&[esp(1, 1, 1), esp(1, 1, 1)]).is_empty());
+    assert_eq!(of_esp(&[esp(1, 1, 1), esp(1, 1, 1), esp_with(8, 1, 1, 1)]).len(), 2);
 }
 
 #[test]
 fn esp_in_udp_is_the_same_sa() {
     let plain = frame(ESP, OUTSIDE_VIRTUAL, PEER, &esp(1, 1, 1));
-    let in_udp = frame(UDP, OUTSIDE_VIRTUAL, PEER, &udp([4500, 4500], &esp(1, 1, 1)));
+    let in_udp = frame(UDP, OUTSIDE_VIRTUAL, PEER, &udp([4500, 4500], &esp_with(8, 1, 1, 1)));
     assert_eq!(findings(&[plain.clone(), in_udp.clone()]).len(), 2);
     // The other direction has another key.
     let back = frame(ESP, PEER, OUTSIDE_VIRTUAL, &esp(1, 1, 1));
-    assert!(findings(&[plain, back]).is_empty());
+    assert!(findings(&[plain.clone(), back]).is_empty());
+    // Another receiver may have chosen the same SPI.
+    let other = frame(ESP, OUTSIDE_VIRTUAL, CHARON, &esp(1, 1, 1));
+    assert!(findings(&[plain, other]).is_empty());
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn owner_without_its_servers_is_replaced() {
         let next = testbed.gateways.wait_for_owner(Some(owner));
         thread::sleep(4 * SECOND);
         net.etcd.restore(GATEWAYS[owner]);
-        testbed.gateways.wait_until_standby(owner);
+        testbed.gateways.rejoin(owner);
         eventually("one gateway has the address", || (net.holders(OUTSIDE_VIRTUAL) == [next]).then_some(()));
         thread::sleep(2 * SECOND);
     });
@@ -77,6 +77,7 @@ fn outage(test: &str, outage: Duration) {
         let rekeying = start_rekeying(&net);
         thread::sleep(outage);
         assert!(spis_of_peer(&net).is_superset(&before), "rekeyed without the store: {}", testbed.logs());
+        assert_eq!(testbed.gateways.role(owner).as_deref(), Some("fenced"), "{}", testbed.logs());
         testbed.servers.as_mut().unwrap().start_all();
         let is_rekeyed = || spis_of_peer(&net).is_disjoint(&before).then_some(());
         eventually("the rekeying ends when the servers are back", is_rekeyed);

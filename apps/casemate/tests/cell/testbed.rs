@@ -42,8 +42,17 @@ impl<'n> Testbed<'n> {
 
     /// Starts one gateway that shares nothing, with this number of further tunnels.
     pub(crate) fn single(net: &'n CellNet, tunnels: u16) -> Self {
+        Self::first_gateway(net, Sharing::Nothing, tunnels)
+    }
+
+    /// Starts the first one of the gateways that use the store file of the network one after the other.
+    pub(crate) fn with_file(net: &'n CellNet) -> Self {
+        Self::first_gateway(net, Sharing::File, 0)
+    }
+
+    fn first_gateway(net: &'n CellNet, sharing: Sharing, tunnels: u16) -> Self {
         net.assign_virtual_addresses(0);
-        let mut gateways = Gateways::new(net, Sharing::Nothing, tunnels);
+        let mut gateways = Gateways::new(net, sharing, tunnels);
         gateways.start(0);
         Self::start(net, None, gateways, tunnels)
     }
@@ -181,8 +190,9 @@ impl<'n> Testbed<'n> {
     /// Ends the capture, and fails the test if the oracle has found anything.
     pub(crate) fn finish(self) {
         println!(
-            "  {} ESP SAs, {} IKE messages, {} IKE_SA_INIT requests",
+            "  {} ESP SAs, {} forwarded ESP packets, {} IKE messages, {} IKE_SA_INIT requests",
             self.wire.look(|oracle| oracle.esp_sas()),
+            self.wire.look(|oracle| oracle.esp_copies()),
             self.wire.look(|oracle| oracle.ike_encrypted()),
             self.wire.look(|oracle| oracle.initial_requests()),
         );
