@@ -41,15 +41,20 @@ pub struct Certificate {
 
 impl Certificate {
     /// Makes a certificate with OpenSSL: that of an authority, or one that `issuer` has signed, for 127.0.0.1
-    /// and `etcd.example`.
+    /// and `etcd.example`. It has no common name.
     pub fn new(directory: &TempDir, name: &str, issuer: Option<&Self>) -> Self {
+        Self::with_subject(directory, name, &format!("/O={name}"), issuer)
+    }
+
+    /// Like [`new`](Self::new), with this subject, such as `/CN=name`.
+    pub fn with_subject(directory: &TempDir, name: &str, subject: &str, issuer: Option<&Self>) -> Self {
         let made = Self {
             certificate: directory.file(&format!("{name}.pem")),
             key: directory.file(&format!("{name}.key")),
         };
         let mut program = Program::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
-            .args(["-days", "2", "-subj", &format!("/CN={name}"), "-out"])
+            .args(["-days", "2", "-subj", subject, "-out"])
             .arg(&made.certificate)
             .arg("-keyout")
             .arg(&made.key);

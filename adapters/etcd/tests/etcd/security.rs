@@ -76,6 +76,21 @@ fn both_sides_need_certificates_of_the_authority() {
     assert!(matches!(mismatch, Err(ConfigError::File { .. })), "{mismatch:?}");
     let no_certificate = Tls::from_files(&client.key, None);
     assert!(matches!(no_certificate, Err(ConfigError::File { .. })), "{no_certificate:?}");
+
+    // With users, etcd refuses certificates with a common name: the gateway would not take it for the user.
+    for arguments in
+        [&["user", "add", "root:top"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]]
+    {
+        cluster.control(Some(0), arguments).unwrap();
+    }
+    let login = Some(Login { user: "root".into(), password: SecretBytes::new(b"top") });
+    let named = Certificate::with_subject(&directory, "named", "/CN=named", Some(&authority));
+    let mut user = User::new(Config { login: login.clone(), ..with(tls(&authority, Some(&named))) });
+    assert_eq!(user.run(range("")), Err(StoreError::Unavailable));
+    let why = user.store.last_failure().unwrap();
+    assert!(why.contains("status 400: JSON was expected, not `CommonName of client"), "{why}");
+    let mut user = User::new(Config { login, ..with(tls(&authority, Some(&client))) });
+    assert_eq!(user.read("a")[0].changed, at);
     cluster.stop();
 }
 
