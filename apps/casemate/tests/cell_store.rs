@@ -1,6 +1,9 @@
-//! The store of a cell in the sandbox of a running instance: threads that start and connect after system calls
-//! are limited.
+//! The store of a cell in the sandbox of a running instance, where threads start and connect after system
+//! calls are limited; and the section `cell` at a reload.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod testnet;
 
 use casemate_app::providers;
 use casemate_app::run::cell_store::{self, OpenedCell};
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::TestNet;
 
 /// Directory of the test, for the process in the sandbox.
 const DIRECTORY: &str = "CELL_STORE_DIRECTORY";
@@ -224,4 +228,20 @@ fn check_threads() {
     }
     names.sort();
     assert_eq!(names, ["cell seen", "etcd-data", "etcd-leases", "etcd-watch"]);
+}
+
+#[test]
+fn a_reload_does_not_begin_a_cell() {
+    let Some(net) = TestNet::build("cell_reload") else { return };
+    let running = net.left.run_config("", None);
+    let warning = "cell: the changes take effect when the instance is restarted";
+    // The warning precedes the line that a reload ends with.
+    for (reloads, conf) in [(1, configuration("127.0.0.1:2379")), (2, String::new())] {
+        fs::write(net.left.file("conf"), conf).unwrap();
+        assert!(net.left.casemate(&["reload"]).status.success());
+        let done = "the configuration was read again";
+        eventually("the end of a reload", || (running.log().matches(done).count() == reloads).then_some(()));
+        assert_eq!(running.log().matches(warning).count(), 1, "reload {reloads}: {}", running.log());
+    }
+    assert!(running.stop().success());
 }
