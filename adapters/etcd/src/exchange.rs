@@ -13,6 +13,8 @@ use zeroize::Zeroizing;
 const MAX_BODY: usize = 8 << 20;
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum number of characters of a text that is not JSON in a message.
+const MAX_SHOWN: usize = 120;
 const LOGIN: &str = "/v3/auth/authenticate";
 
 /// Why a request to a server has no result.
@@ -107,7 +109,7 @@ pub(crate) fn exchange(
 /// Returns the JSON value of a response.
 pub(crate) fn interpret(response: &Response) -> Result<Value, Failed> {
     let Ok(value) = serde_json::from_slice::<Value>(&response.body) else {
-        return Err(Failed::Unknown(format!("status {}: JSON was expected", response.status)));
+        return Err(Failed::Unknown(not_json(response)));
     };
     // A stream reports an error of its call within a response.
     let nested = value.get("error").filter(|error| error.is_object());
@@ -118,6 +120,13 @@ pub(crate) fn interpret(response: &Response) -> Result<Value, Failed> {
         Some(fault) => Err(meaning(fault)),
         None => Err(Failed::Unknown(format!("status {}: an error of etcd was expected", response.status))),
     }
+}
+
+/// Text about a response that is not JSON, with its beginning. Some errors of the gateway are plain text.
+fn not_json(response: &Response) -> String {
+    let text = String::from_utf8_lossy(&response.body);
+    let shown: String = text.trim_end().chars().take(MAX_SHOWN).collect();
+    format!("status {}: JSON was expected, not `{}`", response.status, shown.escape_debug())
 }
 
 /// What an error of etcd means, by its code of gRPC and the texts of etcd's `rpctypes`.

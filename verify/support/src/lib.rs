@@ -3,7 +3,7 @@
 //! [`hosts`] contains two hosts in memory for tests of the data path. [`TestRng`] is the generator of random
 //! numbers of all tests; [`FixedRng`] and [`CountingRng`] return known values. They need no operating system.
 //! The other modules need the feature `std`: temporary directories, programs with a time limit, reports of
-//! skipped tests, flows of packets, tokens in software, and an allocator that counts.
+//! skipped tests, flows of packets, tokens in software, clusters of etcd, and an allocator that counts.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -12,6 +12,8 @@ extern crate alloc;
 pub mod allocator;
 #[cfg(feature = "std")]
 mod environment;
+#[cfg(feature = "std")]
+pub mod etcd;
 #[cfg(feature = "std")]
 pub mod flows;
 pub mod hosts;

@@ -1,9 +1,9 @@
 //! The suite of tests that every store passes.
 
-use crate::cluster::Cluster;
-use crate::user::{Signal, open};
+use crate::user::{Signal, endpoints, open};
 use casemate_etcd::{Config, EtcdStore};
 use casemate_store::conformance::{Subject, check};
+use casemate_test_support::etcd::Cluster;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Subject for Etcd {
     /// Each store has a prefix of its own.
     fn fresh(&mut self) -> EtcdStore {
         self.count += 1;
-        let endpoints = self.cluster.endpoints_from(self.count % 3);
+        let endpoints = endpoints(&self.cluster, self.count % 3);
         // Many requests for one entry are executed one after the other.
         let deadline = Duration::from_secs(50);
         let config = Config { deadline, ..Config::new(endpoints, &format!("{}/", self.count)) };

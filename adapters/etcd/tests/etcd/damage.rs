@@ -1,9 +1,9 @@
 //! Clusters that have lost data, and clusters that are not the expected one.
 
-use crate::cluster::Cluster;
-use crate::user::{User, commit, put, range};
+use crate::user::{User, commit, endpoints, put, range};
 use casemate_etcd::{Config, Seen};
 use casemate_store::{Outcome, Request, Revision, StoreError, WatchEvent, WatchId};
+use casemate_test_support::etcd::Cluster;
 use casemate_test_support::eventually;
 
 const DAMAGED: Result<Outcome, StoreError> = Err(StoreError::Damaged);
@@ -11,7 +11,7 @@ const DAMAGED: Result<Outcome, StoreError> = Err(StoreError::Damaged);
 #[test]
 fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     let Some(mut cluster) = Cluster::start("restored", None, &[]) else { return };
-    let config = Config::new(cluster.endpoints_from(0), "cell/");
+    let config = Config::new(endpoints(&cluster, 0), "cell/");
     let mut user = User::new(config.clone());
     user.write(&[put("reserved", "1")]);
     let before = user.store.seen().unwrap();

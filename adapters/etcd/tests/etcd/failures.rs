@@ -1,11 +1,11 @@
 //! Servers that fail, hang, compact their history, or take part in an election.
 
-use crate::cluster::Cluster;
-use crate::user::{User, commit, put, put_with, range};
+use crate::user::{User, commit, endpoints, put, put_with, range};
 use casemate_etcd::Config;
 use casemate_store::{
     Comparison, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent, WatchId,
 };
+use casemate_test_support::etcd::Cluster;
 use casemate_test_support::eventually;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_millis(500);
 
 fn user(cluster: &Cluster, first: usize) -> User {
-    User::new(Config::new(cluster.endpoints_from(first), "cell/"))
+    User::new(Config::new(endpoints(cluster, first), "cell/"))
 }
 
 fn changed(key: &str, at: Revision) -> Comparison {

@@ -7,7 +7,6 @@
     reason = "tests may fail"
 )]
 
-mod cluster;
 mod conformance;
 mod damage;
 mod failures;

@@ -1,9 +1,9 @@
 //! Measurements, with three servers on this machine. Their results are in docs/decisions/0142-etcd.md.
 
-use crate::cluster::Cluster;
-use crate::user::{User, commit, put_with, ticks_in};
+use crate::user::{User, commit, endpoints, put_with, ticks_in};
 use casemate_etcd::Config;
 use casemate_store::{Comparison, Lease, Outcome, Request, RequestId, Revision, StoreError, Write};
+use casemate_test_support::etcd::Cluster;
 use std::time::{Duration, Instant};
 
 /// Bytes of a record of an IKE SA with its Child SAs.
@@ -19,8 +19,17 @@ fn expect_committed(outcome: Result<Outcome, StoreError>) {
     assert!(matches!(outcome, Ok(Outcome::Committed(_))), "{outcome:?}");
 }
 
+fn ticks_of(process: &str) -> u64 {
+    ticks_in(&std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap())
+}
+
 fn own_ticks() -> u64 {
-    ticks_in(&std::fs::read_to_string("/proc/self/stat").unwrap())
+    ticks_of("self")
+}
+
+/// CPU time of all servers in clock ticks.
+fn ticks_of_servers(cluster: &Cluster) -> u64 {
+    cluster.pids().iter().map(|pid| ticks_of(&pid.to_string())).sum()
 }
 
 /// A transaction as a gateway writes it: compares the epoch of a slot, and writes one record.
@@ -34,7 +43,7 @@ fn measure() {
     let Some(mut cluster) = Cluster::start("measure", None, &[]) else { return };
     let leader = cluster.leader().unwrap();
     for (what, first) in [("leader", leader), ("follower", (leader + 1) % 3)] {
-        let config = Config::new(cluster.endpoints_from(first), &format!("{what}/"));
+        let config = Config::new(endpoints(&cluster, first), &format!("{what}/"));
         let mut user = User::new(Config { deadline: Duration::from_secs(20), ..config });
         let lease = user.grant(60);
         let Ok(Outcome::Committed(epoch)) = user.run(commit(&[], &[put_with("slots/0000", "n", lease)]))
@@ -125,12 +134,12 @@ fn claims(user: &mut User, lease: Lease) {
 
 fn renewals(cluster: &Cluster, user: &mut User, lease: Lease) {
     const COUNT: u32 = 3_000;
-    let (own, servers, start) = (own_ticks(), cluster.cpu_ticks(), Instant::now());
+    let (own, servers, start) = (own_ticks(), ticks_of_servers(cluster), Instant::now());
     for _ in 0..COUNT {
         assert_eq!(user.run(Request::Renew(lease)), Ok(Outcome::Renewed));
     }
     let each = |ticks: u64| ticks as f64 / TICKS as f64 * 1e6 / f64::from(COUNT);
-    let (own, servers) = (each(own_ticks() - own), each(cluster.cpu_ticks() - servers));
+    let (own, servers) = (each(own_ticks() - own), each(ticks_of_servers(cluster) - servers));
     let latency = start.elapsed() / COUNT;
     println!("  renewal: {latency:?}, CPU time {own:.0} us here and {servers:.0} us in the servers");
 }

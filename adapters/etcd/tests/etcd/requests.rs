@@ -1,13 +1,13 @@
 //! Batches, large requests, a full store, and stores that are opened and dropped.
 
-use crate::cluster::Cluster;
-use crate::user::{User, commit, open, put, put_with, range};
+use crate::user::{User, commit, endpoints, open, put, put_with, range};
 use casemate_crypto::SecretBytes;
 use casemate_etcd::{Config, ConfigError, Endpoint, EtcdStore, Login};
 use casemate_store::{
     Comparison, Lease, MAX_VALUE, MAX_WRITES, Outcome, Range, Request, RequestId, Revision, Store,
     StoreError, Write,
 };
+use casemate_test_support::etcd::Cluster;
 use casemate_test_support::eventually;
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -23,7 +23,7 @@ fn large(key: &str, size: usize) -> Write {
 #[test]
 fn transactions_of_a_batch_have_their_own_outcomes() {
     let Some(mut cluster) = Cluster::start("batch", None, &[]) else { return };
-    let mut user = User::new(Config::new(cluster.endpoints_from(0), "cell/"));
+    let mut user = User::new(Config::new(endpoints(&cluster, 0), "cell/"));
     let at = user.write(&[put("existing", "")]);
     // While the first transaction is executed, the others wait and form a batch.
     let mut ids = vec![user.submit(commit(&[], &[put("first", "")]))];
@@ -69,7 +69,7 @@ fn transactions_of_a_batch_have_their_own_outcomes() {
 fn large_requests_and_a_full_store() {
     let quota = (40 << 20).to_string();
     let Some(mut cluster) = Cluster::start("large", None, &["--quota-backend-bytes", &quota]) else { return };
-    let config = Config::new(cluster.endpoints_from(0), "cell/");
+    let config = Config::new(endpoints(&cluster, 0), "cell/");
     let mut user = User::new(Config { deadline: Duration::from_secs(10), ..config });
     // etcd's default limit is less than what a transaction may have.
     let names: Vec<String> = (0..MAX_WRITES).map(|number| format!("t{number:02}")).collect();

@@ -1,59 +1,15 @@
 //! TLS with client certificates, and users with roles.
 
-use crate::cluster::{Cluster, ServerFiles};
-use crate::user::{User, commit, put, range};
+use crate::user::{User, commit, endpoints, put, range};
 use casemate_crypto::SecretBytes;
 use casemate_etcd::{Config, ConfigError, Endpoint, Login, Tls};
 use casemate_store::{Outcome, Request, Revision, StoreError, WatchId};
-use casemate_test_support::{Program, TempDir, eventually, skip};
-use std::path::{Path, PathBuf};
+use casemate_test_support::etcd::{Certificate, Cluster, ServerFiles};
+use casemate_test_support::{TempDir, eventually, skip};
+use std::path::Path;
 use std::time::Duration;
 
-/// A certificate and its key.
-struct Pair {
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
-/// Makes a certificate with OpenSSL: a CA, or one that `issuer` has signed.
-fn certificate(directory: &TempDir, name: &str, issuer: Option<&Pair>) -> Pair {
-    let pair = Pair {
-        certificate: directory.file(&format!("{name}.pem")),
-        key: directory.file(&format!("{name}.key")),
-    };
-    let mut program = Program::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", &format!("/CN={name}"), "-out"])
-        .arg(&pair.certificate)
-        .arg("-keyout")
-        .arg(&pair.key);
-    if let Some(issuer) = issuer {
-        program = program
-            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-            // The gateway is a client of its own server, with the same certificate.
-            .args(["-addext", "extendedKeyUsage=serverAuth,clientAuth"])
-            .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:etcd.example"])
-            .arg("-CA")
-            .arg(&issuer.certificate)
-            .arg("-CAkey")
-            .arg(&issuer.key);
-    }
-    let output = program.output();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    pair
-}
-
-fn tls(authority: &Pair, own: Option<&Pair>) -> Tls {
+fn tls(authority: &Certificate, own: Option<&Certificate>) -> Tls {
     let own = own.map(|own| (own.certificate.as_path(), own.key.as_path()));
     Tls::from_files(&authority.certificate, own).unwrap()
 }
@@ -64,11 +20,11 @@ fn both_sides_need_certificates_of_the_authority() {
         return skip("openssl (Debian package openssl)");
     }
     let directory = TempDir::new("etcd-tls").unwrap();
-    let authority = certificate(&directory, "authority", None);
-    let server = certificate(&directory, "server", Some(&authority));
-    let client = certificate(&directory, "client", Some(&authority));
-    let stranger_authority = certificate(&directory, "stranger-authority", None);
-    let stranger = certificate(&directory, "stranger", Some(&stranger_authority));
+    let authority = Certificate::new(&directory, "authority", None);
+    let server = Certificate::new(&directory, "server", Some(&authority));
+    let client = Certificate::new(&directory, "client", Some(&authority));
+    let stranger_authority = Certificate::new(&directory, "stranger-authority", None);
+    let stranger = Certificate::new(&directory, "stranger", Some(&stranger_authority));
     let files = ServerFiles {
         authority: authority.certificate.clone(),
         certificate: server.certificate,
@@ -77,7 +33,7 @@ fn both_sides_need_certificates_of_the_authority() {
     let Some(mut cluster) = Cluster::start("tls", Some(files), &[]) else { return };
 
     let base =
-        Config { deadline: Duration::from_millis(1_500), ..Config::new(cluster.endpoints_from(0), "cell/") };
+        Config { deadline: Duration::from_millis(1_500), ..Config::new(endpoints(&cluster, 0), "cell/") };
     let with = |tls: Tls| Config { tls: Some(tls), ..base.clone() };
     let mut user = User::new(with(tls(&authority, Some(&client))));
     let at = user.write(&[put("a", "1")]);
@@ -89,7 +45,7 @@ fn both_sides_need_certificates_of_the_authority() {
     // The certificate also contains this name, but no other one.
     let named = |name: &str| {
         let name = |endpoint: Endpoint| Endpoint { server_name: Some(name.into()), ..endpoint };
-        let endpoints = cluster.endpoints_from(0).into_iter().map(name).collect();
+        let endpoints = endpoints(&cluster, 0).into_iter().map(name).collect();
         Config { endpoints, ..with(tls(&authority, Some(&client))) }
     };
     assert!(User::new(named("etcd.example")).run(range("")).is_ok());
@@ -120,6 +76,21 @@ fn both_sides_need_certificates_of_the_authority() {
     assert!(matches!(mismatch, Err(ConfigError::File { .. })), "{mismatch:?}");
     let no_certificate = Tls::from_files(&client.key, None);
     assert!(matches!(no_certificate, Err(ConfigError::File { .. })), "{no_certificate:?}");
+
+    // With users, etcd refuses certificates with a common name: the gateway would not take it for the user.
+    for arguments in
+        [&["user", "add", "root:top"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]]
+    {
+        cluster.control(Some(0), arguments).unwrap();
+    }
+    let login = Some(Login { user: "root".into(), password: SecretBytes::new(b"top") });
+    let named = Certificate::with_subject(&directory, "named", "/CN=named", Some(&authority));
+    let mut user = User::new(Config { login: login.clone(), ..with(tls(&authority, Some(&named))) });
+    assert_eq!(user.run(range("")), Err(StoreError::Unavailable));
+    let why = user.store.last_failure().unwrap();
+    assert!(why.contains("status 400: JSON was expected, not `CommonName of client"), "{why}");
+    let mut user = User::new(Config { login, ..with(tls(&authority, Some(&client))) });
+    assert_eq!(user.read("a")[0].changed, at);
     cluster.stop();
 }
 
@@ -141,7 +112,7 @@ fn user_may_do_what_its_role_permits() {
     let login = |password: &str| {
         Some(Login { user: "gateway".into(), password: SecretBytes::new(password.as_bytes()) })
     };
-    let config = |prefix: &str, login| Config { login, ..Config::new(cluster.endpoints_from(0), prefix) };
+    let config = |prefix: &str, login| Config { login, ..Config::new(endpoints(&cluster, 0), prefix) };
     let mut user = User::new(config("cell/", login("\"secret\"")));
     let at = user.write(&[put("a", "1")]);
     let only_compares = commit(&[casemate_store::Comparison::Changed(b"a".to_vec(), at)], &[]);

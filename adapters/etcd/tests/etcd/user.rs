@@ -1,10 +1,11 @@
 //! A user of a store that waits for completions and events.
 
-use casemate_etcd::{Config, EtcdStore};
+use casemate_etcd::{Config, Endpoint, EtcdStore};
 use casemate_store::{
     Comparison, Completion, Entry, Lease, Outcome, Range, Request, RequestId, Revision, Store, StoreError,
     Transaction, WatchEvent, WatchId, Write,
 };
+use casemate_test_support::etcd::Cluster;
 use casemate_test_support::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -32,6 +33,11 @@ impl Signal {
         *self.is_set.lock().unwrap() = true;
         self.set.notify_all();
     }
+}
+
+/// Servers of a cluster, beginning with the one with this index.
+pub(crate) fn endpoints(cluster: &Cluster, first: usize) -> Vec<Endpoint> {
+    cluster.addresses_from(first).into_iter().map(Endpoint::new).collect()
 }
 
 /// Opens a store and returns its signal.

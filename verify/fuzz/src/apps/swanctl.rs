@@ -48,6 +48,11 @@ fn run(bytes: &[u8]) {
             assert_eq!(names.len(), config.connections.len());
             config.connections.iter().for_each(|connection| check_connection(connection));
             assert!(config.shared_keys.iter().all(|key| !key.secret.is_empty()));
+            if let Some(cell) = &config.cell {
+                assert!((1..=9).contains(&cell.etcd.servers.len()) && cell.addresses.len() <= 16);
+                assert!(cell.etcd.deadline < cell.lease && !cell.etcd.deadline.is_zero());
+                assert!(!cell.name.is_empty() && !cell.node.is_empty() && !cell.name.contains('/'));
+            }
             check_problems(bytes, &files, &config.warnings);
         }
         Err(problems) => {
@@ -180,6 +185,16 @@ const DICTIONARY: &[&str] = &[
     "file",
     "crl_uris",
     "file://",
+    "cell ",
+    "etcd ",
+    "servers",
+    "[::1]:2379",
+    "deadline",
+    "lease",
+    "addresses ",
+    "address",
+    "192.0.2.1/24",
+    "interface",
 ];
 
 const SECRET: &str = "0x000102030405060708090a0b0c0d0e0f";
@@ -198,6 +213,9 @@ fn seeds() -> Vec<Vec<u8>> {
         "include *\nconnections { gw { include 2.conf\n } }\0pools { p { addrs = ::1-::9 } }\0version = 1\nfoo = \"a\\\n b\"".into(),
         "authorities { ca { cacert = ca.pem\n crl_uris = file:///a\n } }\nsecrets { rsa { file = k\n secret = \"0x00\" } eap { } }".into(),
         format!("secrets {{\n ike {{\n  secret = {SECRET}g\n  foo = 1\n }}\n}}\n"),
+        "cell {\n name = a\n node = b\n lease = 3s\n etcd {\n servers = 127.0.0.1:2379, [::1]:2379\n ca = c\n deadline = 2s\n }\n \
+         addresses { v {\n address = 192.0.2.1/24\n interface = e\n } }\n}"
+            .into(),
         "include 1.conf\0include 1.conf".into(),
         "a : b {\n}\nb : a {\n}\n{ = : } \" # x".into(),
     ];

@@ -1,30 +1,82 @@
 //! Clusters of real etcd servers on loopback, in a temporary directory. All servers end with the test.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "called by tests only, which may fail"
+)]
 
-use casemate_etcd::Endpoint;
-use casemate_test_support::{Process, Program, TempDir, eventually, skip};
+use crate::{Process, Program, TempDir, eventually, skip};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Directories in which `cargo xtask test` and distributions have the programs.
-fn directories() -> [PathBuf; 3] {
-    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../etcd/usr/bin");
-    [unpacked, "/usr/bin".into(), "/usr/local/bin".into()]
-}
-
-/// Path of a program of etcd.
+/// Path of a program of etcd: below the target directory, where `cargo xtask test` unpacks it, or installed.
 fn program(name: &str) -> Option<PathBuf> {
-    directories().map(|directory| directory.join(name)).into_iter().find(|path| path.is_file())
+    let test = std::env::current_exe().unwrap();
+    let unpacked = test.ancestors().skip(1).map(|directory| directory.join("etcd/usr/bin"));
+    let installed = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    unpacked.chain(installed).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// Certificates of the servers of a cluster.
-pub(crate) struct ServerFiles {
-    pub(crate) authority: PathBuf,
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+/// Certificates of the servers of a cluster, which then ask clients for one.
+#[derive(Debug, Clone)]
+pub struct ServerFiles {
+    /// Certificate of the authority of servers and clients.
+    pub authority: PathBuf,
+    /// Certificate of all servers.
+    pub certificate: PathBuf,
+    /// The private key of that certificate.
+    pub key: PathBuf,
+}
+
+/// A certificate and its private key, in PEM.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// File with the certificate.
+    pub certificate: PathBuf,
+    /// File with the key, not encrypted.
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// Makes a certificate with OpenSSL: that of an authority, or one that `issuer` has signed, for 127.0.0.1
+    /// and `etcd.example`. It has no common name.
+    pub fn new(directory: &TempDir, name: &str, issuer: Option<&Self>) -> Self {
+        Self::with_subject(directory, name, &format!("/O={name}"), issuer)
+    }
+
+    /// Like [`new`](Self::new), with this subject, such as `/CN=name`.
+    pub fn with_subject(directory: &TempDir, name: &str, subject: &str, issuer: Option<&Self>) -> Self {
+        let made = Self {
+            certificate: directory.file(&format!("{name}.pem")),
+            key: directory.file(&format!("{name}.key")),
+        };
+        let mut program = Program::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+            .args(["-days", "2", "-subj", subject, "-out"])
+            .arg(&made.certificate)
+            .arg("-keyout")
+            .arg(&made.key);
+        if let Some(issuer) = issuer {
+            program = program
+                .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+                // The gateway is a client of its own server, with the same certificate.
+                .args(["-addext", "extendedKeyUsage=serverAuth,clientAuth"])
+                .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:etcd.example"])
+                .arg("-CA")
+                .arg(&issuer.certificate)
+                .arg("-CAkey")
+                .arg(&issuer.key);
+        }
+        let output = program.output();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        made
+    }
 }
 
 /// A server and where it listens.
+#[derive(Debug)]
 struct Member {
     name: String,
     client: SocketAddr,
@@ -33,7 +85,8 @@ struct Member {
 }
 
 /// A cluster of three servers.
-pub(crate) struct Cluster {
+#[derive(Debug)]
+pub struct Cluster {
     directory: TempDir,
     members: Vec<Member>,
     files: Option<ServerFiles>,
@@ -47,7 +100,7 @@ const ATTEMPTS: usize = 5;
 
 impl Cluster {
     /// Starts a cluster. Reports the skipped test and returns `None` if etcd is not installed.
-    pub(crate) fn start(name: &str, files: Option<ServerFiles>, options: &[&str]) -> Option<Self> {
+    pub fn start(name: &str, files: Option<ServerFiles>, options: &[&str]) -> Option<Self> {
         if program("etcd").is_none() || program("etcdctl").is_none() {
             skip("etcd (Debian packages etcd-server and etcd-client)");
             return None;
@@ -83,7 +136,7 @@ impl Cluster {
     }
 
     /// Starts a server, with the data that it has.
-    pub(crate) fn start_member(&mut self, index: usize) {
+    pub fn start_member(&mut self, index: usize) {
         let initial: Vec<String> =
             self.members.iter().map(|member| format!("{}=http://{}", member.name, member.peer)).collect();
         let member = &self.members[index];
@@ -115,34 +168,30 @@ impl Cluster {
     }
 
     /// Kills a server.
-    pub(crate) fn kill(&mut self, index: usize) {
+    pub fn kill(&mut self, index: usize) {
         self.members[index].process.take().unwrap().kill();
     }
 
-    /// Sends a signal to a server.
-    pub(crate) fn signal(&self, index: usize, signal: &str) {
+    /// Sends a signal to a server, such as `STOP`.
+    pub fn signal(&self, index: usize, signal: &str) {
         let pid = self.members[index].process.as_ref().unwrap().pid().to_string();
         let output = Program::new("sh").args(["-c", &format!("kill -{signal} $0"), &pid]).output();
         assert!(output.status.success());
     }
 
-    /// CPU time of all servers in clock ticks (proc(5), fields utime and stime).
-    pub(crate) fn cpu_ticks(&self) -> u64 {
-        let of = |member: &Member| {
-            let pid = member.process.as_ref().unwrap().pid();
-            crate::user::ticks_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap())
-        };
-        self.members.iter().map(of).sum()
+    /// Process IDs of the servers that run.
+    pub fn pids(&self) -> Vec<u32> {
+        self.members.iter().filter_map(|member| member.process.as_ref()).map(Process::pid).collect()
     }
 
-    /// Servers, beginning with the one with this index.
-    pub(crate) fn endpoints_from(&self, first: usize) -> Vec<Endpoint> {
+    /// Addresses of the servers for clients, beginning with the one with this index.
+    pub fn addresses_from(&self, first: usize) -> Vec<SocketAddr> {
         let count = self.members.len();
-        (0..count).map(|index| Endpoint::new(self.members[(first + index) % count].client)).collect()
+        (0..count).map(|index| self.members[(first + index) % count].client).collect()
     }
 
     /// Index of the leader, if the servers agree on one.
-    pub(crate) fn leader(&self) -> Option<usize> {
+    pub fn leader(&self) -> Option<usize> {
         let mut leaders = (0..self.members.len()).filter(|&index| {
             let member = &self.members[index];
             let Some(status) = member.process.as_ref().and_then(|_| self.status(index)) else { return false };
@@ -153,14 +202,16 @@ impl Cluster {
 
     /// Identifiers of a server and of its leader.
     fn status(&self, index: usize) -> Option<(u64, u64)> {
-        let output = self.control(Some(index), &["endpoint", "status", "--write-out", "json"]).ok()?;
-        let status: serde_json::Value = serde_json::from_str(&output).ok()?;
-        let status = status.get(0)?.get("Status")?;
-        Some((status.get("header")?.get("member_id")?.as_u64()?, status.get("leader")?.as_u64()?))
+        let output = self.control(Some(index), &["endpoint", "status", "--write-out", "fields"]).ok()?;
+        let field = |name: &str| {
+            let prefix = format!("\"{name}\" : ");
+            output.lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok())
+        };
+        Some((field("MemberID")?, field("Leader")?))
     }
 
-    /// Runs etcdctl with one server, or with all, and returns its output.
-    pub(crate) fn control(&self, index: Option<usize>, arguments: &[&str]) -> Result<String, String> {
+    /// Runs etcdctl with one server, or with all. Returns its output, as an error if it fails.
+    pub fn control(&self, index: Option<usize>, arguments: &[&str]) -> Result<String, String> {
         let chosen = self.members.iter().enumerate().filter(|(at, _)| index.is_none_or(|index| index == *at));
         let endpoints: Vec<String> = chosen.map(|(_, member)| self.url(member.client)).collect();
         let mut program = Program::new(program("etcdctl").unwrap()).env("ETCDCTL_API", "3").args([
@@ -187,12 +238,12 @@ impl Cluster {
     }
 
     /// Writes a snapshot of the data to a file.
-    pub(crate) fn save_snapshot(&self, file: &Path) {
+    pub fn save_snapshot(&self, file: &Path) {
         self.control(Some(0), &["snapshot", "save", file.to_str().unwrap()]).unwrap();
     }
 
     /// Stops all servers, replaces their data by a snapshot, and starts them again.
-    pub(crate) fn restore_snapshot(&mut self, file: &Path) {
+    pub fn restore_snapshot(&mut self, file: &Path) {
         let initial: Vec<String> =
             self.members.iter().map(|member| format!("{}=http://{}", member.name, member.peer)).collect();
         (0..self.members.len()).for_each(|index| self.kill(index));
@@ -217,18 +268,18 @@ impl Cluster {
     }
 
     /// Path of a file in the directory of the cluster.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.directory.file(name)
     }
 
     /// What the servers have logged.
-    pub(crate) fn logs(&self) -> String {
+    pub fn logs(&self) -> String {
         let processes = self.members.iter().filter_map(|member| member.process.as_ref());
         processes.map(Process::log).collect()
     }
 
     /// Stops the servers in the regular way.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         for member in &mut self.members {
             if let Some(mut process) = member.process.take() {
                 process.stop(LIMIT);
