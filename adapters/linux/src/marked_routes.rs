@@ -17,7 +17,7 @@ pub(crate) struct MarkedRoutes {
     /// The TUN interface of the main SPD, which has the virtual addresses.
     tun: OwnTun,
     netlink: RefCell<Netlink>,
-    monitor: NetworkMonitor,
+    monitor: RefCell<NetworkMonitor>,
     /// A change was read that was not reported yet.
     has_changed: Cell<bool>,
     /// Our addresses for packets to peers, found since the last change: hundreds of traps may ask for one.
@@ -46,7 +46,7 @@ impl MarkedRoutes {
             mark,
             tun,
             netlink: RefCell::new(Netlink::open()?),
-            monitor: NetworkMonitor::routes()?,
+            monitor: RefCell::new(NetworkMonitor::routes()?),
             has_changed: Cell::default(),
             sources: RefCell::default(),
             resolver: Resolver::new()?,
@@ -67,7 +67,7 @@ impl MarkedRoutes {
 
     /// Forgets what was found before a change.
     fn read_changes(&self) {
-        if self.monitor.read().any {
+        if self.monitor.borrow_mut().read().any {
             self.has_changed.set(true);
             self.switched_off.replace(None);
             self.sources.borrow_mut().clear();
