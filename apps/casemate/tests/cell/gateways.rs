@@ -231,8 +231,8 @@ impl<'n> Gateways<'n> {
         self.eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
     }
 
-    /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts it
-    /// again in that case, as the service manager does.
+    /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts
+    /// it again in that case, as the service manager does.
     pub(crate) fn rejoin(&mut self, index: usize) {
         let has_ended = eventually("the former owner stands by or ends", || {
             if !self.is_running(index) {

@@ -4,7 +4,7 @@ use crate::failover::TAKEOVER;
 use crate::gateways::child_spis;
 use crate::net::{CellNet, Cut, GATEWAYS, OUTSIDE_VIRTUAL};
 use crate::testbed::Testbed;
-use casemate_test_support::{Process, Program, eventually};
+use casemate_test_support::eventually;
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
@@ -14,9 +14,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const OUTAGE: Duration = Duration::from_secs(15);
 
 /// Starts the rekeying of the Child SA of the peer, which ends when the cell responds.
-fn start_rekeying(net: &CellNet) -> Process {
-    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).args(["rekey", "peer"]);
-    program.start_with(|command| net.peer.netns.spawn(command))
+fn start_rekeying(net: &CellNet) {
+    let output = net.peer.casemate(&["rekey", "peer/net"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn spis_of_peer(net: &CellNet) -> BTreeSet<u32> {
@@ -74,14 +74,13 @@ fn outage(test: &str, outage: Duration) {
         thread::sleep(SECOND);
         let before = spis_of_peer(&net);
         testbed.servers.as_mut().unwrap().kill_all();
-        let rekeying = start_rekeying(&net);
+        start_rekeying(&net);
         thread::sleep(outage);
         assert!(spis_of_peer(&net).is_superset(&before), "rekeyed without the store: {}", testbed.logs());
         assert_eq!(testbed.gateways.role(owner).as_deref(), Some("fenced"), "{}", testbed.logs());
         testbed.servers.as_mut().unwrap().start_all();
         let is_rekeyed = || spis_of_peer(&net).is_disjoint(&before).then_some(());
         eventually("the rekeying ends when the servers are back", is_rekeyed);
-        drop(rekeying);
         assert_eq!(testbed.gateways.wait_for_owner(None), owner);
         thread::sleep(2 * SECOND);
     });
@@ -103,9 +102,7 @@ fn traffic_continues_without_servers_for_a_minute() {
 /// Rekeying writes records, so that the store has work.
 fn rekey(testbed: &Testbed<'_>) {
     let before = spis_of_peer(testbed.net);
-    let mut rekeying = start_rekeying(testbed.net);
-    let status = rekeying.wait(20 * SECOND);
-    assert!(status.success(), "{}", testbed.logs());
+    start_rekeying(testbed.net);
     eventually("the Child SA is rekeyed", || spis_of_peer(testbed.net).is_disjoint(&before).then_some(()));
 }
 
