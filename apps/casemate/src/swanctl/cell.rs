@@ -31,8 +31,9 @@ pub const MAX_CELL_ADDRESSES: usize = 16;
 const MAX_NAME: usize = 64;
 /// Allowed leases in seconds. etcd grants no shorter one.
 const LEASES: RangeInclusive<u64> = 2..=60;
-/// The lease if none is configured (0140).
-const LEASE: Duration = Duration::from_secs(3);
+/// The lease if none is configured. etcd looks for ends of leases twice a second, so that another node takes
+/// over 1.7 to 2.6 s after the last renewal.
+const LEASE: Duration = Duration::from_secs(2);
 /// File with the name of this host (proc_sys_kernel(5)).
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 

@@ -84,7 +84,7 @@ fn every_key_is_read() {
 #[test]
 fn missing_keys_have_defaults() {
     let config = read(&cell(""));
-    assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(3), Duration::from_secs(2)));
+    assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(2), Duration::from_secs(1)));
     assert_eq!((config.data_key, config.etcd.tls, config.etcd.login), (None, None, None));
     assert_eq!((config.etcd.server_name, config.addresses), (None, vec![]));
     assert_eq!(read(&cell("lease = 2s")).etcd.deadline, Duration::from_secs(1), "below the lease");
@@ -133,7 +133,7 @@ fn each_wrong_value_is_an_error() {
         (etcd("servers = 127.0.0.1:1\nuser = b"), 6, "user: `password` was expected beside it"),
         (etcd("servers = 127.0.0.1:1\npassword = b"), 6, "password: `user` was expected beside it"),
         (etcd("servers = 127.0.0.1:1\ndeadline = 0"), 6, "deadline: `0`: a time of at least 1s was expected"),
-        (etcd("servers = 127.0.0.1:1\ndeadline = 3s"), 6, "deadline: 3 s: less than the lease of 3 s"),
+        (etcd("servers = 127.0.0.1:1\ndeadline = 3s"), 6, "deadline: 3 s: less than the lease of 2 s"),
         (cell("addresses {\naddress = 192.0.2.1/24\n}"), 8, "cell.addresses.address: "),
         (cell("addresses {\na {\n interface = e\n}\n}"), 8, "cell.addresses.a: `address` was expected"),
         (cell("addresses {\na {\n address = 192.0.2.1/24\n}\n}"), 8, "a: `interface` was expected"),
