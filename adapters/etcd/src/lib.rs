@@ -160,6 +160,10 @@ impl Store for EtcdStore {
     fn shortest_lease(&self) -> Duration {
         SHORTEST_LEASE
     }
+
+    fn identity(&self) -> Option<u64> {
+        self.shared.cluster.seen().map(|seen| seen.cluster)
+    }
 }
 
 impl Drop for EtcdStore {

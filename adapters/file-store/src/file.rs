@@ -13,6 +13,7 @@ use std::io;
 use std::path::Path;
 
 /// The lock of a store, held until it is dropped. It is on a file beside the store, which is kept.
+/// The store itself is locked, too, when it is open.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -41,9 +42,8 @@ impl Lock {
 pub(crate) fn open_or_create(path: &Path, _lock: &Lock) -> Result<(FileDisk, bool), OpenError> {
     let failed = |error| OpenError::Io(path.into(), error);
     match open(path) {
-        Ok(disk) => return Ok((disk, false)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error)),
+        Err(OpenError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened.map(|disk| (disk, false)),
     }
     let temporary = private_file::with_suffix(path, ".new");
     // A crash may have left this file. The new file must not be a link to another place.
@@ -55,7 +55,7 @@ pub(crate) fn open_or_create(path: &Path, _lock: &Lock) -> Result<(FileDisk, boo
         // Otherwise a full disk would keep this file. The first error is the one to report.
         let _ = fs::remove_file(&temporary);
     })?;
-    Ok((open(path).map_err(failed)?, true))
+    Ok((open(path)?, true))
 }
 
 fn create(path: &Path, temporary: &Path) -> Result<(), OpenError> {
@@ -69,12 +69,19 @@ fn create(path: &Path, temporary: &Path) -> Result<(), OpenError> {
     File::open(private_file::directory_of(path)).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
-fn open(path: &Path) -> io::Result<FileDisk> {
-    let file = open_private(path, File::options().read(true).write(true))?;
+/// Opens the file and locks it, too: without the file of the lock, a second process must not get it.
+fn open(path: &Path) -> Result<FileDisk, OpenError> {
+    let failed = |error| OpenError::Io(path.into(), error);
+    let file = open_private(path, File::options().read(true).write(true)).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.into())),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
     // The kernel may have pages in memory that a former process failed to synchronize. What is read must be
     // what the disk has.
-    file.sync_all()?;
-    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    file.sync_all().map_err(failed)?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
     Ok(FileDisk(file))
 }
 

@@ -87,7 +87,7 @@ pub enum Started {
     Records {
         /// IKE SAs to restore.
         records: Vec<OwnedRecord>,
-        /// Number of records that cannot be read: of another data key, version or owner. They are deleted.
+        /// Number of records that cannot be used: of another data key, version or store. They are deleted.
         unreadable: usize,
     },
 }
@@ -186,6 +186,10 @@ impl<S: Store> Keeper<S> {
             return Err(StartError::LaterOwner);
         }
         let Ok(stored) = minicbor::decode::<StoredRecord>(&opened.text) else { return Ok(None) };
+        // Contents that were restored from a copy may be older than what was sent.
+        if stored.store != self.requests.store.identity() {
+            return Ok(None);
+        }
         let Ok(mut record) = IkeRecord::decode(&stored.record) else { return Ok(None) };
         let reserves = &mut self.records.reserves;
         let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves);

@@ -31,6 +31,9 @@ pub(crate) struct StoredRecord {
     /// The [`IkeRecord`], encoded.
     #[n(3)]
     pub(crate) record: ByteVec,
+    /// Identity of the store in which it was written.
+    #[n(4)]
+    pub(crate) store: Option<u64>,
 }
 
 /// The record contains keys.

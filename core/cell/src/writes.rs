@@ -162,6 +162,7 @@ impl<S: Store> Keeper<S> {
             written_at: unix_time,
             is_exact: numbers == Numbers::Used,
             record: record.encode().ok()?.expose().to_vec().into(),
+            store: self.requests.store.identity(),
         };
         let bytes = stored.into_bytes()?;
         let value = self.sealer.seal(&key, owner, &bytes, context.rng).ok()?;

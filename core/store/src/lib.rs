@@ -83,6 +83,12 @@ pub trait Store {
 
     /// Shortest lease that the store grants.
     fn shortest_lease(&self) -> Duration;
+
+    /// Identifies the contents, after the first completion: contents that were restored from a copy may have
+    /// another identity than those that were copied. `None` if the store has none.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<S: Store + ?Sized> Store for alloc::boxed::Box<S> {
@@ -100,5 +106,9 @@ impl<S: Store + ?Sized> Store for alloc::boxed::Box<S> {
 
     fn shortest_lease(&self) -> Duration {
         (**self).shortest_lease()
+    }
+
+    fn identity(&self) -> Option<u64> {
+        (**self).identity()
     }
 }

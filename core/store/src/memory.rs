@@ -65,6 +65,7 @@ pub struct MemoryHub(Rc<RefCell<Hub>>);
 #[derive(Debug)]
 struct Hub {
     now: Duration,
+    identity: u64,
     state: State,
     users: BTreeMap<u64, User>,
     next_user: u64,
@@ -122,6 +123,7 @@ impl MemoryHub {
     pub fn new() -> Self {
         Self(Rc::new(RefCell::new(Hub {
             now: Duration::ZERO,
+            identity: 0,
             state: State::new(Revision(0), CAPACITY, SHORTEST_LEASE),
             users: BTreeMap::new(),
             next_user: 0,
@@ -135,6 +137,11 @@ impl MemoryHub {
         hub.next_user = user.saturating_add(1);
         hub.users.insert(user, User::default());
         MemoryStore { hub: self.0.clone(), user }
+    }
+
+    /// Changes the identity of the contents, as the restoration of an etcd cluster does.
+    pub fn set_identity(&self, identity: u64) {
+        self.0.borrow_mut().identity = identity;
     }
 
     /// Time of the store, since its creation.
@@ -376,6 +383,10 @@ impl Store for MemoryStore {
 
     fn shortest_lease(&self) -> Duration {
         SHORTEST_LEASE
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(self.hub.borrow().identity)
     }
 }
 

@@ -38,6 +38,10 @@ fn a_second_user_of_the_file_is_refused() {
     let first = Opened::open(&path).unwrap();
     let error = Opened::open(&path).err().unwrap();
     assert!(matches!(error, OpenError::InUse(_)), "{error}");
+    // A file of a lock that is removed does not make room for a second user.
+    fs::remove_file(path.with_file_name("store-1.lock")).unwrap();
+    let error = Opened::open(&path).err().unwrap();
+    assert!(matches!(error, OpenError::InUse(_)), "{error}");
     drop(first);
     Opened::open(&path).unwrap();
 }

@@ -248,3 +248,18 @@ fn a_drained_node_waits_until_it_joins_again() {
     drop(cell.take_over(records, b"gw1"));
     cell.check_tunnel();
 }
+
+#[test]
+fn sas_of_a_restored_store_do_not_go_on() {
+    let mut cell = Cell::new();
+    cell.sim.hub.set_identity(1);
+    let unusable = (0..10_000).find_map(|_| {
+        cell.sim.hub.advance(MILLISECOND);
+        cell.sim.peer.now = cell.sim.peer.now.after(MILLISECOND);
+        match gateway::step(&mut cell.standby, cell.sim.peer.now).unwrap() {
+            Started::Records { records, unreadable } => Some((records.len(), unreadable)),
+            Started::Waiting => None,
+        }
+    });
+    assert_eq!(unusable, Some((0, 1)));
+}
