@@ -116,13 +116,15 @@ impl FileStore {
         let worker = Worker::open(disk, shared.clone(), wake)?;
         let builder = thread::Builder::new().name("file store".into());
         let (report, started) = mpsc::sync_channel(1);
-        let run = move || {
-            let result = on_start();
-            let is_started = result.is_ok();
-            // The opener waits for it.
-            let _ = report.send(result);
-            if is_started {
+        // The opener waits for the report. After an error, the file is closed first.
+        let run = move || match on_start() {
+            Ok(()) => {
+                let _ = report.send(Ok(()));
                 worker.run();
+            }
+            Err(error) => {
+                drop(worker);
+                let _ = report.send(Err(error));
             }
         };
         let thread = Some(builder.spawn(run)?);
