@@ -170,14 +170,15 @@ fn runs_in_the_sandbox() {
 
     // The first connections, TLS handshakes and log-ins: the threads were started before.
     let mut user = User { store, next_id: 0 };
-    let first =
-        user.put("a", None).unwrap_or_else(|error| panic!("{error}: {:?}", user.store.last_failure()));
+    let first = user
+        .put("a", None)
+        .unwrap_or_else(|error| panic!("{error}: {:?}", user.store.monitor().last_failure()));
     let Ok(Outcome::LeaseGranted(lease)) = user.run(Request::NewLease(Duration::from_secs(60))) else {
-        panic!("no lease: {:?}", user.store.last_failure())
+        panic!("no lease: {:?}", user.store.monitor().last_failure())
     };
     // A thread that is started now.
     let watch = Request::Watch { watch: WatchId(1), prefix: Vec::new(), from: Revision(first.0 + 1) };
-    assert_eq!(user.run(watch), Ok(Outcome::Watching), "{:?}", user.store.last_failure());
+    assert_eq!(user.run(watch), Ok(Outcome::Watching), "{:?}", user.store.monitor().last_failure());
     user.put("b", Some(lease)).unwrap();
     println!("watched: {}", user.watched());
     // The token of the log-in ends.
@@ -193,12 +194,12 @@ fn runs_in_the_sandbox() {
     fs::write(directory.join(LOST), "").unwrap();
     let start = Instant::now();
     while let Err(error) = user.put("e", None) {
-        assert!(start.elapsed() < PATIENCE, "{error}: {:?}", user.store.last_failure());
+        assert!(start.elapsed() < PATIENCE, "{error}: {:?}", user.store.monitor().last_failure());
     }
     assert_eq!(user.run(Request::Renew(lease)), Ok(Outcome::Renewed));
     println!("watched: {}", user.watched());
 
-    let state = user.store.seen().unwrap();
+    let state = user.store.monitor().seen().unwrap();
     seen.note(state);
     eventually("the file of what was seen", || {
         let Seen { cluster, revision } = state;

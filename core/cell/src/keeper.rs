@@ -1,7 +1,7 @@
 //! The keeper of an endpoint's state: claims it at a start, and writes what changes.
 
 use crate::StoreKeys;
-use crate::claim::{ClaimContext, Claimed, SlotClaim, StartError, Tenure};
+use crate::claim::{ClaimContext, Claimed, SlotClaim};
 use crate::lease::{NodeLease, Renewal};
 use crate::members::{self, Members};
 use crate::outbox::{ChangeId, Outbox};
@@ -9,6 +9,7 @@ use crate::records::{KeptRecord, KeptRecords, StoredRecord};
 use crate::reentry::Reentry;
 use crate::requests::Requests;
 use crate::seal::Sealer;
+use crate::tenure::{StartError, Tenure};
 use crate::writes::{CurrentWrite, Numbers};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -376,6 +377,19 @@ impl<S: Store> Keeper<S> {
         if is_lost && !self.is_ending {
             self.state = State::Lost;
         }
+    }
+
+    /// Whether this node may become the owner, as far as its host is concerned. At first it may.
+    pub fn allow_takeover(&mut self, is_able: bool, now: Instant) {
+        if let State::Claiming(claim) = &mut self.state {
+            claim.set_able(is_able, now);
+        }
+    }
+
+    /// Whether another node of the cell runs and is not drained, as far as this one knows.
+    pub fn has_standby(&self) -> bool {
+        let others = self.members.all().into_iter().filter(|member| member.name != self.node);
+        others.into_iter().any(|member| member.is_running && !member.is_drained)
     }
 
     /// Drains this node of a cell, or lets it become the owner again. An owner is to be ended afterwards

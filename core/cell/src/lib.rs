@@ -40,14 +40,15 @@ mod requests;
 mod reserve;
 mod seal;
 mod status;
+mod tenure;
 mod writes;
 
-pub use claim::{StartError, Tenure};
 pub use keeper::{Keeper, Started};
 pub use members::Member;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
 pub use status::{KeeperRole, KeeperStatus};
+pub use tenure::{StartError, Tenure};
 
 use alloc::format;
 use alloc::string::String;

@@ -232,6 +232,16 @@ impl StateKeeper {
         self.keeper.owner_node().map(|name| String::from_utf8_lossy(name).into_owned())
     }
 
+    /// Whether this node may become the owner, as far as its host is concerned.
+    pub(super) fn allow_takeover(&mut self, is_able: bool, now: Instant) {
+        self.keeper.allow_takeover(is_able, now);
+    }
+
+    /// Whether this process owns the SAs, and another node runs that may take over.
+    pub(super) fn has_standby(&self) -> bool {
+        self.keeper.is_owner() && self.keeper.has_standby()
+    }
+
     /// Follows the request of a client to drain this node, and reports the state. An error ends the run of an
     /// owner that was drained.
     pub(super) fn update_cell(&mut self, context: &mut EndpointContext) -> Result<(), Error> {

@@ -207,6 +207,16 @@ impl VirtualAddresses {
         })
     }
 
+    /// Name of an interface of the addresses that cannot carry packets now: its cable is unplugged, it is
+    /// switched off, or it does not exist any more.
+    pub fn without_carrier(&mut self) -> Option<&str> {
+        let Self { interfaces, netlink, .. } = self;
+        let is_up = |interface: &Interface, netlink: &mut Netlink| {
+            netlink.link(&interface.name).is_ok_and(|link| link.has_carrier)
+        };
+        interfaces.iter().find(|interface| !is_up(interface, netlink)).map(|interface| &*interface.name)
+    }
+
     /// When [`poll`](Self::poll) is due, at the latest; `None` while this host does not have the addresses.
     pub fn next_timeout(&self) -> Option<Instant> {
         let held = self.held?;

@@ -263,3 +263,16 @@ fn sas_of_a_restored_store_do_not_go_on() {
     });
     assert_eq!(unusable, Some((0, 1)));
 }
+
+#[test]
+fn a_node_whose_host_cannot_move_packets_does_not_take_over() {
+    let mut cell = Cell::new();
+    cell.standby.allow_takeover(false, cell.sim.peer.now);
+    cell.sim.gateway.finish();
+    assert_eq!(cell.wait(5 * SECOND), None);
+    cell.standby.allow_takeover(true, cell.sim.peer.now);
+    let (records, elapsed) = cell.wait(SECOND).unwrap();
+    assert!(elapsed < 20 * MILLISECOND, "{elapsed:?}");
+    drop(cell.take_over(records, b"gw1"));
+    cell.check_tunnel();
+}
