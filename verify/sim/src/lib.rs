@@ -34,17 +34,20 @@ mod manual;
 mod mix;
 mod net;
 mod node;
+mod packet;
 mod plan;
 mod post_quantum;
 mod process;
 mod simulation;
+mod situation;
 mod state_store;
 mod trace;
 mod traffic;
 
-pub use coverage::{Coverage, Situation};
+pub use coverage::Coverage;
 pub use defect::Defect;
 pub use mix::{Mix, run_mix, run_mixes};
+pub use situation::Situation;
 
 use simulation::Simulation;
 use std::fmt;

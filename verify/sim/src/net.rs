@@ -1,11 +1,12 @@
 //! Network between the nodes: datagrams, NATs, and their transport.
 
 use crate::attacker;
-use crate::coverage::Situation;
 use crate::invariants::Checked;
-use crate::node::{self, Node, ProtectedPacket};
+use crate::node::Node;
+use crate::packet::{self, ProtectedPacket};
 use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
+use crate::situation::Situation;
 use crate::{addresses, trace};
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::Path;
@@ -229,7 +230,7 @@ impl Simulation {
 
     /// Delivers an ESP or AH packet.
     fn open_packet(&mut self, index: usize, datagram: &Datagram) -> Checked {
-        let (verdict, packet) = self.nodes[index].inbound(self.now, &node::to_packet(datagram));
+        let (verdict, packet) = self.nodes[index].inbound(self.now, &packet::to_packet(datagram));
         match verdict {
             Inbound::Deliver(admitted) => {
                 let number =

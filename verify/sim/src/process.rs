@@ -1,10 +1,11 @@
 //! Processes of nodes that keep their state in a store: starts, ends, takeovers, and faults of the store.
 
-use crate::coverage::Situation;
 use crate::invariants::{Checked, Violation, violated};
 use crate::mix::{ProcessOperation, StoreFault};
-use crate::node::{Node, ike_datagram};
+use crate::node::Node;
+use crate::packet::ike_datagram;
 use crate::simulation::{SimEvent, Simulation};
+use crate::situation::Situation;
 use crate::state_store::{EndMoment, Sent, StartStep, StateStore};
 use casemate_ike::{IkeState, Transmit};
 use std::time::Duration;

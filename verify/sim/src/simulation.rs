@@ -4,16 +4,17 @@
 use crate::Options;
 use crate::attacker::Attacker;
 use crate::config::{self, Variant};
-use crate::coverage::CoverageCounter;
-use crate::coverage::{Coverage, Situation};
+use crate::coverage::{Coverage, CoverageCounter};
 use crate::defect::Defect;
 use crate::invariants::{self, Checked, Monitor, Violation, violated};
 use crate::manual::{self, SavedNumbers};
 use crate::mix::{FaultSchedule, MixPlan, NodeOperation, Rules};
 use crate::net::Datagram;
-use crate::node::{self, Node};
+use crate::node::Node;
+use crate::packet;
 use crate::plan::{Disruptions, NetworkConditions, Plan};
 use crate::process::FormerProcess;
+use crate::situation::Situation;
 use crate::trace::{self, Trace};
 use casemate::Notice;
 use casemate_ike::Event;
@@ -296,7 +297,7 @@ impl Simulation {
                     self.monitor.check_sealed_message(&self.nodes[index], &other)?;
                 }
             }
-            let datagram = node::ike_datagram(&transmit);
+            let datagram = packet::ike_datagram(&transmit);
             self.counter.datagram(&datagram);
             self.monitor.check_len(&self.plan.setup, &self.nodes[index], &datagram)?;
             self.send(index, datagram);

@@ -1,13 +1,13 @@
 //! Packets of protected hosts: permitted and forbidden ones.
 
 use crate::addresses::{self, Flow, HostKind, HostPair};
-use crate::coverage::Situation;
 use crate::defect::Defect;
 use crate::invariants::{Checked, PacketSpec, Route, violated};
 use crate::manual;
-use crate::node::ProtectedPacket;
+use crate::packet::ProtectedPacket;
 use crate::plan::VirtualAddrs;
 use crate::simulation::{CONNECTED, Simulation};
+use crate::situation::Situation;
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::IkeStatus;
 use std::net::IpAddr;
