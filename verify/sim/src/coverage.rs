@@ -17,10 +17,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 impl Situation {
-    /// Whether only mixes have this situation.
+    /// Whether only mixes have this situation. They are the last ones.
     const fn is_of_mixes(self) -> bool {
-        use Situation::{OrderlyEnd, ProcessEnd, Restored, StoreOutage, TakeOver};
-        matches!(self, ProcessEnd | OrderlyEnd | TakeOver | Restored | StoreOutage)
+        self as usize >= Situation::ProcessEnd as usize
     }
 }
 

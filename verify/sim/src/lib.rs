@@ -24,10 +24,13 @@
 
 mod addresses;
 mod attacker;
+mod cell;
+mod cell_faults;
 mod config;
 mod coverage;
 mod defect;
 mod disruptions;
+mod guarded_store;
 mod invariants;
 mod keys;
 mod manual;

@@ -3,12 +3,13 @@
 use crate::addresses;
 use crate::config::{self, Variant};
 use crate::defect::Defect;
+use crate::invariants::PacketSpec;
 use crate::keys::Keys;
-use crate::net::Nat;
+use crate::net::{Datagram, Nat};
 use crate::plan::Plan;
 use crate::state_store::StateStore;
 use casemate::{Context, Endpoint, NotRestored, Notice, OwnedRecord, Routes};
-use casemate_cell::{RECEIVED_BLOCK, SENT_BLOCK};
+use casemate_cell::{KeeperRole, RECEIVED_BLOCK, SENT_BLOCK};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_ike::config::Connection;
@@ -36,6 +37,17 @@ pub(crate) struct Incarnation {
     pub(crate) restarts: u32,
 }
 
+/// What a stopped process has not processed yet.
+pub(crate) enum Queued {
+    /// A datagram from the network.
+    Arrival(Datagram),
+    /// A packet of a protected host.
+    Packet { number: usize, packet: Vec<u8>, spec: PacketSpec },
+}
+
+/// Maximum number of packets that wait for a stopped process.
+const MAX_QUEUED: usize = 256;
+
 /// One endpoint.
 pub(crate) struct Node {
     /// Number of the node.
@@ -56,6 +68,10 @@ pub(crate) struct Node {
     pub(crate) store: Option<StateStore>,
     /// Whether another process has taken over.
     pub(crate) is_replaced: bool,
+    /// Until this time the process does nothing; `None` if it runs.
+    pub(crate) stopped_until: Option<Duration>,
+    /// What a stopped process has not processed yet.
+    pub(crate) queued: Vec<Queued>,
     last_time: Instant,
     endpoint: Endpoint,
     initial_rng: TestRng,
@@ -82,6 +98,8 @@ impl Node {
             cut_off_until: Duration::ZERO,
             store: None,
             is_replaced: false,
+            stopped_until: None,
+            queued: vec![],
             last_time: Instant::ZERO,
             endpoint: new_endpoint(plan, defect),
             rng: initial_rng.clone(),
@@ -140,6 +158,8 @@ impl Node {
     /// Ends the process of the node. Its successor does not know anything yet.
     pub(crate) fn forget(&mut self, plan: &Plan) {
         self.restarts += 1;
+        self.stopped_until = None;
+        self.queued.clear();
         self.endpoint = new_endpoint(plan, self.defect);
         if self.store.is_some() {
             self.keep_records();
@@ -184,6 +204,27 @@ impl Node {
         self.store.as_ref().is_none_or(StateStore::is_running)
     }
 
+    /// Name in traces.
+    pub(crate) fn name(&self) -> String {
+        let machine = self.store.as_ref().filter(|store| store.is_of_cell());
+        let machine = machine.map(|store| format!(" on machine {}", store.machine.number));
+        format!("node {}{}", self.index, machine.unwrap_or_default())
+    }
+
+    /// What the process of a node does with its state.
+    pub(crate) fn role(&self, now: Duration) -> Option<KeeperRole> {
+        self.store.as_ref().and_then(|store| store.role(self.clock(now)))
+    }
+
+    /// Keeps a packet for a stopped process, as the buffers of its sockets do. Returns whether it is stopped.
+    pub(crate) fn queue_if_stopped(&mut self, packet: impl FnOnce() -> Queued) -> bool {
+        let is_stopped = self.stopped_until.is_some();
+        if is_stopped && self.is_up() && self.queued.len() < MAX_QUEUED {
+            self.queued.push(packet());
+        }
+        is_stopped
+    }
+
     /// Removes the whole configuration.
     pub(crate) fn unconfigure(&mut self, now: Duration) {
         self.act(now, |endpoint, context| endpoint.configure(vec![], &[], context))
@@ -207,6 +248,9 @@ impl Node {
 
     /// Next deadline of the endpoint, in simulation time.
     pub(crate) fn due(&self) -> Option<Duration> {
+        if self.stopped_until.is_some() {
+            return self.stopped_until;
+        }
         let endpoint = self
             .endpoint
             .next_timeout()

@@ -161,4 +161,22 @@ situations! {
     Restored = "IKE SAs restored";
     /// Times in which a store loses requests or answers, or is full.
     StoreOutage = "outages of stores";
+    /// Machines of a cell that became the owner after another one.
+    CellTakeOver = "takeovers in cells";
+    /// Processes of a cell that were stopped for a time.
+    Stopped = "stopped processes";
+    /// ESP packets of processes that another one has replaced.
+    SentByFormer = "packets of former owners";
+    /// Moments in which an owner could not renew its lease in time.
+    Fenced = "moments of fenced owners";
+    /// Links between a machine and the store of its cell that were disturbed.
+    LinkFault = "faults of links to the store of a cell";
+    /// Times in which no machine reached the store of a cell.
+    CellOutage = "outages of the store of a cell";
+    /// Stores of a cell that returned to earlier contents.
+    SetBack = "stores of a cell that were set back";
+    /// Processes that have refused the contents of such a store.
+    StoreRefused = "stores refused";
+    /// Steps of a wall clock.
+    ClockStep = "steps of wall clocks";
 }
