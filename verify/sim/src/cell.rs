@@ -34,6 +34,8 @@ pub(crate) struct Cell {
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether the store has lost confirmed writes, and is in use.
     pub(crate) is_set_back: bool,
+    /// Whether the store was replaced by an empty one, and all SAs are lost.
+    pub(crate) is_replaced: bool,
 }
 
 /// A former owner that packets still reach, because a router has not noticed the new one.
@@ -69,6 +71,7 @@ impl Simulation {
             stale: None,
             snapshot: None,
             is_set_back: false,
+            is_replaced: false,
         });
     }
 
@@ -79,9 +82,10 @@ impl Simulation {
 
     /// Times at which the other machines of the cell have something to do, with the number of their node.
     pub(crate) fn cell_due(&self) -> impl Iterator<Item = (Duration, usize)> {
-        let cell = self.cell.iter();
-        cell.flat_map(|cell| cell.others.iter())
-            .filter_map(|node| Some((node.due()?.max(self.now), node.index)))
+        self.cell.iter().flat_map(|cell| {
+            let due = cell.others.iter().filter_map(Node::due).chain(cell.hub.next_timeout());
+            due.map(|due| (due.max(self.now), cell.plan.node))
+        })
     }
 
     /// Lets each other machine of the cell act in place of the owner.

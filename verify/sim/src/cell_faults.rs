@@ -5,6 +5,7 @@ use crate::invariants::{Checked, violated};
 use crate::mix::{CellChange, CellOperation, CellStep, LinkFault, ProcessOperation, Target};
 use crate::simulation::{SimEvent, Simulation};
 use crate::situation::Situation;
+use crate::state_store::StateStore;
 use casemate_store::{Link, MemoryHub};
 use std::time::Duration;
 
@@ -139,10 +140,25 @@ impl Simulation {
                     node.forget(&self.plan);
                     node.store.iter_mut().for_each(|store| store.replace(&hub, self.now, REPLACEMENT));
                 }
-                (cell.hub, cell.is_set_back) = (hub, false);
+                (cell.hub, cell.is_set_back, cell.is_replaced) = (hub, false, true);
             }
         }
         Ok(())
+    }
+
+    /// Whether a process has become the owner in a store that was set back, because its machine had not seen
+    /// what the store has lost. If the claim of another machine was lost as well, both have the same takeover
+    /// count, and would use the same numbers. No comparison within the store prevents that
+    /// (docs/decisions/0140-cells.md, rule 6). The process ends here.
+    pub(crate) fn is_blind_owner(&mut self, index: usize) -> bool {
+        if !self.is_cell(index) || self.cell.as_ref().is_none_or(|cell| !cell.is_set_back) {
+            return false;
+        }
+        self.trace
+            .log(self.now, || format!("{} has not seen what the store has lost", self.nodes[index].name()));
+        self.counter.coverage.count(Situation::BlindOwner);
+        self.nodes[index].store.iter_mut().for_each(StateStore::give_up);
+        true
     }
 
     /// Notes that a process does not continue with the contents of its store.

@@ -73,7 +73,7 @@ pub(crate) struct Node {
     /// What a stopped process has not processed yet.
     pub(crate) queued: Vec<Queued>,
     last_time: Instant,
-    endpoint: Endpoint,
+    endpoint: Box<Endpoint>,
     initial_rng: TestRng,
     rng: TestRng,
     keys: Keys,
@@ -101,7 +101,7 @@ impl Node {
             stopped_until: None,
             queued: vec![],
             last_time: Instant::ZERO,
-            endpoint: new_endpoint(plan, defect),
+            endpoint: Box::new(new_endpoint(plan, defect)),
             rng: initial_rng.clone(),
             initial_rng,
             keys: Keys::new(plan, index, trusts_all),
@@ -127,7 +127,7 @@ impl Node {
     /// Restarts the node. It loses all state and reads its configuration again.
     pub(crate) fn restart(&mut self, plan: &Plan, now: Duration) {
         self.restarts += 1;
-        self.endpoint = new_endpoint(plan, self.defect);
+        *self.endpoint = new_endpoint(plan, self.defect);
         if self.defect == Some(Defect::RepeatedRandomness) {
             self.rng = self.initial_rng.clone();
         }
@@ -160,7 +160,7 @@ impl Node {
         self.restarts += 1;
         self.stopped_until = None;
         self.queued.clear();
-        self.endpoint = new_endpoint(plan, self.defect);
+        *self.endpoint = new_endpoint(plan, self.defect);
         if self.store.is_some() {
             self.keep_records();
         }

@@ -177,6 +177,8 @@ situations! {
     SetBack = "stores of a cell that were set back";
     /// Processes that have refused the contents of such a store.
     StoreRefused = "stores refused";
+    /// Processes that became the owner in such a store without having seen what it has lost.
+    BlindOwner = "owners that did not see the loss of a store";
     /// Steps of a wall clock.
     ClockStep = "steps of wall clocks";
 }

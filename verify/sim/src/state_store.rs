@@ -198,7 +198,9 @@ impl StateStore {
             }
             Process::Ending { until, .. } => Some((*until).min(self.next_check)),
         };
-        own.into_iter().chain(self.hub.next_timeout()).min()
+        // The machines of a cell have one store, whose time the simulation looks at once.
+        let of_store = self.hub.next_timeout().filter(|_| !self.is_of_cell());
+        own.into_iter().chain(of_store).min()
     }
 
     /// Continues a start. `None` if the process is not to start now.
@@ -241,8 +243,13 @@ impl StateStore {
         Some(step)
     }
 
-    fn refuse(&mut self, why: &'static str) -> StartStep {
+    /// Ends the process. No other one starts.
+    pub(crate) fn give_up(&mut self) {
         self.process = Process::Refused;
+    }
+
+    fn refuse(&mut self, why: &'static str) -> StartStep {
+        self.give_up();
         StartStep::Refused(why)
     }
 

@@ -118,7 +118,8 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Scenario {
         clock_errors: [(); 3].map(|()| rng.pick(&[0, 20_000, -3_000_000, HOUR / 6, -HOUR / 6])),
     };
     let mut rules = Rules { after_silence: 1, ..Rules::one(false, AllowedEnds::Orderly) };
-    let mut operations = if rng.coin() {
+    let is_set_back = mix == Mix::CellPartition && rng.below(5) == 0;
+    let mut operations = if !is_set_back && rng.coin() {
         stored::create_and_delete(plan, rng, &mut rules)
     } else {
         plan.setup.on_close = None;
@@ -146,7 +147,7 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Scenario {
             if rng.below(4) == 0 { Target::Machine(rng.below(cell.machines)) } else { Target::Owner };
         operations.push(step(&cell, target, operation));
     }
-    if mix == Mix::CellPartition && rng.below(5) == 0 {
+    if is_set_back {
         let longest = rng.pick(&[1_000, 10_000]);
         let age = Duration::from_millis(rng.below(longest) as u64);
         operations.push(step(&cell, Target::Owner, CellOperation::SetBack(age)));
@@ -162,7 +163,6 @@ fn step(cell: &CellPlan, target: Target, operation: CellOperation) -> NodeOperat
 
 /// All SAs of the cell are lost. The peer notices it, and both sides negotiate again.
 fn expect_new_store(plan: &mut Plan, rules: &mut Rules) {
-    plan.setup.on_close = None;
     let most = if plan.topology == Topology::Sites { 2 } else { 1 };
     (rules.ikes, rules.children, rules.allowed_ends) = (1..=most, 1..=most, AllowedEnds::Outage);
 }
