@@ -114,7 +114,7 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     let cell = CellPlan {
         node: rng.pick(&[0, 0, 1]),
         machines: 2 + rng.below(2),
-        lease: Duration::from_secs(rng.pick(&[2, 3, 3, 10])),
+        lease: Duration::from_secs(rng.pick(&[3, 3, 6, 12])),
         clock_errors: [(); 3].map(|()| rng.pick(&[0, 20_000, -3_000_000, HOUR / 6, -HOUR / 6])),
     };
     let mut rules = Rules { after_silence: 1, ..Rules::one(false, AllowedEnds::Orderly) };
