@@ -128,6 +128,7 @@ impl Simulation {
 
     /// Notes that the process that acts has become the owner of the cell.
     pub(crate) fn note_owner(&mut self, index: usize) {
+        self.cut_new_owner(index);
         if let Some(cell) = self.cell.as_mut().filter(|cell| cell.plan.node == index) {
             cell.has_new_owner = std::mem::take(&mut self.nodes[index].is_replaced);
         }

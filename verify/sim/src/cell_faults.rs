@@ -69,6 +69,22 @@ impl Simulation {
         Ok(())
     }
 
+    /// Takes the link to the store from a new owner, before it has written anything, for longer than its lease.
+    /// It sends and receives nevertheless, and the owner after the next one begins where the numbers of both
+    /// end.
+    pub(crate) fn cut_new_owner(&mut self, index: usize) {
+        if !self.is_cell(index) || !self.faults.has_begun() {
+            return;
+        }
+        let Some(cell) = self.cell.as_mut().filter(|cell| cell.plan.cuts > 0) else { return };
+        cell.plan.cuts -= 1;
+        let time = cell.plan.lease * 2;
+        let store = self.nodes[index].store.as_ref();
+        if let Some(number) = store.map(|store| store.machine.number) {
+            self.disturb_link(index, number, LinkFault::LosesRequests, time);
+        }
+    }
+
     /// Disturbs the link of a machine to the store.
     fn disturb_link(&mut self, index: usize, number: usize, fault: LinkFault, time: Duration) {
         let Some(store) = &mut self.nodes[index].store else { return };

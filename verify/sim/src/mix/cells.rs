@@ -22,6 +22,8 @@ pub(crate) struct CellPlan {
     pub(crate) node: usize,
     pub(crate) machines: usize,
     pub(crate) lease: Duration,
+    /// How often a new owner loses its link to the store before it has written anything.
+    pub(crate) cuts: usize,
     /// Difference between the wall clock of each machine and the time, in microseconds.
     pub(crate) clock_errors: [i64; 3],
 }
@@ -114,6 +116,7 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     let cell = CellPlan {
         node: rng.pick(&[0, 0, 1]),
         machines: 2 + rng.below(2),
+        cuts: rng.pick(&[0, 0, 1, 2]),
         lease: Duration::from_secs(rng.pick(&[3, 3, 6, 12])),
         clock_errors: [(); 3].map(|()| rng.pick(&[0, 20_000, -3_000_000, HOUR / 6, -HOUR / 6])),
     };

@@ -74,6 +74,11 @@ impl FaultSchedule {
         *self = Self { drawn, sent: Some(0) };
     }
 
+    /// Whether the operations have begun.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.sent.is_some()
+    }
+
     /// Fault of the next IKE datagram.
     pub(crate) fn next(&mut self) -> Option<DatagramFault> {
         let sent = self.sent.as_mut()?;
