@@ -109,13 +109,15 @@ impl KeptRecord {
         reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
+        // An owner in between may have used numbers of its own, although it has written nothing.
+        let is_exact = stored.is_exact && writer.checked_add(1) == Some(owner);
         let all: Vec<ChildSequence> = record.sequences().collect();
         for ChildSequence { spi, esn, sent, received } in all {
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
             let received = reserve(NumberUse::Received, received)?;
             record.set_sequence_numbers(spi, sent.after, received.after);
-            if !stored.is_exact {
+            if !is_exact {
                 record.rekey_at_once(spi);
             }
             let of_child = ChildReserves {

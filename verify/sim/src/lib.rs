@@ -24,27 +24,33 @@
 
 mod addresses;
 mod attacker;
+mod cell;
+mod cell_faults;
 mod config;
 mod coverage;
 mod defect;
 mod disruptions;
+mod guarded_store;
 mod invariants;
 mod keys;
 mod manual;
 mod mix;
 mod net;
 mod node;
+mod packet;
 mod plan;
 mod post_quantum;
 mod process;
 mod simulation;
+mod situation;
 mod state_store;
 mod trace;
 mod traffic;
 
-pub use coverage::{Coverage, Situation};
+pub use coverage::Coverage;
 pub use defect::Defect;
 pub use mix::{Mix, run_mix, run_mixes};
+pub use situation::Situation;
 
 use simulation::Simulation;
 use std::fmt;

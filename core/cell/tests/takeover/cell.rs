@@ -115,6 +115,18 @@ fn a_drained_node_hands_over_at_once() {
     }
 }
 
+/// The next owner may use numbers above those of the hand-over before it writes anything.
+#[test]
+fn a_hand_over_is_exact_for_the_next_owner_only() {
+    let mut cell = Cell::new();
+    cell.sim.gateway.finish();
+    assert_eq!(cell.wait(SECOND).unwrap().0.len(), 1);
+    cell.standby = node(&cell.sim.hub, b"gw1");
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw2"));
+    cell.check_tunnel();
+}
+
 #[test]
 fn a_node_that_was_stopped_says_nothing_and_ends() {
     let mut cell = Cell::new();
