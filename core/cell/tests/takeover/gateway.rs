@@ -224,6 +224,20 @@ impl<K> Host<K> {
         }
     }
 
+    /// The highest number of the peer that the inbound SA has seen.
+    pub(crate) fn highest_received(&self) -> u64 {
+        let inbound = self.endpoint.sas_of_spi(self.spis()[0]).unwrap().inbound;
+        self.endpoint.datapath().sa_sequence(inbound).unwrap()
+    }
+
+    /// Leaves out sequence numbers of the SAs to the other host.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        for spi in self.spis() {
+            let outbound = self.endpoint.sas_of_spi(spi).unwrap().outbound.unwrap();
+            self.endpoint.datapath_mut().skip_numbers(outbound, count).unwrap();
+        }
+    }
+
     fn deliver(&mut self, transmit: Transmit) {
         let Transmit { path, mut message, .. } = transmit;
         if message.is_empty() {

@@ -260,6 +260,21 @@ fn a_peer_that_sends_more_than_is_reserved_waits_for_the_store() {
     assert_eq!(sim.gateway.receive(&beyond), None);
 }
 
+/// Such as a peer that is a cluster itself and begins behind its own reserve.
+#[test]
+fn a_peer_that_skips_more_than_is_reserved_is_accepted_again() {
+    let mut sim = established();
+    sim.peer.skip_numbers(10 * casemate_cell::RECEIVED_BLOCK);
+    assert_eq!(sim.send_to_gateway(), Some(DropReason::CounterNotReserved));
+    // A forged packet does not move the reserve.
+    let mut forged = sim.packet_to_gateway();
+    forged[24..28].copy_from_slice(&u32::MAX.to_be_bytes());
+    assert_eq!(sim.gateway.receive(&forged), Some(DropReason::IcvMismatch));
+    sim.advance(SECOND);
+    assert_eq!(traffic(&mut sim, 10), (10, 10));
+    assert!(sim.gateway.highest_received() < 11 * casemate_cell::RECEIVED_BLOCK);
+}
+
 #[test]
 fn a_second_owner_is_refused_while_the_first_one_lives() {
     let sim = established();
