@@ -32,6 +32,9 @@ pub(crate) enum Task {
     /// Delete an SA of the peer that this host has not, by our SPI of its Child SA.
     #[cfg(feature = "records")]
     DeleteSpi(ChildSpi),
+    /// Ask the peer to leave out sequence numbers, so that this host accepts its packets (RFC 6311).
+    #[cfg(feature = "records")]
+    Synchronize,
     /// Rekey the IKE SA.
     RekeyIke,
     /// Delete the IKE SA.
@@ -106,7 +109,9 @@ pub(crate) enum Pending {
     Lost(super::lost_exchange::LostExchange),
     /// To delete an SA that the peer has and this host has not.
     #[cfg(feature = "records")]
-    DeleteSpi,
+    DeleteSpi(ChildSpi),
+    #[cfg(feature = "records")]
+    Synchronize,
     Liveness,
     SendCrashToken,
     #[cfg(feature = "redirect")]
@@ -148,7 +153,7 @@ impl Pending {
             #[cfg(feature = "records")]
             Self::Lost(lost) => lost.exchange,
             #[cfg(feature = "records")]
-            Self::DeleteSpi => ExchangeType::INFORMATIONAL,
+            Self::DeleteSpi(_) | Self::Synchronize => ExchangeType::INFORMATIONAL,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
                 ExchangeType::INFORMATIONAL
@@ -225,8 +230,10 @@ impl Established {
             Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
             #[cfg(feature = "records")]
             Task::DeleteSpi(spi) => {
-                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::DeleteSpi))
+                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::DeleteSpi(spi)))
             }
+            #[cfg(feature = "records")]
+            Task::Synchronize => self.request_synchronization(common, step),
             Task::RekeyIke if self.phase == Phase::Open => {
                 self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
             }
