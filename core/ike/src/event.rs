@@ -316,8 +316,8 @@ pub enum Event {
         is_final: bool,
     },
     /// The peer has continued the IKE SA on another host, and accepts only higher sequence numbers (RFC 6311
-    /// section 5.2): the next `count` numbers of the outbound SAs are to be left out. Without the Cargo feature
-    /// `records` this does not happen.
+    /// section 5.2): the next `count` numbers of the outbound SAs are to be left out. Without the Cargo
+    /// feature `records` this does not happen.
     NumbersSkipped {
         /// IKE SA.
         ike: IkeSaId,

@@ -4,7 +4,9 @@ use casemate::{Context, Datapath, Endpoint, Routes};
 use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, Started, StoreKeys};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
-use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, ReplayTakeover,
+};
 use casemate_ike::{IkeSettings, Path, SharedKeys, Transmit};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, SpdId};
@@ -192,7 +194,7 @@ impl<K> Host<K> {
         std::mem::take(&mut self.sent)
     }
 
-    fn try_protect(&mut self) -> Result<Vec<u8>, DropReason> {
+    pub(crate) fn try_protect(&mut self) -> Result<Vec<u8>, DropReason> {
         let to = if self.own == GATEWAY { PEER } else { GATEWAY };
         let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
         let (bytes, mut storage) = ([&header[..], &self.own, &to, &[0; 8]].concat(), vec![0; 600]);
@@ -284,14 +286,20 @@ pub(crate) struct Simulation {
     pub(crate) oracle: Oracle,
     link: Link,
     owners: u64,
+    policy: ReplayTakeover,
 }
 
 impl Simulation {
     pub(crate) fn new() -> Self {
+        Self::with_policy(ReplayTakeover::Sync)
+    }
+
+    /// A gateway whose later owners follow this policy.
+    pub(crate) fn with_policy(policy: ReplayTakeover) -> Self {
         let hub = MemoryHub::new();
         let (gateway, _) = Host::with_keeper(&hub, 1, 1);
         let peer = Host::peer(gateway.now, 100);
-        Self { gateway, peer, hub, oracle: Oracle::default(), link: Link::default(), owners: 1 }
+        Self { gateway, peer, hub, oracle: Oracle::default(), link: Link::default(), owners: 1, policy }
     }
 
     pub(crate) fn link(&mut self, link: Link) {
@@ -324,6 +332,15 @@ impl Simulation {
             to_gateway.into_iter().for_each(|transmit| self.gateway.deliver(transmit));
         }
         panic!("the hosts keep sending");
+    }
+
+    /// Delivers what the gateway has sent so far.
+    pub(crate) fn deliver_to_peer(&mut self) {
+        for transmit in self.gateway.take_sent() {
+            self.oracle.note_ike(&transmit.message);
+            self.peer.deliver(transmit);
+        }
+        self.peer.work();
     }
 
     pub(crate) fn advance(&mut self, time: Duration) {
@@ -380,8 +397,9 @@ impl Simulation {
         // Its lease ends.
         self.hub.advance(Duration::from_secs(20 * 366 * 86_400));
         self.owners += 1;
-        let (mut gateway, unreadable) = Host::with_keeper(&self.hub, self.owners, 1);
-        assert_eq!(unreadable, 0);
+        let connection = Connection { replay_takeover: self.policy, ..connection(GATEWAY, PEER) };
+        let (mut gateway, failed, unreadable) = Host::start(&self.hub, self.owners, 1, connection);
+        assert_eq!((failed, unreadable), (0, 0));
         gateway.now = self.peer.now;
         std::mem::replace(&mut self.gateway, gateway)
     }

@@ -149,8 +149,8 @@ pub struct ChildSequence {
     pub sent: u64,
     /// The highest one that may have been received.
     pub received: u64,
-    /// The highest one that the peer has used or skipped, as far as is known; `None` in a record of an earlier
-    /// version.
+    /// The highest one that the peer has used or skipped, as far as is known; `None` in a record of an
+    /// earlier version.
     pub reached: Option<u64>,
 }
 
@@ -259,8 +259,8 @@ impl IkeRecord {
         self.children.iter_mut().filter(move |child| child.spi_in == spi_in)
     }
 
-    /// Sets the numbers of a Child SA, by the SPI of its inbound SA, to those that the data path has: the last
-    /// one sent and the highest received.
+    /// Sets the numbers of a Child SA, by the SPI of its inbound SA, to those that the data path has: the
+    /// last one sent and the highest received.
     pub fn set_used_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
         for child in self.children_of(spi_in) {
             if received > child.received {

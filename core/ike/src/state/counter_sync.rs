@@ -4,9 +4,9 @@
 //! sequence numbers that the cluster does not accept any more.
 //!
 //! As the next owner of an IKE SA, this host asks its peer to leave out the sequence numbers up to the end of
-//! the reserve of received numbers. It does not synchronize message IDs: all of its own are in the record, and
-//! those of the peer may be higher than expected. So it uses a regular exchange, which is repeated until
-//! the response arrives, and which the peer executes once (section 5, case 2).
+//! the reserve of received numbers. It does not synchronize message IDs: all of its own are in the
+//! record, and those of the peer may be higher than expected. So it uses a regular exchange, which is
+//! repeated until the response arrives, and which the peer executes once (section 5, case 2).
 
 use super::established::Phase;
 use super::tasks::Pending;
@@ -74,8 +74,11 @@ impl Established {
             Some(Pending::Child(pending)) => {
                 step.host.release_spi(pending.negotiation.spi);
                 self.replace_lost(common, purpose, step);
-                let request = &pending.negotiation.request;
-                request.replaces.is_none().then(|| Task::Child(Box::new(request.clone())))
+                let request = pending.negotiation.request;
+                if request.replaces.is_none() {
+                    self.tasks.push_back(Task::Child(Box::new(request)));
+                }
+                None
             }
             Some(Pending::Rekey(pending)) => {
                 match pending.simultaneous {
@@ -108,7 +111,7 @@ impl Established {
     /// Leaves out sequence numbers of all outbound SAs (RFC 6311 section 5.2).
     pub(super) fn skip_numbers(&mut self, common: &SaCommon, count: u64, step: &mut Step<'_, '_>) {
         let sync = &mut self.channel.sync;
-        if !sync.support.numbers {
+        if !sync.support.numbers || count == 0 {
             return;
         }
         sync.skipped = sync.skipped.saturating_add(count);

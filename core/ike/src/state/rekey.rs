@@ -152,8 +152,8 @@ impl Established {
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChild { .. })) {
             return Err(StateFault::Busy.into());
         }
-        // A lost exchange may do the same, and what it has made is deleted in this IKE SA. Sequence numbers are
-        // synchronized before the Child SAs move.
+        // A lost exchange may do the same, and what it has made is deleted in this IKE SA. Sequence
+        // numbers are synchronized before the Child SAs move.
         #[cfg(feature = "records")]
         if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi(_) | Pending::Synchronize)) {
             return Err(StateFault::Busy.into());

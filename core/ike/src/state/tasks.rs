@@ -80,6 +80,10 @@ impl Established {
         if let Some(series) = self.series.as_ref().filter(|_| !matches!(task, Task::DeleteIke(_))) {
             return series.allows_at(task);
         }
+        #[cfg(feature = "records")]
+        if !matches!(task, Task::Synchronize | Task::DeleteIke(_)) && self.is_synchronizing() {
+            return None;
+        }
         match task {
             Task::Child(child_request) => Some(child_request.postponed.until),
             // The peer may have postponed some of the Child SAs (RFC 7296 section 2.25). Until they are

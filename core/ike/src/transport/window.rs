@@ -178,11 +178,9 @@ impl Window {
             return None;
         }
         sync.last_request = Some(request.send);
-        if receive != self.expected_id {
-            self.last_response = None;
-        }
         (self.next_id, self.expected_id) = (send, receive);
-        (self.outstanding, self.repeated_id, self.accepts_gaps) = (None, None, false);
+        (self.outstanding, self.last_response) = (None, None);
+        (self.repeated_id, self.accepts_gaps) = (None, false);
         self.requests.clear();
         self.responses.clear();
         Some(MessageIds { nonce: request.nonce, send, receive })
