@@ -1,6 +1,6 @@
 //! A gateway with a keeper, its peer, the store between owners, and the oracle.
 
-use casemate::{Context, Datapath, Endpoint, Routes};
+use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
 use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, Started, StoreKeys};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
@@ -80,10 +80,28 @@ impl Host<()> {
     fn peer(now: Instant, seed: u64) -> Self {
         let mut rng = TestRng::new(seed);
         let mut endpoint = endpoint();
+        endpoint.keep_records(u64::MAX, u64::MAX);
         with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
             endpoint.configure(vec![connection(PEER, GATEWAY).into()], &[], context).unwrap();
         });
         Self { endpoint, keeper: (), hub: MemoryHub::new(), now, rng, sent: Vec::new(), own: PEER }
+    }
+
+    /// Another host that continues the IKE SA of this one, and accepts higher numbers than this one only.
+    fn next_owner(&self, received: u64) -> Self {
+        let ike = self.endpoint.ike().status().next().unwrap().id;
+        let mut record = self.endpoint.record(ike, self.now).unwrap();
+        for child in record.sequences().collect::<Vec<_>>() {
+            record.set_sequence_numbers(child.spi, child.sent, received);
+        }
+        let mut next = Self::peer(self.now, 101);
+        let (records, connections) =
+            (vec![OwnedRecord { record, owners: 1 }], vec![connection(PEER, GATEWAY).into()]);
+        with_context(&mut next.endpoint, next.now, &mut next.rng, |endpoint, context| {
+            let failed = endpoint.configure_and_restore(connections, &[], records, context).unwrap();
+            assert_eq!(failed, []);
+        });
+        next
     }
 
     fn work(&mut self) {
@@ -379,6 +397,11 @@ impl Simulation {
     pub(crate) fn peer_closes(&mut self) {
         let ike = self.peer.endpoint.ike().status().next().unwrap().id;
         self.peer_acts(|endpoint, context| assert!(endpoint.terminate(ike, context)));
+    }
+
+    /// The peer ends, and another host continues its IKE SA and asks the gateway to leave out numbers.
+    pub(crate) fn replace_peer(&mut self, received: u64) {
+        self.peer = self.peer.next_owner(received);
     }
 
     /// Ends the gateway at once, and starts another one.

@@ -136,3 +136,25 @@ fn a_peer_whose_numbers_end_rekeys() {
     assert_ne!(sim.gateway.spis(), spis);
     assert_eq!(traffic(&mut sim, 5), (5, 5));
 }
+
+/// The peer is a cluster that has other owners, and asks the gateway to leave out numbers.
+#[test]
+fn a_gateway_leaves_out_numbers_when_that_is_written() {
+    let mut sim = established();
+    assert_eq!(traffic(&mut sim, 5), (5, 5));
+    let spis = sim.gateway.spis();
+    sim.link(Link { delivers_requests: false, ..Link::default() });
+    let received = 10 * casemate_cell::SENT_BLOCK;
+    sim.replace_peer(received);
+    sim.advance(SECOND);
+    // Neither the response nor a packet with a number above the reserve leaves.
+    assert_eq!(sim.status().held, 1);
+    assert_eq!(sim.send_to_peer(), Some(DropReason::CounterNotReserved));
+    sim.link(Link::default());
+    sim.advance(2 * SECOND);
+    assert_eq!((sim.status().held, traffic(&mut sim, 5)), (0, (5, 5)));
+    // The next owner begins above the numbers that the peer accepts.
+    sim.crash();
+    sim.run();
+    assert_eq!((traffic(&mut sim, 5), sim.gateway.spis()), ((5, 5), spis));
+}
