@@ -25,10 +25,7 @@ pub(crate) struct StoredRecord {
     /// Microseconds since 1970 when it was written.
     #[n(1)]
     pub(crate) written_at: u64,
-    /// Whether the sequence numbers are those that were used, and not those that are reserved.
-    #[n(2)]
-    pub(crate) is_exact: bool,
-    /// The [`IkeRecord`], encoded.
+    /// The [`IkeRecord`], encoded. Number 2 was another field.
     #[n(3)]
     pub(crate) record: ByteVec,
     /// Identity of the store in which it was written.
@@ -109,25 +106,22 @@ impl KeptRecord {
         reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
-        // An owner in between may have used numbers of its own, although it has written nothing.
-        let is_exact = stored.is_exact && writer.checked_add(1) == Some(owner);
+        // The peer may leave out as many numbers of each Child SA as it has to for any of them.
+        let mut skip = 0;
         let all: Vec<ChildSequence> = record.sequences().collect();
-        for ChildSequence { spi, esn, sent, received } in all {
+        for ChildSequence { spi, esn, sent, received, reached } in all {
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
             let received = reserve(NumberUse::Received, received)?;
             record.set_sequence_numbers(spi, sent.after, received.after);
-            if !is_exact {
-                record.rekey_at_once(spi);
-            }
-            let of_child = ChildReserves {
-                sent: GrowingReserve::new(NumberUse::Sent, sent, esn),
-                received: GrowingReserve::new(NumberUse::Received, received, esn),
-            };
-            children.insert(spi, of_child);
+            skip = skip.max(reached.map_or(0, |reached| received.after.saturating_sub(reached)));
+            children.insert(spi, (sent, received, esn));
         }
         let spis = children.keys().copied().collect();
-        reserves.extend(children);
+        reserves.extend(children.into_iter().map(|(spi, (sent, received, esn))| {
+            let sent = GrowingReserve::new(NumberUse::Sent, sent, esn);
+            (spi, ChildReserves { sent, received: GrowingReserve::restored(received, skip, esn) })
+        }));
         Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
 
@@ -148,8 +142,9 @@ impl KeptRecord {
     ) -> bool {
         let all: Vec<ChildSequence> = record.sequences().collect();
         self.children = all.iter().map(|child| child.spi).collect();
-        for ChildSequence { spi, esn, .. } in all {
+        for ChildSequence { spi, esn, sent, .. } in all {
             let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
+            of_child.sent.skip_to(sent);
             record.set_sequence_numbers(spi, of_child.sent.requested(), of_child.received.requested());
             limit(spi, of_child, endpoint);
         }

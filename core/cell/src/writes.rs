@@ -160,7 +160,6 @@ impl<S: Store> Keeper<S> {
         let stored = StoredRecord {
             created_by: kept.created_by(),
             written_at: unix_time,
-            is_exact: numbers == Numbers::Used,
             record: record.encode().ok()?.expose().to_vec().into(),
             store: self.requests.store.identity(),
         };
