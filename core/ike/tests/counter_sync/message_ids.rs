@@ -113,6 +113,15 @@ fn section_11_forged_requests_are_dropped() {
     *forged.last_mut().unwrap() ^= 1;
     assert!(attack.give(&forged).is_empty());
     assert_eq!(attack.count("icv-mismatch"), 1);
+    // Without the notification, message ID 0 is outside of the window, such as in an old request.
+    let spi = attack.pair.right.children()[0].outbound.spi.get();
+    for inside in [vec![], vec![Raw::delete(&[spi])], vec![Raw::notify(NUMBERS, &[0, 0, 0, 1])]] {
+        let header = attack.forger.header(ExchangeType::INFORMATIONAL, 0, false);
+        let message = attack.forger.seal(&header, &inside);
+        assert!(attack.give(&message).is_empty());
+    }
+    assert_eq!((attack.count("message-id"), attack.pair.right.children().len()), (3, 1));
+    assert!(skipped(&attack.pair.right).is_empty());
     // Other exchanges with message ID 0, and responses, have no meaning.
     for exchange in [ExchangeType::CREATE_CHILD_SA, ExchangeType::IKE_AUTH] {
         let header = attack.forger.header(exchange, 0, false);
