@@ -5,11 +5,11 @@
 //! up together with its lease: if it is executed late, it ends with that lease.
 
 use crate::StoreKeys;
+use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
-use crate::requests::Requests;
 use crate::seal::Sealer;
+use crate::start::{StartError, Tenure};
 use crate::status::KeeperRole;
-use crate::tenure::{StartError, Tenure};
 use alloc::vec::Vec;
 use casemate_crypto::{Rng, SecretBytes};
 use casemate_sa::Instant;

@@ -7,20 +7,40 @@ use crate::members::{self, Members};
 use crate::outbox::{ChangeId, Outbox};
 use crate::records::{KeptRecord, KeptRecords};
 use crate::reentry::Reentry;
-use crate::requests::Requests;
 use crate::seal::Sealer;
-use crate::tenure::Tenure;
+use crate::start::Tenure;
 use crate::writes::{CurrentWrite, Numbers};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
-use casemate_store::{Completion, Lease, Outcome, RequestId, Revision, Store, StoreError, WatchEvent};
+use casemate_store::{
+    Completion, Lease, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent,
+};
 use core::time::Duration;
 
 /// Interval in which reserves are compared with their use.
 const CHECK: Duration = Duration::from_millis(250);
+
+/// A store, and the number of the last request.
+pub(crate) struct Requests<S> {
+    pub(crate) store: S,
+    last: u64,
+}
+
+impl<S: Store> Requests<S> {
+    pub(crate) const fn new(store: S) -> Self {
+        Self { store, last: 0 }
+    }
+
+    /// Submits a request. `None` if the store does not take it: it will never be executed.
+    pub(crate) fn submit(&mut self, request: Request) -> Option<RequestId> {
+        self.last = self.last.saturating_add(1);
+        let id = RequestId(self.last);
+        self.store.submit(id, request).ok().map(|()| id)
+    }
+}
 
 /// Keeps the state of an endpoint in a store.
 pub struct Keeper<S> {

@@ -4,7 +4,7 @@
 //! counts from a later one, so that the fence of the node always comes first. Only the speeds of the two
 //! clocks matter; the margin covers them.
 
-use crate::requests::Requests;
+use crate::keeper::Requests;
 use casemate_sa::Instant;
 use casemate_store::{Lease, Outcome, Request, RequestId, Store, StoreError};
 use core::time::Duration;

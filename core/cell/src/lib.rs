@@ -36,21 +36,18 @@ mod members;
 mod outbox;
 mod records;
 mod reentry;
-mod requests;
 mod reserve;
 mod seal;
 mod start;
 mod status;
-mod tenure;
 mod writes;
 
 pub use keeper::Keeper;
 pub use members::Member;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
-pub use start::Started;
+pub use start::{StartError, Started, Tenure};
 pub use status::{KeeperRole, KeeperStatus};
-pub use tenure::{StartError, Tenure};
 
 use alloc::format;
 use alloc::string::String;

@@ -238,8 +238,8 @@ impl EventLoop {
                 close_unrecorded(&mut context);
                 messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
                 if let Some(mut addresses) = self.addresses.take() {
-                    // Before the next owner takes them. Messages that still wait for the store are lost: peers
-                    // repeat them.
+                    // Before the next owner takes them. Messages that still wait for the store are lost:
+                    // peers repeat them.
                     self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
                     addresses.give_up();
                 }

@@ -201,8 +201,8 @@ impl StateKeeper {
         context.with(|endpoint, context| self.keeper.collect(endpoint, transmits, unix_micros(), context))
     }
 
-    /// Reports a new problem of the store, and a new role. An error if this process does not own the state any
-    /// more: another one may send with its numbers.
+    /// Reports a new problem of the store, and a new role. An error if this process does not own the state
+    /// any more: another one may send with its numbers.
     pub(super) fn check(&mut self, now: Instant, handler: &mut dyn EngineHandler) -> Result<(), Error> {
         let KeeperStatus { problem, role, .. } = self.keeper.status(now);
         if role == KeeperRole::Lost {

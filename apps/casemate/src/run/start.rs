@@ -30,7 +30,6 @@ use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -317,17 +316,10 @@ pub(super) struct ClaimedInstance {
 /// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
 /// changes that refer to the interface.
 pub(super) struct InstanceResources {
-    instance: Instance,
+    pub(super) instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
     name_servers: ClaimedNameServers,
-}
-
-impl InstanceResources {
-    /// Directory of files that survive a reboot.
-    pub(super) fn lasting_directory(&self) -> PathBuf {
-        self.instance.lasting_directory()
-    }
 }
 
 impl<'a> Start<'a> {

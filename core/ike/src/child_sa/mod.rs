@@ -71,6 +71,12 @@ impl PeerNumbers {
     /// Those of a new SA.
     pub(crate) const NEW: Self = Self { reached: Some(0), start: 0 };
 
+    /// Whether the peer certainly has the SA, because it has used it. The response in which this host has made
+    /// an SA may be lost with its owner, and a later one repeats it.
+    pub(crate) fn are_in_use(self) -> bool {
+        self.reached.is_some_and(|reached| reached > 0)
+    }
+
     /// How many numbers the peer has to leave out at most until the inbound SA accepts its packets; `None`
     /// if nothing is known.
     pub(crate) fn behind(self) -> Option<u64> {

@@ -127,14 +127,18 @@ impl Established {
             return;
         }
         let skip = self.numbers_to_skip().filter(|_| policy == ReplayTakeover::Sync);
+        let mut is_needed = false;
         for child in self.contents.children.iter_mut().filter(|child| is_behind(child)) {
             let reaches = skip.map(|skip| child.peer_numbers.start.saturating_add(skip));
             let is_near_end = |last| !child.agreed.suite.esn && last > NEAR_END;
-            if child.peer_numbers.reached.is_none() || reaches.is_none_or(is_near_end) {
+            // The peer leaves out numbers of the Child SAs that it has.
+            let follows = child.peer_numbers.are_in_use() && !reaches.is_none_or(is_near_end);
+            is_needed |= follows;
+            if !follows {
                 child.rekey_at = Some(now);
             }
         }
-        if skip.is_some() {
+        if is_needed {
             self.tasks.push_front(Task::Synchronize);
         }
     }
@@ -184,7 +188,8 @@ impl Established {
         if !response.as_ref().is_ok_and(|content| content.error().is_none()) {
             return self.rekey_children_behind();
         }
-        for numbers in self.contents.children.iter_mut().map(|child| &mut child.peer_numbers) {
+        let numbers = self.contents.children.iter_mut().map(|child| &mut child.peer_numbers);
+        for numbers in numbers.filter(|numbers| numbers.are_in_use()) {
             numbers.reached = numbers.reached.map(|reached| reached.max(numbers.start));
         }
     }
