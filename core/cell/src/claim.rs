@@ -1,8 +1,8 @@
 //! The claim of a slot: a lease, one transaction, and the records of the former owner.
 //!
 //! On a single machine, a slot with an owner is an error. A node of a cell waits until the slot is free: a
-//! watch tells when. After any failure it looks at the slot again. A claim whose outcome is unknown is given
-//! up together with its lease: if it is executed late, it ends with that lease.
+//! watch tells when. After any failure it looks at the slot again. A claim or a registration whose outcome
+//! is unknown is given up together with its lease: if it is executed late, it ends with that lease.
 
 use crate::StoreKeys;
 use crate::keeper::Requests;
@@ -259,8 +259,8 @@ impl SlotClaim {
         self.problem = Some(error);
         match self.step {
             // It may be executed late, but not after its lease.
-            Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
-            Step::Lease | Step::Key | Step::NewKey(_) | Step::Register => {}
+            Step::Register | Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
+            Step::Lease | Step::Key | Step::NewKey(_) => {}
             Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
                 self.step = Step::Drained;
             }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Time from a loss of writes to the replacement of the store by an administrator.
 const UNTIL_REPLACED: Duration = Duration::from_secs(30);
+/// Time between two changes of a flaky link.
+const FLICKER: Duration = Duration::from_millis(40);
 /// Time in which an administrator replaces the store.
 const REPLACEMENT: Duration = Duration::from_secs(1);
 
@@ -91,15 +93,41 @@ impl Simulation {
         store.set_link(|link| match fault {
             LinkFault::LosesRequests => link.delivers_requests = false,
             LinkFault::LosesAnswers => link.delivers_answers = false,
+            LinkFault::Flaky => {}
             LinkFault::LosesBoth => (link.delivers_requests, link.delivers_answers) = (false, false),
             LinkFault::Late { request, answer, deadline } => {
                 (link.request_delay, link.answer_delay, link.deadline) = (request, answer, deadline);
             }
         });
+        if fault == LinkFault::Flaky {
+            let change = CellChange::LinkChanges { machine: number, until: self.now + time };
+            self.schedule(Duration::ZERO, SimEvent::Cell(change));
+        }
         if time < Duration::MAX {
             self.counter.coverage.count(Situation::LinkFault);
             self.schedule(time, SimEvent::Cell(CellChange::LinkRepaired(number)));
         }
+    }
+
+    /// Lets the link of a machine lose other things than before.
+    fn change_link(&mut self, number: usize, until: Duration) -> Checked {
+        if self.now >= until {
+            return Ok(());
+        }
+        let [requests, answers] = [(); 2].map(|()| self.rng.below(4) > 0);
+        self.schedule(FLICKER, SimEvent::Cell(CellChange::LinkChanges { machine: number, until }));
+        self.set_link(number, move |link| {
+            (link.delivers_requests, link.delivers_answers) = (requests, answers)
+        })
+    }
+
+    /// Sets the link of one machine.
+    fn set_link(&mut self, number: usize, set: impl Fn(&mut Link)) -> Checked {
+        let Some(index) = self.cell.as_ref().map(|cell| cell.plan.node) else { return Ok(()) };
+        self.with_number(number, |simulation| {
+            simulation.nodes[index].store.iter_mut().for_each(|store| store.set_link(&set));
+            Ok(())
+        })
     }
 
     /// Sets the links of all machines.
@@ -122,17 +150,15 @@ impl Simulation {
 
     /// Performs a later change of the cell.
     pub(crate) fn change_cell(&mut self, change: CellChange) -> Checked {
-        self.trace.log(self.now, || format!("the cell: {change:?}"));
+        if !matches!(change, CellChange::LinkChanges { .. }) {
+            self.trace.log(self.now, || format!("the cell: {change:?}"));
+        }
         let Some(cell) = &mut self.cell else { return Ok(()) };
         match change {
             CellChange::LinkRepaired(number) => {
-                let index = cell.plan.node;
-                return self.with_number(number, |simulation| {
-                    let store = simulation.nodes[index].store.iter_mut();
-                    store.for_each(|store| store.set_link(|link| *link = Link::default()));
-                    Ok(())
-                });
+                return self.set_link(number, |link| *link = Link::default());
             }
+            CellChange::LinkChanges { machine, until } => return self.change_link(machine, until),
             CellChange::OutageEnds { keeps_leases } => {
                 if keeps_leases {
                     // All leases last for their whole time, as after the election of a leader.

@@ -215,6 +215,23 @@ fn a_name_is_that_of_one_node() {
     cell.check_tunnel();
 }
 
+/// The node is entered, and does not learn it. Its own entry must not keep it out for ever.
+#[test]
+fn a_node_whose_registration_has_no_answer_stands_by_later() {
+    let mut cell = Cell::new();
+    cell.standby = node(&cell.sim.hub, b"gw3");
+    cell.standby.store().set_link(Link { answer_delay: 5 * MILLISECOND, ..Link::default() });
+    let is_entered = |cell: &Cell| cell.sim.hub.entries().iter().any(|entry| entry.value == b"gw3");
+    let entered = (0..1_000).any(|_| cell.wait(MILLISECOND).is_some() || is_entered(&cell));
+    assert!(entered && cell.role() == KeeperRole::Starting);
+    cell.standby.store().set_link(Link { delivers_answers: false, ..Link::default() });
+    assert_eq!(cell.run(3 * SECOND), None);
+    cell.standby.store().set_link(Link::default());
+    assert_eq!(cell.run(3 * LEASE), None);
+    assert_eq!(cell.role(), KeeperRole::Standby);
+    cell.check_tunnel();
+}
+
 #[test]
 fn a_store_that_was_set_back_is_refused() {
     let mut cell = Cell::new();

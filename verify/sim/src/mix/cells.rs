@@ -73,6 +73,8 @@ pub(crate) enum LinkFault {
     LosesRequests,
     LosesAnswers,
     LosesBoth,
+    /// Requests and answers are lost at some moments and not at others.
+    Flaky,
     /// Requests are executed late, some of them after their deadline.
     Late {
         request: Duration,
@@ -93,6 +95,11 @@ pub(crate) struct CellStep {
 pub(crate) enum CellChange {
     /// The link of a machine works again.
     LinkRepaired(usize),
+    /// The link of a machine loses other things than before, until this time.
+    LinkChanges {
+        machine: usize,
+        until: Duration,
+    },
     OutageEnds {
         keeps_leases: bool,
     },
@@ -200,7 +207,11 @@ fn draw_fault(rng: &mut TestRng) -> CellOperation {
     let mut late = |most: &[u64]| Duration::from_millis(rng.pick(most));
     let request = late(&[500, 1_000, 2_500, 6_000]);
     let late = LinkFault::Late { request, answer: late(&[0, 300]), deadline: late(&[100, 500, 2_000]) };
-    let fault =
-        rng.pick(&[LinkFault::LosesRequests, LinkFault::LosesAnswers, LinkFault::LosesBoth, late, late]);
+    let losses = [LinkFault::LosesRequests, LinkFault::LosesAnswers, LinkFault::LosesBoth];
+    let fault = match rng.below(5) {
+        0 | 1 => LinkFault::Flaky,
+        2 => late,
+        _ => rng.pick(&losses),
+    };
     CellOperation::Link(fault, time)
 }
