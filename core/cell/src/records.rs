@@ -57,12 +57,15 @@ impl StoredRecord {
 pub(crate) struct ChildReserves {
     sent: GrowingReserve,
     received: GrowingReserve,
+    /// Whether a record says that the peer uses the SA: then the next owner asks it to leave out numbers
+    /// instead of rekeying (RFC 6311).
+    is_in_use: bool,
 }
 
 impl ChildReserves {
     fn first(esn: bool) -> Self {
         let reserve = |used_as| GrowingReserve::new(used_as, Reserve::first(used_as), esn);
-        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received) }
+        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received), is_in_use: false }
     }
 }
 
@@ -115,12 +118,14 @@ impl KeptRecord {
             let received = reserve(NumberUse::Received, received)?;
             record.set_sequence_numbers(spi, sent.after, received.after);
             skip = skip.max(reached.map_or(0, |reached| received.after.saturating_sub(reached)));
-            children.insert(spi, (sent, received, esn));
+            let is_in_use = reached.is_some_and(|reached| reached > 0);
+            children.insert(spi, (sent, received, esn, is_in_use));
         }
         let spis = children.keys().copied().collect();
-        reserves.extend(children.into_iter().map(|(spi, (sent, received, esn))| {
+        reserves.extend(children.into_iter().map(|(spi, (sent, received, esn, is_in_use))| {
             let sent = GrowingReserve::new(NumberUse::Sent, sent, esn);
-            (spi, ChildReserves { sent, received: GrowingReserve::restored(received, skip, esn) })
+            let received = GrowingReserve::restored(received, skip, esn);
+            (spi, ChildReserves { sent, received, is_in_use })
         }));
         Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
@@ -209,6 +214,9 @@ impl KeptRecord {
             let datapath = endpoint.datapath();
             let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
             let received = datapath.sa_sequence(sas.inbound);
+            if !reserves.is_in_use && received.is_some_and(|number| number > 0) {
+                (reserves.is_in_use, self.must_write) = (true, true);
+            }
             for (used, reserve) in [(sent, &mut reserves.sent), (received, &mut reserves.received)] {
                 self.must_write |= used.is_some_and(|used| reserve.grow(used, elapsed));
             }

@@ -193,15 +193,14 @@ fn run_instance(
         signals,
         threads: args.threads(),
     };
-    let (mut former, mut cell) = (None, None);
-    let ike = match state {
+    let (ike, (former, cell)) = match state {
         ModeState::Manual(state) => {
             state.add_to(&mut parts)?;
-            None
+            (None, (None, None))
         }
         ModeState::Ike(mut state) => {
-            (former, cell) = state.add_to(&mut parts);
-            Some(state)
+            let continued = state.add_to(&mut parts);
+            (Some(state), continued)
         }
     };
     let providers = parts.providers.clone();

@@ -71,8 +71,8 @@ impl PeerNumbers {
     /// Those of a new SA.
     pub(crate) const NEW: Self = Self { reached: Some(0), start: 0 };
 
-    /// Whether the peer certainly has the SA, because it has used it. The response in which this host has made
-    /// an SA may be lost with its owner, and a later one repeats it.
+    /// Whether the peer certainly has the SA, because it has used it. The response in which this host has
+    /// made an SA may be lost with its owner, and a later one repeats it.
     pub(crate) fn are_in_use(self) -> bool {
         self.reached.is_some_and(|reached| reached > 0)
     }
