@@ -212,9 +212,8 @@ fn run_instance(
     if let (Some(channel), Some(path)) = (channels.vici, &args.vici) {
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
-    let is_node = cell.is_some();
     controller.continue_from(former);
-    controller.follow_cell(cell);
+    let is_node = controller.follow_cell(cell);
     if let Some(ike) = ike {
         controller.start_updown(&ike, &args.tun)?;
         controller.configure(*ike, &mut engine)?;

@@ -23,9 +23,10 @@ impl RunController {
         self.former = records;
     }
 
-    /// Follows the store of a cell.
-    pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) {
+    /// Follows the store of a cell. Returns whether there is one.
+    pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) -> bool {
         self.cell_watch = cell;
+        self.cell_watch.is_some()
     }
 
     /// Applies the configuration of a node that has become the owner of its cell, with the SAs of the former
