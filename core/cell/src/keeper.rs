@@ -78,7 +78,7 @@ pub struct Keeper<S> {
 
 pub(crate) enum State {
     Claiming(Box<SlotClaim>),
-    Owner(Ownership),
+    Owner(Box<Ownership>),
     /// Another owner has the slot, or the store is damaged.
     Lost,
 }
@@ -179,8 +179,8 @@ impl<S: Store> Keeper<S> {
         endpoint: &mut Endpoint,
         now: Instant,
     ) -> Option<(u64, WaitsFor)> {
-        let State::Owner(Ownership { owner, .. }) = &self.state else { return None };
-        let owner = *owner;
+        let State::Owner(ownership) = &self.state else { return None };
+        let owner = ownership.owner;
         let Some(mut record) = endpoint.record(ike, now) else {
             let spi = self.records.spis.remove(&ike)?;
             self.records.by_spi.remove(&spi);
@@ -281,7 +281,8 @@ impl<S: Store> Keeper<S> {
 
     /// Notices that the slot has another owner, or none.
     fn watched(&mut self, event: &WatchEvent) {
-        let State::Owner(Ownership { lease, epoch, .. }) = &self.state else { return };
+        let State::Owner(ownership) = &self.state else { return };
+        let Ownership { lease, epoch, .. } = &**ownership;
         let slot = self.keys.owner();
         let is_lost = match event {
             WatchEvent::Put(_, entry) => {

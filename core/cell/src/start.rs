@@ -4,6 +4,7 @@
 use crate::claim::{ClaimContext, Claimed};
 use crate::keeper::{Keeper, Ownership, State};
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use casemate::{IkeRecord, OwnedRecord};
@@ -104,7 +105,7 @@ impl<S: Store> Keeper<S> {
             let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
                 let Claimed { lease, epoch, owner, entries } = claimed;
-                self.state = State::Owner(Ownership { lease, epoch, owner });
+                self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
                 let entries = entries.into_iter().map(|entry| (entry.key, entry.value));
                 return self.restorable(entries.collect(), owner, unix_time);
             }

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Path of a program of etcd: below the target directory, where `cargo xtask test` unpacks it, or installed.
-fn program(name: &str) -> Option<PathBuf> {
+/// `None` if it is in neither place.
+pub fn program(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let unpacked = test.ancestors().skip(1).map(|directory| directory.join("etcd/usr/bin"));
     let installed = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);

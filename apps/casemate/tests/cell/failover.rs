@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longest gap after the end of an owner that could not release the cell: its lease of 3 s, and the takeover.
+/// Longest gap after the end of an owner that could not release the cell: its lease of 2 s, half a second
+/// until etcd notices that, and the takeover, on a machine that does other work.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(3_500);
 /// Longest gap of a drain, on a machine that does other work. On a quiet one it is 50 ms.
 const DRAIN: Duration = Duration::from_millis(150);

@@ -146,7 +146,7 @@ impl<'n> Gateways<'n> {
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         format!(
-            "cell {{\n name = test\n node = {}\n lease = 2s\n data_key = {}\n etcd {{ servers = {} }}\n addresses {{\n \
+            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n addresses {{\n \
              outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
              inside {{ address = {}/24\n interface = in0 }} }} }}\n",
             GATEWAYS[index],

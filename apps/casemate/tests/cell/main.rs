@@ -18,6 +18,7 @@ mod network;
 mod oracle;
 mod oracle_tests;
 mod partitions;
+mod replays;
 mod store_file;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]

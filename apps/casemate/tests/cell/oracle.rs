@@ -5,18 +5,21 @@
 //! SPIs and the role of the sender in IKE. The algorithms must have an explicit IV of 8 bytes, as AES-GCM has
 //! (RFC 4106, RFC 5282). A message that is seen again byte by byte is a retransmission or was forwarded.
 
+use crate::net::OUTSIDE_VIRTUAL;
 use crate::traffic::MARK;
 use casemate_wire::esp::EspHeader;
 use casemate_wire::ike::{ExchangeType, Message, PayloadType};
 use casemate_wire::ip::{Ipv4, proto};
 use casemate_wire::udp::{Natt, Udp};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Most findings that are kept.
 const MAX_FINDINGS: usize = 50;
+/// Number of recent frames that are kept: those of some seconds.
+const MAX_RECENT: usize = 4_096;
 const ETHERNET_LEN: usize = 14;
 const IV_LEN: usize = 8;
 /// Most bytes in an encrypted payload without payloads inside: IV, ICV of 16 bytes, pad length, padding to 4
@@ -61,10 +64,14 @@ pub(crate) struct Oracle {
     ike_ivs: HashMap<(IkeKey, [u8; IV_LEN]), Sent>,
     ike_messages: HashMap<IkeMessage, Sent>,
     findings: Vec<String>,
+    /// ESP packets, without copies.
+    first_esp: u64,
     /// ESP packets of each sender.
     esp_packets: HashMap<&'static str, u64>,
     /// The last ESP packet of each sender.
     last_esp: HashMap<&'static str, Duration>,
+    /// The last frames with ESP for the cell.
+    recent: VecDeque<Vec<u8>>,
     /// ESP packets that were seen before, byte by byte.
     esp_copies: u64,
     /// IKE messages that are encrypted.
@@ -91,10 +98,15 @@ impl Oracle {
             return self.find(sending, "a fragment, which the oracle does not read".into());
         }
         let ends = (ip.src(), ip.dst());
+        let before = self.first_esp;
         match ip.protocol() {
             proto::ESP => self.examine_esp(sending, ends, ip.payload()),
             proto::UDP => self.examine_udp(sending, ends, ip.payload()),
             _ => {}
+        }
+        if self.first_esp > before && ip.dst() == OUTSIDE_VIRTUAL {
+            self.recent.truncate(MAX_RECENT - 1);
+            self.recent.push_front(frame.to_vec());
         }
     }
 
@@ -127,10 +139,12 @@ impl Oracle {
             *used.ivs.entry(*iv).or_insert((sending, digest)),
         );
         if by_number.0 != sending && by_number.1 == digest {
-            // A gateway that does not have the destination any more forwards a packet of its peer.
+            // A gateway that does not have the destination any more forwards a packet of its peer, or an
+            // attacker replays it.
             self.esp_copies += 1;
             return;
         }
+        self.first_esp += 1;
         *self.esp_packets.entry(sending.sender).or_default() += 1;
         self.last_esp.insert(sending.sender, sending.at);
         for (what, (earlier, of_earlier)) in [("sequence number", by_number), ("IV", by_iv)] {
@@ -210,7 +224,12 @@ impl Oracle {
         self.last_esp.get(sender).copied()
     }
 
-    /// Number of ESP packets that were forwarded, and therefore seen twice.
+    /// The last frames with ESP for the cell, without copies of earlier ones.
+    pub(crate) fn recent(&self) -> &VecDeque<Vec<u8>> {
+        &self.recent
+    }
+
+    /// Number of ESP packets that were forwarded or replayed, and therefore seen twice.
     pub(crate) fn esp_copies(&self) -> u64 {
         self.esp_copies
     }

@@ -85,6 +85,23 @@ impl<'n> Testbed<'n> {
         }
     }
 
+    /// Kills the owner.
+    pub(crate) fn kill_owner(&mut self, owner: usize) {
+        self.gateways.kill(owner);
+    }
+
+    /// Ends the owner with SIGUSR1.
+    pub(crate) fn drain_owner(&mut self, owner: usize) {
+        self.gateways.drain(owner);
+    }
+
+    /// Stops the process of the owner until another gateway owns the cell, and lets it continue.
+    pub(crate) fn suspend_owner(&mut self, owner: usize) {
+        self.gateways.signal(owner, "STOP");
+        self.gateways.wait_for_owner(Some(owner));
+        self.gateways.signal(owner, "CONT");
+    }
+
     /// Both directions of the tunnels of both peers.
     pub(crate) fn flows(&self) -> Vec<Flow<'n>> {
         let net = self.net;
@@ -190,7 +207,7 @@ impl<'n> Testbed<'n> {
     /// Ends the capture, and fails the test if the oracle has found anything.
     pub(crate) fn finish(self) {
         println!(
-            "  {} ESP SAs, {} forwarded ESP packets, {} IKE messages, {} IKE_SA_INIT requests",
+            "  {} ESP SAs, {} copies of ESP packets, {} IKE messages, {} IKE_SA_INIT requests",
             self.wire.look(|oracle| oracle.esp_sas()),
             self.wire.look(|oracle| oracle.esp_copies()),
             self.wire.look(|oracle| oracle.ike_encrypted()),

@@ -5,6 +5,7 @@ use crate::net::Segment;
 use crate::oracle::{Oracle, Sending};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
+use casemate_test_support::TestRng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -41,6 +42,11 @@ impl Wire {
         look(&mut self.oracle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Access to recorded frames from another thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        Recorder(Arc::clone(&self.oracle))
+    }
+
     /// Time since the start of the capture.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
@@ -54,6 +60,19 @@ impl Wire {
         assert_eq!(lost, 0, "the capture has lost frames");
         let findings = self.look(|oracle| oracle.findings().join("\n"));
         assert!(findings.is_empty(), "{findings}");
+    }
+}
+
+/// Recorded frames of a capture.
+pub(crate) struct Recorder(Arc<Mutex<Oracle>>);
+
+impl Recorder {
+    /// Some of the last frames with ESP for the cell.
+    pub(crate) fn sample(&self, count: usize, rng: &mut TestRng) -> Vec<Vec<u8>> {
+        let oracle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = oracle.recent();
+        let some = (0..count.min(recent.len())).map(|_| recent[rng.below(recent.len())].clone());
+        some.collect()
     }
 }
 
