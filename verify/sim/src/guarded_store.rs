@@ -1,4 +1,5 @@
-//! A store that notices lost writes by their revisions, as the store on etcd does (docs/decisions/0142-etcd.md).
+//! A store that notices lost writes by their revisions, as the store on etcd does
+//! (docs/decisions/0142-etcd.md).
 
 use casemate_store::{
     Completion, Link, MemoryStore, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent,

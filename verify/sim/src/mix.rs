@@ -83,8 +83,8 @@ pub enum Mix {
     StoreOutage,
     /// [`StoreOutage`](Self::StoreOutage) while one or both sides reauthenticate.
     StoreReauth,
-    /// The state of one side belongs to a cell of two or three machines. Processes are killed, and others take
-    /// over, while both sides rekey, create and delete.
+    /// The state of one side belongs to a cell of two or three machines. Processes are killed, and others
+    /// take over, while both sides rekey, create and delete.
     CellKill,
     /// As [`CellKill`](Self::CellKill), but processes are stopped for longer than their leases, and go on.
     CellStop,
