@@ -72,8 +72,7 @@ impl Simulation {
     }
 
     /// Takes the link to the store from a new owner, before it has written anything, for longer than its
-    /// lease. It sends and receives nevertheless, and the owner after the next one begins where the numbers
-    /// of both end.
+    /// lease. It sends and receives nevertheless, and the next owner begins above the numbers of both.
     pub(crate) fn cut_new_owner(&mut self, index: usize) {
         if !self.is_cell(index) || !self.faults.has_begun() {
             return;

@@ -10,7 +10,9 @@
 //!                                                                            post_quantum
 //!  simulation     virtual time and the event queue                           net, node, traffic
 //!  disruptions    commands, restarts, reloads, outages, NAT rebinds          attacker, manual
-//!  invariants     what must hold                                             coverage, trace
+//!  process        processes of nodes that keep their state in a store        state_store, cell, cell_faults,
+//!                                                                            guarded_store
+//!  invariants     what must hold                                             coverage, situation, trace
 //! ```
 //!
 //! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy says

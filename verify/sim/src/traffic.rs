@@ -66,7 +66,7 @@ impl Simulation {
                 if self.nodes[from].is_replaced {
                     self.counter.coverage.count(Situation::SentByFormer);
                 }
-                if self.defect == Some(Defect::PacketLoss) && number % 50 == 0 {
+                if self.defect == Some(Defect::PacketLoss) && number.is_multiple_of(50) {
                     return Ok(());
                 }
                 self.send(from, protected.into_datagram());
