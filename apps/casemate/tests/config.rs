@@ -326,3 +326,21 @@ fn a_cell_has_no_other_store_and_no_clients_of_vici() {
         assert!(error.contains(expected) && error.contains("was expected"), "{error}");
     }
 }
+
+#[test]
+fn dry_run_reads_the_files_of_the_cell() {
+    let with_key = CELL.replace("  node = gw1\n", "  node = gw1\n  data_key = cell.key\n");
+    let directory = Directory::new("cell-key", &format!("{RIGHT}{with_key}"));
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let path = directory.0.file("cell.key").display().to_string();
+    assert!(
+        error.contains(&format!("casemate: cell.data_key: {path}: no such file: a file with 32")),
+        "{error}"
+    );
+    directory.write("cell.key", &[7; 32]);
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains(&format!("#   data key: {path}\n")), "{stdout}");
+}
