@@ -163,7 +163,7 @@ impl<'n> Gateways<'n> {
 
     fn take(&mut self, index: usize) -> Running {
         let running = self.running[index].take().unwrap();
-        self.former_logs += &format!("--- {}, ended:\n{}", GATEWAYS[index], running.log());
+        self.former_logs += &format!("--- {}, ended:\n{}", GATEWAYS[index], end_of(&running.log()));
         running
     }
 
@@ -252,11 +252,20 @@ impl<'n> Gateways<'n> {
     /// What all gateways have logged.
     pub(crate) fn logs(&self) -> String {
         let of = |(running, name): (&Option<Running>, &str)| {
-            let log = running.as_ref().map(Running::log).unwrap_or_default();
+            let log = running.as_ref().map(|running| end_of(&running.log())).unwrap_or_default();
             format!("--- {name}:\n{log}")
         };
         format!("{}{}", self.former_logs, self.running.iter().zip(GATEWAYS).map(of).collect::<String>())
     }
+}
+
+/// Most lines of a log that a failed test shows.
+const MAX_LINES: usize = 200;
+
+/// The last lines of a log.
+pub(crate) fn end_of(log: &str) -> String {
+    let count = log.lines().count();
+    log.lines().skip(count.saturating_sub(MAX_LINES)).map(|line| format!("{line}\n")).collect()
 }
 
 /// SPIs of the IKE SAs in a status, sorted.

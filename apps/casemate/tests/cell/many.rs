@@ -113,6 +113,7 @@ fn many_takeovers_at_random_moments() {
     let Some(net) = CellNet::build("many_takeovers_at_random_moments") else { return };
     let Some(mut testbed) = Testbed::cell_with_tunnels(&net, tunnels) else { return };
     let flows = testbed.many_flows(RATE * u32::from(tunnels));
+    let mut gaps = Vec::new();
     for repetition in 1..=repetitions {
         let disruption = Disruption::random(&mut rng);
         let wait = rng.time(Duration::ZERO, 5 * SECOND);
@@ -122,11 +123,16 @@ fn many_takeovers_at_random_moments() {
             disruption.happen(testbed);
             thread::sleep(2 * SECOND);
         });
-        testbed.check(&deliveries, LONGEST_GAP);
+        testbed.check_once(&deliveries);
+        gaps.extend(deliveries.iter().map(|delivery| (delivery.longest_gap(), disruption)));
         check_owner_has_all(&testbed);
         // The next owners may choose the SPIs of deleted SAs again.
         let live: BTreeSet<u32> = child_spis(&net.peer.status()).into_iter().collect();
         testbed.wire.look(|oracle| oracle.forget_esp_except(|spi| live.contains(&spi)));
     }
     testbed.finish();
+    // The last: a busy machine must not hide what else may fail.
+    gaps.sort_unstable_by_key(|(gap, _)| *gap);
+    println!("longest gaps: {gaps:?}");
+    assert!(gaps.iter().all(|(gap, _)| *gap <= LONGEST_GAP), "the gap may be {LONGEST_GAP:?} at most");
 }

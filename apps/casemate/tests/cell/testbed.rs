@@ -2,7 +2,7 @@
 
 use crate::charon::Charon;
 use crate::etcd::Servers;
-use crate::gateways::{self, Gateways, Sharing, ike_spis};
+use crate::gateways::{self, Gateways, Sharing, end_of, ike_spis};
 use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, OUTSIDE_PORTS, many};
 use crate::testnet::{Running, eventually};
 use crate::traffic::{self, Delivery, Flow};
@@ -185,15 +185,21 @@ impl<'n> Testbed<'n> {
 
     /// What all programs have logged.
     pub(crate) fn logs(&self) -> String {
-        let charon = self.charon.as_ref().map(Charon::log).unwrap_or_default();
+        let charon = self.charon.as_ref().map(|charon| end_of(&charon.log())).unwrap_or_default();
         let servers = self.servers.as_ref().map(Servers::logs).unwrap_or_default();
-        let (gateways, peer) = (self.gateways.logs(), self.peer.log());
+        let (gateways, peer) = (self.gateways.logs(), end_of(&self.peer.log()));
         format!("{gateways}--- peer:\n{peer}--- charon:\n{charon}--- servers:\n{servers}")
+    }
+
+    /// Fails the test if a datagram arrived twice.
+    pub(crate) fn check_once(&self, deliveries: &[Delivery]) {
+        deliveries.iter().for_each(|delivery| delivery.check_once(|| self.logs()));
     }
 
     /// Fails the test if a datagram arrived twice, or if a tunnel had a gap above `limit`.
     pub(crate) fn check(&self, deliveries: &[Delivery], limit: Duration) {
-        deliveries.iter().for_each(|delivery| delivery.check(limit, || self.logs()));
+        self.check_once(deliveries);
+        deliveries.iter().for_each(|delivery| delivery.check_gap(limit, || self.logs()));
     }
 
     /// Fails the test if a datagram was lost or arrived twice.
