@@ -177,3 +177,13 @@ fn a_gateway_leaves_out_numbers_when_that_is_written() {
     sim.run();
     assert_eq!((traffic(&mut sim, 5), sim.gateway.spis()), ((5, 5), spis));
 }
+
+/// The record that is written before the response names the numbers that are left out.
+#[test]
+fn the_next_owner_of_a_gateway_begins_above_the_numbers_left_out() {
+    let mut sim = established();
+    sim.replace_peer(10 * casemate_cell::SENT_BLOCK);
+    sim.run();
+    sim.crash();
+    assert_eq!(sim.send_to_peer(), None);
+}

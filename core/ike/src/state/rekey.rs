@@ -152,10 +152,9 @@ impl Established {
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChild { .. })) {
             return Err(StateFault::Busy.into());
         }
-        // A lost exchange may do the same, and what it has made is deleted in this IKE SA. Sequence
-        // numbers are synchronized before the Child SAs move.
+        // A lost exchange may do the same, and what it has made is deleted in this IKE SA.
         #[cfg(feature = "records")]
-        if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi(_) | Pending::Synchronize)) {
+        if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi(_))) {
             return Err(StateFault::Busy.into());
         }
         // One successor of the peer beside ours is enough.

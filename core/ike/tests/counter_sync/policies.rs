@@ -175,3 +175,19 @@ fn without_new_fields(record: &[u8]) -> Vec<u8> {
     bytes[map] -= 1;
     bytes
 }
+
+/// The request applies to all Child SAs, so it names what the farthest one needs.
+#[test]
+fn the_largest_difference_is_asked_for() {
+    for order in [[1_000, 3_000], [3_000, 1_000]] {
+        let mut pair = with_children(&[EsnPolicy::Disabled; 2], 32);
+        let mut made = records(&pair.left, pair.now);
+        for (spi, reserve) in spis(&pair.left).into_iter().zip(order) {
+            made[0].set_used_numbers(spi, 0, 40);
+            made[0].set_sequence_numbers(spi, 0, reserve);
+        }
+        pair.left = next_owner(&pair.left, made, 1, pair.now, |_| {});
+        pair.advance(SECOND);
+        assert_eq!(skipped(&pair.right), [2_960]);
+    }
+}
