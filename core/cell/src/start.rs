@@ -72,7 +72,8 @@ impl core::error::Error for StartError {}
 pub enum Started {
     /// The store has not answered yet: call again when it has.
     Waiting,
-    /// The state of the former owner, for [`configure_and_restore`](casemate::Endpoint::configure_and_restore).
+    /// The state of the former owner, for
+    /// [`configure_and_restore`](casemate::Endpoint::configure_and_restore).
     Records {
         /// IKE SAs to restore.
         records: Vec<OwnedRecord>,
