@@ -302,7 +302,7 @@ fn dry_run_describes_the_cell() {
     assert_eq!(output.status.code(), Some(0), "{error}");
     let stdout = String::from_utf8(output.stdout).unwrap();
     let expected = "\
-# cell berlin: node gw1, with a lease of 3 s
+# cell berlin: node gw1, with a lease of 2 s
 #   store: etcd at 127.0.0.1:2379, [::1]:2379 (clear text)
 #   data key: the credential casemate-store-key of the service
 #   address outside: 192.0.2.1/24 on eth0, if no other node has it
