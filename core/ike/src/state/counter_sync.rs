@@ -132,13 +132,13 @@ impl Established {
             let reaches = skip.map(|skip| child.peer_numbers.start.saturating_add(skip));
             let is_near_end = |last| !child.agreed.suite.esn && last > NEAR_END;
             // The peer leaves out numbers of the Child SAs that it has.
-            let follows = child.peer_numbers.are_in_use() && !reaches.is_none_or(is_near_end);
+            let follows = child.peer_numbers.are_in_use();
             is_needed |= follows;
-            if !follows {
+            if !follows || reaches.is_none_or(is_near_end) {
                 child.rekey_at = Some(now);
             }
         }
-        if is_needed {
+        if is_needed && skip.is_some() {
             self.tasks.push_front(Task::Synchronize);
         }
     }
