@@ -11,8 +11,8 @@ use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_etcd::{EtcdStore, Seen};
 use casemate_linux::sandbox;
 use casemate_store::{
-    Comparison, Lease, Outcome, Request, RequestId, Revision, Store, StoreError, Transaction, WatchEvent,
-    WatchId, Write,
+    Comparison, Lease, Outcome, Range, Request, RequestId, Revision, Store, StoreError, Transaction,
+    WatchEvent, WatchId, Write,
 };
 use casemate_test_support::etcd::{Certificate, Cluster, ServerFiles};
 use casemate_test_support::{Program, TempDir, eventually, skip};
@@ -103,7 +103,27 @@ fn store_works_in_the_sandbox() {
         return skip("a seccomp filter: this kernel has none");
     }
     assert_eq!(process.log().matches("watched: ").count(), 2, "{}", process.log());
+    check_what_was_seen(directory.path());
     cluster.stop();
+}
+
+/// A later process refuses a cluster whose revision is lower than the one that was seen.
+fn check_what_was_seen(directory: &Path) {
+    let config = Config::load(&directory.join("swanctl.conf"), &SystemEnvironment).unwrap();
+    let cell = config.cell.unwrap();
+    let read = || {
+        let opened = cell_store::open(&cell, directory, &providers::all(), || ());
+        let OpenedCell { store, seen, .. } = opened.unwrap_or_else(|error| panic!("{error}"));
+        let mut user = User { store, next_id: 0 };
+        let range = Range { prefix: Vec::new(), after: None, limit: 10 };
+        (user.run(Request::Read(range)).map(|_| ()), seen.path().to_owned())
+    };
+    let (outcome, path) = read();
+    assert_eq!(outcome, Ok(()));
+    let text = fs::read_to_string(&path).unwrap();
+    let (cluster, _) = text.split_once(" revision ").unwrap();
+    fs::write(&path, format!("{cluster} revision 1000000\n")).unwrap();
+    assert_eq!(read().0, Err(StoreError::Damaged));
 }
 
 const NO_SECCOMP: &str = "no seccomp filter";
@@ -170,14 +190,15 @@ fn runs_in_the_sandbox() {
 
     // The first connections, TLS handshakes and log-ins: the threads were started before.
     let mut user = User { store, next_id: 0 };
-    let first =
-        user.put("a", None).unwrap_or_else(|error| panic!("{error}: {:?}", user.store.last_failure()));
+    let first = user
+        .put("a", None)
+        .unwrap_or_else(|error| panic!("{error}: {:?}", user.store.monitor().last_failure()));
     let Ok(Outcome::LeaseGranted(lease)) = user.run(Request::NewLease(Duration::from_secs(60))) else {
-        panic!("no lease: {:?}", user.store.last_failure())
+        panic!("no lease: {:?}", user.store.monitor().last_failure())
     };
     // A thread that is started now.
     let watch = Request::Watch { watch: WatchId(1), prefix: Vec::new(), from: Revision(first.0 + 1) };
-    assert_eq!(user.run(watch), Ok(Outcome::Watching), "{:?}", user.store.last_failure());
+    assert_eq!(user.run(watch), Ok(Outcome::Watching), "{:?}", user.store.monitor().last_failure());
     user.put("b", Some(lease)).unwrap();
     println!("watched: {}", user.watched());
     // The token of the log-in ends.
@@ -193,12 +214,12 @@ fn runs_in_the_sandbox() {
     fs::write(directory.join(LOST), "").unwrap();
     let start = Instant::now();
     while let Err(error) = user.put("e", None) {
-        assert!(start.elapsed() < PATIENCE, "{error}: {:?}", user.store.last_failure());
+        assert!(start.elapsed() < PATIENCE, "{error}: {:?}", user.store.monitor().last_failure());
     }
     assert_eq!(user.run(Request::Renew(lease)), Ok(Outcome::Renewed));
     println!("watched: {}", user.watched());
 
-    let state = user.store.seen().unwrap();
+    let state = user.store.monitor().seen().unwrap();
     seen.note(state);
     eventually("the file of what was seen", || {
         let Seen { cluster, revision } = state;

@@ -99,8 +99,9 @@ fn restarts_and_crashes_cost_no_ike_sa() {
         check_traffic(&net, &logs);
         let after = spis(&net.left.status());
         assert_eq!(after[0].0, ike[0].0, "the IKE SA: {}", logs());
-        // After a crash it is not known which packets of the peer arrived, so the Child SA is replaced.
-        assert_eq!(after == before, !is_crash, "{}", logs());
+        // After a crash it is not known which packets of the peer arrived: it leaves out numbers, or the Child
+        // SA is replaced if the peer may not have used it yet.
+        assert!(is_crash || after == before, "{}", logs());
     }
     let text = peer.log();
     assert_eq!(text.matches("established with").count(), 1, "{text}");

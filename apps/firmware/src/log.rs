@@ -64,6 +64,7 @@ fn describe_ike(event: &Event) -> Option<String> {
         | Event::Retransmitted { .. }
         | Event::Redirected { .. }
         | Event::NotResumed { .. }
+        | Event::NumbersSkipped { .. }
         | Event::PathMtu { .. }
         | Event::ConfigAssigned { .. }
         | Event::AddrsReleased { .. } => {

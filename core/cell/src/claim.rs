@@ -1,13 +1,14 @@
 //! The claim of a slot: a lease, one transaction, and the records of the former owner.
 //!
 //! On a single machine, a slot with an owner is an error. A node of a cell waits until the slot is free: a
-//! watch tells when. After any failure it looks at the slot again. A claim whose outcome is unknown is given
-//! up together with its lease: if it is executed late, it ends with that lease.
+//! watch tells when. After any failure it looks at the slot again. A claim or a registration whose outcome
+//! is unknown is given up together with its lease: if it is executed late, it ends with that lease.
 
 use crate::StoreKeys;
+use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
-use crate::requests::Requests;
 use crate::seal::Sealer;
+use crate::start::{StartError, Tenure};
 use crate::status::KeeperRole;
 use alloc::vec::Vec;
 use casemate_crypto::{Rng, SecretBytes};
@@ -16,69 +17,16 @@ use casemate_store::{
     Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
     Store, StoreError, Transaction, WatchEvent, WatchId, Write,
 };
-use core::fmt;
 use core::time::Duration;
 
 /// Pause after a failure, and after a slot was found without an owner that another node then claimed.
 const RETRY: Duration = Duration::from_millis(500);
 /// A node that waits looks at the slot after this time, in case its watch has missed the end of the owner.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The lease of a single machine: its store ends it when another process opens the store.
-const SINGLE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The watch of the slot.
 const WATCH: WatchId = WatchId(1);
 /// What the entry that proves the data key contains, encrypted.
 const PROOF: &[u8] = b"data key of a cell";
-
-/// How an owner keeps its slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenure {
-    /// Until another process of this machine opens the store, which one process at a time can have open.
-    SingleMachine,
-    /// For the time of a lease after each renewal. Other nodes wait for its end.
-    Cell {
-        /// Time of the lease, in whole seconds; at least the shortest lease of the store.
-        lease: Duration,
-    },
-}
-
-impl Tenure {
-    const fn lease(self) -> Duration {
-        match self {
-            Self::SingleMachine => SINGLE_LEASE,
-            Self::Cell { lease } => lease,
-        }
-    }
-}
-
-/// Why a start has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartError {
-    /// The store has failed.
-    Store(StoreError),
-    /// Another process owns the slot.
-    Owned,
-    /// The store contains something else than expected.
-    Unexpected,
-    /// A record was written by a later owner than this one: the store is an older copy.
-    LaterOwner,
-    /// The other nodes of the cell use another data key.
-    DataKey,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Owned => f.write_str("another process uses it"),
-            Self::Unexpected => f.write_str("it has entries of another kind"),
-            Self::LaterOwner => f.write_str("it has records of a later owner, so it was set back"),
-            Self::DataKey => f.write_str("its records are encrypted with another data key"),
-        }
-    }
-}
-
-impl core::error::Error for StartError {}
 
 /// A claimed slot.
 #[derive(Debug)]
@@ -110,6 +58,8 @@ pub(crate) struct SlotClaim {
     has_name_taken: bool,
     /// Whether an administrator has drained this node.
     is_drained: bool,
+    /// Whether the host of this node can move packets.
+    is_able: bool,
     /// Node that owns the slot.
     seen_owner: Option<Vec<u8>>,
     problem: Option<StoreError>,
@@ -167,6 +117,7 @@ impl SlotClaim {
             has_proved_key: false,
             has_name_taken: false,
             is_drained: false,
+            is_able: true,
             seen_owner: None,
             problem: None,
         }
@@ -184,6 +135,18 @@ impl SlotClaim {
             _ if self.seen_owner.is_some() => KeeperRole::Standby,
             _ => KeeperRole::Starting,
         }
+    }
+
+    /// Whether the host of this node can move packets.
+    pub(crate) const fn set_able(&mut self, is_able: bool, now: Instant) {
+        if is_able && !self.is_able {
+            self.look_again(now);
+        }
+        self.is_able = is_able;
+    }
+
+    const fn may_claim(&self) -> bool {
+        self.is_able && !self.is_drained
     }
 
     /// Looks at once whether the node was drained, and at the slot.
@@ -260,7 +223,7 @@ impl SlotClaim {
             _ => false,
         };
         if has_ended && self.is_standby() {
-            let may_claim = self.is_watching && !self.is_drained;
+            let may_claim = self.is_watching && self.may_claim();
             (self.step, self.begin_at) = (if may_claim { Step::Count } else { Step::Drained }, now);
         }
     }
@@ -296,8 +259,8 @@ impl SlotClaim {
         self.problem = Some(error);
         match self.step {
             // It may be executed late, but not after its lease.
-            Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
-            Step::Lease | Step::Key | Step::NewKey(_) | Step::Register => {}
+            Step::Register | Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
+            Step::Lease | Step::Key | Step::NewKey(_) => {}
             Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
                 self.step = Step::Drained;
             }
@@ -349,7 +312,7 @@ impl SlotClaim {
             (Step::Slot, Outcome::Entries { entries, revision, .. }) => {
                 self.seen_owner = entries.first().map(|entry| entry.value.clone());
                 match (entries.is_empty(), self.is_watching) {
-                    (true, _) if !self.is_drained => Step::Count,
+                    (true, _) if self.may_claim() => Step::Count,
                     (true, true) => self.stand_by(now),
                     (true, false) => Step::Watch(revision),
                     (false, false) => Step::Watch(revision),

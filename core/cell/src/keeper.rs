@@ -1,26 +1,46 @@
 //! The keeper of an endpoint's state: claims it at a start, and writes what changes.
 
 use crate::StoreKeys;
-use crate::claim::{ClaimContext, Claimed, SlotClaim, StartError, Tenure};
+use crate::claim::SlotClaim;
 use crate::lease::{NodeLease, Renewal};
 use crate::members::{self, Members};
 use crate::outbox::{ChangeId, Outbox};
-use crate::records::{KeptRecord, KeptRecords, StoredRecord};
+use crate::records::{KeptRecord, KeptRecords};
 use crate::reentry::Reentry;
-use crate::requests::Requests;
 use crate::seal::Sealer;
+use crate::start::Tenure;
 use crate::writes::{CurrentWrite, Numbers};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use casemate::{Context, Endpoint, IkeRecord, OwnedRecord};
-use casemate_crypto::Rng;
+use casemate::{Context, Endpoint};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
-use casemate_store::{Completion, Key, Lease, Outcome, RequestId, Revision, Store, StoreError, WatchEvent};
+use casemate_store::{
+    Completion, Lease, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent,
+};
 use core::time::Duration;
 
 /// Interval in which reserves are compared with their use.
 const CHECK: Duration = Duration::from_millis(250);
+
+/// A store, and the number of the last request.
+pub(crate) struct Requests<S> {
+    pub(crate) store: S,
+    last: u64,
+}
+
+impl<S: Store> Requests<S> {
+    pub(crate) const fn new(store: S) -> Self {
+        Self { store, last: 0 }
+    }
+
+    /// Submits a request. `None` if the store does not take it: it will never be executed.
+    pub(crate) fn submit(&mut self, request: Request) -> Option<RequestId> {
+        self.last = self.last.saturating_add(1);
+        let id = RequestId(self.last);
+        self.store.submit(id, request).ok().map(|()| id)
+    }
+}
 
 /// Keeps the state of an endpoint in a store.
 pub struct Keeper<S> {
@@ -32,7 +52,7 @@ pub struct Keeper<S> {
     pub(crate) state: State,
     /// The nodes of the cell.
     pub(crate) members: Members,
-    is_node: bool,
+    pub(crate) is_node: bool,
     pub(crate) records: KeptRecords,
     pub(crate) outbox: Outbox,
     /// The write in progress. There is one at a time: otherwise a later one could be executed without an
@@ -58,7 +78,7 @@ pub struct Keeper<S> {
 
 pub(crate) enum State {
     Claiming(Box<SlotClaim>),
-    Owner(Ownership),
+    Owner(Box<Ownership>),
     /// Another owner has the slot, or the store is damaged.
     Lost,
 }
@@ -76,20 +96,6 @@ pub(crate) struct Ownership {
     pub(crate) epoch: Revision,
     /// Takeover count.
     pub(crate) owner: u64,
-}
-
-/// Progress of a start.
-#[derive(Debug)]
-pub enum Started {
-    /// The store has not answered yet: call again when it has.
-    Waiting,
-    /// The state of the former owner, for [`Endpoint::configure_and_restore`].
-    Records {
-        /// IKE SAs to restore.
-        records: Vec<OwnedRecord>,
-        /// Number of records that cannot be used: of another data key, version or store. They are deleted.
-        unreadable: usize,
-    },
 }
 
 impl<S: Store> Keeper<S> {
@@ -118,87 +124,6 @@ impl<S: Store> Keeper<S> {
             is_ending: false,
             revocation: None,
         }
-    }
-
-    /// Claims the state and reads the records of the former owner. In a cell, waits for the end of the
-    /// present owner first. The caller calls this again when the store has completions or events, and at
-    /// least every 250 ms. `unix_time` is in microseconds since 1970.
-    ///
-    /// # Errors
-    ///
-    /// [`StartError`]. On a single machine, the state belongs to another process, or the store has failed. A
-    /// node of a cell goes on when the store does.
-    pub fn start(&mut self, unix_time: u64, now: Instant, rng: &mut dyn Rng) -> Result<Started, StartError> {
-        let State::Claiming(claim) = &mut self.state else { return Err(StartError::Unexpected) };
-        let requests = &mut self.requests;
-        if self.is_node {
-            self.members.poll(&self.keys, now, requests);
-        }
-        let mut of_claim = ClaimContext { sealer: &self.sealer, rng, now };
-        while let Some(event) = requests.store.next_event() {
-            claim.watched(&event, now);
-        }
-        claim.poll(now, requests);
-        while let Some(completion) = requests.store.next_completion() {
-            let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
-            if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
-                let Claimed { lease, epoch, owner, entries } = claimed;
-                self.state = State::Owner(Ownership { lease, epoch, owner });
-                let entries = entries.into_iter().map(|entry| (entry.key, entry.value));
-                return self.restorable(entries.collect(), owner, unix_time);
-            }
-            claim.poll(now, requests);
-        }
-        Ok(Started::Waiting)
-    }
-
-    /// The IKE SAs of entries of the store.
-    fn restorable(
-        &mut self,
-        entries: Vec<(Key, Vec<u8>)>,
-        owner: u64,
-        unix_time: u64,
-    ) -> Result<Started, StartError> {
-        let mut records = Vec::new();
-        let mut unreadable: usize = 0;
-        for (key, value) in entries {
-            match self.read(&key, &value, owner, unix_time)? {
-                Some(record) => records.push(record),
-                None => {
-                    unreadable = unreadable.saturating_add(1);
-                    self.ended.extend(spi_of(&key));
-                }
-            }
-        }
-        Ok(Started::Records { records, unreadable })
-    }
-
-    /// The IKE SA of an entry; `None` if it cannot be read.
-    fn read(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        owner: u64,
-        unix_time: u64,
-    ) -> Result<Option<OwnedRecord>, StartError> {
-        let Ok(opened) = self.sealer.open(key, value) else { return Ok(None) };
-        if opened.owner >= owner {
-            return Err(StartError::LaterOwner);
-        }
-        let Ok(stored) = minicbor::decode::<StoredRecord>(&opened.text) else { return Ok(None) };
-        // Contents that were restored from a copy may be older than what was sent.
-        if stored.store != self.requests.store.identity() {
-            return Ok(None);
-        }
-        let Ok(mut record) = IkeRecord::decode(&stored.record) else { return Ok(None) };
-        let reserves = &mut self.records.reserves;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves);
-        let Some(kept) = kept else { return Ok(None) };
-        record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
-        let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok());
-        let Some(owners) = owners else { return Ok(None) };
-        self.records.by_spi.insert(record.own_spi(), kept);
-        Ok(Some(OwnedRecord { record, owners }))
     }
 
     /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others.
@@ -247,14 +172,6 @@ impl<S: Store> Keeper<S> {
         }
     }
 
-    /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
-    fn forget_not_restored(&mut self) {
-        let KeptRecords { by_spi, spis, .. } = &mut self.records;
-        let restored: alloc::collections::BTreeSet<u64> = spis.values().copied().collect();
-        self.ended.extend(by_spi.keys().filter(|spi| !restored.contains(spi)));
-        by_spi.retain(|spi, _| restored.contains(spi));
-    }
-
     /// Notes the state of an IKE SA. Returns our SPI of it if its messages have to wait.
     fn note_change(
         &mut self,
@@ -262,8 +179,8 @@ impl<S: Store> Keeper<S> {
         endpoint: &mut Endpoint,
         now: Instant,
     ) -> Option<(u64, WaitsFor)> {
-        let State::Owner(Ownership { owner, .. }) = &self.state else { return None };
-        let owner = *owner;
+        let State::Owner(ownership) = &self.state else { return None };
+        let owner = ownership.owner;
         let Some(mut record) = endpoint.record(ike, now) else {
             let spi = self.records.spis.remove(&ike)?;
             self.records.by_spi.remove(&spi);
@@ -364,7 +281,8 @@ impl<S: Store> Keeper<S> {
 
     /// Notices that the slot has another owner, or none.
     fn watched(&mut self, event: &WatchEvent) {
-        let State::Owner(Ownership { lease, epoch, .. }) = &self.state else { return };
+        let State::Owner(ownership) = &self.state else { return };
+        let Ownership { lease, epoch, .. } = &**ownership;
         let slot = self.keys.owner();
         let is_lost = match event {
             WatchEvent::Put(_, entry) => {
@@ -376,6 +294,19 @@ impl<S: Store> Keeper<S> {
         if is_lost && !self.is_ending {
             self.state = State::Lost;
         }
+    }
+
+    /// Whether this node may become the owner, as far as its host is concerned. At first it may.
+    pub fn allow_takeover(&mut self, is_able: bool, now: Instant) {
+        if let State::Claiming(claim) = &mut self.state {
+            claim.set_able(is_able, now);
+        }
+    }
+
+    /// Whether another node of the cell runs and is not drained, as far as this one knows.
+    pub fn has_standby(&self) -> bool {
+        let others = self.members.all().into_iter().filter(|member| member.name != self.node);
+        others.into_iter().any(|member| member.is_running && !member.is_drained)
     }
 
     /// Drains this node of a cell, or lets it become the owner again. An owner is to be ended afterwards
@@ -440,10 +371,4 @@ impl<S: Store> Keeper<S> {
             State::Lost => None,
         }
     }
-}
-
-/// The SPI in the name of an entry.
-fn spi_of(key: &[u8]) -> Option<u64> {
-    let digits = core::str::from_utf8(key.rsplit(|byte| *byte == b'/').next()?).ok()?;
-    u64::from_str_radix(digits, 16).ok()
 }

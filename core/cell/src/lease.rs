@@ -4,7 +4,7 @@
 //! counts from a later one, so that the fence of the node always comes first. Only the speeds of the two
 //! clocks matter; the margin covers them.
 
-use crate::requests::Requests;
+use crate::keeper::Requests;
 use casemate_sa::Instant;
 use casemate_store::{Lease, Outcome, Request, RequestId, Store, StoreError};
 use core::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) enum Renewal {
 impl NodeLease {
     /// A lease that was requested at this time.
     pub(crate) fn new(lease: Lease, time: Duration, requested_at: Instant) -> Self {
-        let next_at = requested_at.after(time / RENEWALS);
+        let next_at = requested_at.after(part(time, RENEWALS));
         Self { lease, time, renewed_at: requested_at, in_progress: [None; MOST_IN_PROGRESS], next_at }
     }
 
@@ -50,7 +50,7 @@ impl NodeLease {
 
     /// Whether the node must act as if the lease had ended.
     pub(crate) fn is_fenced(&self, now: Instant) -> bool {
-        now.since(self.renewed_at) >= self.time.saturating_sub(self.time / MARGIN)
+        now.since(self.renewed_at) >= self.time.saturating_sub(part(self.time, MARGIN))
     }
 
     /// Submits a renewal if one is due.
@@ -59,7 +59,7 @@ impl NodeLease {
         if now < self.next_at {
             return;
         }
-        self.next_at = now.after(self.time / RENEWALS);
+        self.next_at = now.after(part(self.time, RENEWALS));
         *free = requests.submit(Request::Renew(self.lease)).map(|id| (id, now));
     }
 
@@ -84,6 +84,10 @@ impl NodeLease {
             }
         })
     }
+}
+
+fn part(time: Duration, parts: u32) -> Duration {
+    time.checked_div(parts).unwrap_or_default()
 }
 
 #[cfg(test)]

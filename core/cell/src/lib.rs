@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  start:   claim.rs    wait for the slot, claim it; lease.rs renews the lease and fences its owner
-//!           keeper.rs   read, decrypt (seal.rs), first numbers (reserve.rs)
+//!           start.rs    read, decrypt (seal.rs), first numbers (reserve.rs)
 //!                       -> records for Endpoint::configure_and_restore
 //!  change:  keeper.rs   records that differ (records.rs) -> transaction (writes.rs);
 //!                       messages wait (outbox.rs)
@@ -36,17 +36,17 @@ mod members;
 mod outbox;
 mod records;
 mod reentry;
-mod requests;
 mod reserve;
 mod seal;
+mod start;
 mod status;
 mod writes;
 
-pub use claim::{StartError, Tenure};
-pub use keeper::{Keeper, Started};
+pub use keeper::Keeper;
 pub use members::Member;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
+pub use start::{StartError, Started, Tenure};
 pub use status::{KeeperRole, KeeperStatus};
 
 use alloc::format;

@@ -4,7 +4,7 @@
 //! nothing.
 
 use crate::StoreKeys;
-use crate::requests::Requests;
+use crate::keeper::Requests;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// A node of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// Name, as in the configuration of the node.
     pub name: Vec<u8>,
     /// Whether it runs: its lease has not ended.
     pub is_running: bool,

@@ -25,10 +25,7 @@ pub(crate) struct StoredRecord {
     /// Microseconds since 1970 when it was written.
     #[n(1)]
     pub(crate) written_at: u64,
-    /// Whether the sequence numbers are those that were used, and not those that are reserved.
-    #[n(2)]
-    pub(crate) is_exact: bool,
-    /// The [`IkeRecord`], encoded.
+    /// The [`IkeRecord`], encoded. Number 2 was another field.
     #[n(3)]
     pub(crate) record: ByteVec,
     /// Identity of the store in which it was written.
@@ -60,12 +57,15 @@ impl StoredRecord {
 pub(crate) struct ChildReserves {
     sent: GrowingReserve,
     received: GrowingReserve,
+    /// Whether a record says that the peer uses the SA: then the next owner asks it to leave out numbers
+    /// instead of rekeying (RFC 6311).
+    is_in_use: bool,
 }
 
 impl ChildReserves {
     fn first(esn: bool) -> Self {
         let reserve = |used_as| GrowingReserve::new(used_as, Reserve::first(used_as), esn);
-        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received) }
+        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received), is_in_use: false }
     }
 }
 
@@ -109,23 +109,24 @@ impl KeptRecord {
         reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
+        // The peer may leave out as many numbers of each Child SA as it has to for any of them.
+        let mut skip = 0;
         let all: Vec<ChildSequence> = record.sequences().collect();
-        for ChildSequence { spi, esn, sent, received } in all {
+        for ChildSequence { spi, esn, sent, received, reached } in all {
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
             let received = reserve(NumberUse::Received, received)?;
             record.set_sequence_numbers(spi, sent.after, received.after);
-            if !stored.is_exact {
-                record.rekey_at_once(spi);
-            }
-            let of_child = ChildReserves {
-                sent: GrowingReserve::new(NumberUse::Sent, sent, esn),
-                received: GrowingReserve::new(NumberUse::Received, received, esn),
-            };
-            children.insert(spi, of_child);
+            skip = skip.max(reached.map_or(0, |reached| received.after.saturating_sub(reached)));
+            let is_in_use = reached.is_some_and(|reached| reached > 0);
+            children.insert(spi, (sent, received, esn, is_in_use));
         }
         let spis = children.keys().copied().collect();
-        reserves.extend(children);
+        reserves.extend(children.into_iter().map(|(spi, (sent, received, esn, is_in_use))| {
+            let sent = GrowingReserve::new(NumberUse::Sent, sent, esn);
+            let received = GrowingReserve::restored(received, skip, esn);
+            (spi, ChildReserves { sent, received, is_in_use })
+        }));
         Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
 
@@ -146,8 +147,9 @@ impl KeptRecord {
     ) -> bool {
         let all: Vec<ChildSequence> = record.sequences().collect();
         self.children = all.iter().map(|child| child.spi).collect();
-        for ChildSequence { spi, esn, .. } in all {
+        for ChildSequence { spi, esn, sent, .. } in all {
             let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
+            of_child.sent.skip_to(sent);
             record.set_sequence_numbers(spi, of_child.sent.requested(), of_child.received.requested());
             limit(spi, of_child, endpoint);
         }
@@ -212,6 +214,9 @@ impl KeptRecord {
             let datapath = endpoint.datapath();
             let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
             let received = datapath.sa_sequence(sas.inbound);
+            if !reserves.is_in_use && received.is_some_and(|number| number > 0) {
+                (reserves.is_in_use, self.must_write) = (true, true);
+            }
             for (used, reserve) in [(sent, &mut reserves.sent), (received, &mut reserves.received)] {
                 self.must_write |= used.is_some_and(|used| reserve.grow(used, elapsed));
             }

@@ -28,7 +28,8 @@ pub(crate) enum Reentry {
 impl<S: Store> Keeper<S> {
     /// Submits the next step of a re-entry.
     pub(crate) fn reenter(&mut self, now: Instant) {
-        let State::Owner(Ownership { lease, epoch, .. }) = &self.state else { return };
+        let State::Owner(ownership) = &self.state else { return };
+        let Ownership { lease, epoch, .. } = &**ownership;
         if self.reentry != Reentry::Needed || self.retry_at.is_some_and(|at| now < at) {
             return;
         }

@@ -71,13 +71,27 @@ pub(crate) struct GrowingReserve {
     requested: u64,
     /// Last number that was used at the last call of [`Self::grow`].
     used: u64,
+    /// Whether the next change of `used` says nothing about the rate: the peer has used other numbers before.
+    has_unknown_start: bool,
     esn: bool,
 }
 
 impl GrowingReserve {
     pub(crate) const fn new(used_as: NumberUse, reserve: Reserve, esn: bool) -> Self {
         let Reserve { after, until } = reserve;
-        Self { used_as, written: until, requested: until, used: after, esn }
+        Self { used_as, written: until, requested: until, used: after, has_unknown_start: false, esn }
+    }
+
+    /// The reserve of received numbers of an SA whose peer leaves out up to `skip` numbers.
+    pub(crate) const fn restored(received: Reserve, skip: u64, esn: bool) -> Self {
+        let mut reserve = Self::new(NumberUse::Received, received, esn);
+        reserve.requested = reserve.limited(received.until.saturating_add(skip));
+        reserve.has_unknown_start = true;
+        reserve
+    }
+
+    const fn limited(&self, number: u64) -> u64 {
+        if self.esn || number < LAST_32 { number } else { LAST_32 }
     }
 
     /// Last number that may be used.
@@ -98,17 +112,25 @@ impl GrowingReserve {
     /// Notes the last used number, `elapsed` after the last call. Returns whether the reserve has grown and
     /// its record is to be written.
     pub(crate) fn grow(&mut self, used: u64, elapsed: Duration) -> bool {
-        let per_second = rate(used.saturating_sub(self.used), elapsed);
+        let has_jumped = used > self.used && core::mem::take(&mut self.has_unknown_start);
+        let count = if has_jumped { 0 } else { used.saturating_sub(self.used) };
         self.used = used.max(self.used);
-        let ahead = per_second.saturating_mul(AHEAD).max(self.used_as.block());
-        let highest = if self.esn { u64::MAX } else { LAST_32 };
+        let ahead = rate(count, elapsed).saturating_mul(AHEAD).max(self.used_as.block());
         let is_low = self.requested.saturating_sub(self.used) <= ahead / 2;
-        let wanted = self.used.saturating_add(ahead).min(highest);
+        let wanted = self.limited(self.used.saturating_add(ahead));
         let grows = is_low && wanted > self.requested;
         if grows {
             self.requested = wanted;
         }
         grows
+    }
+
+    /// Notes that numbers up to `used` were left out. The next record names at least these and one block.
+    pub(crate) fn skip_to(&mut self, used: u64) {
+        if used > self.requested {
+            self.used = used;
+            self.requested = self.limited(used.saturating_add(self.used_as.block()));
+        }
     }
 
     /// Notes that a record with this last number is written.
@@ -154,6 +176,37 @@ mod tests {
         let mut reserve = GrowingReserve::new(Sent, last, false);
         assert!(!reserve.grow(end - 1, Duration::from_secs(1)));
         assert_eq!(reserve.requested(), end);
+    }
+
+    #[test]
+    fn numbers_that_a_peer_leaves_out_are_reserved_and_are_no_rate() {
+        let received = Reserve { after: 500, until: 500 + RECEIVED_BLOCK };
+        let mut reserve = GrowingReserve::restored(received, 7 * RECEIVED_BLOCK, true);
+        let wanted = received.until + 7 * RECEIVED_BLOCK;
+        assert_eq!((reserve.written(), reserve.requested()), (received.until, wanted));
+        // The first packet has a much higher number than the last one of the former owner.
+        let jumped = 500 + 7 * RECEIVED_BLOCK;
+        for used in [500, jumped, jumped + 10] {
+            assert!(!reserve.grow(used, Duration::from_millis(250)));
+        }
+        assert_eq!(reserve.requested(), wanted);
+        // From then on, numbers are a rate.
+        assert!(reserve.grow(jumped + RECEIVED_BLOCK, Duration::from_millis(250)));
+        assert!(reserve.requested() > jumped + 10 * RECEIVED_BLOCK);
+        let near_end = GrowingReserve::restored(received, LAST_32, false);
+        assert_eq!(near_end.requested(), LAST_32);
+    }
+
+    #[test]
+    fn the_next_record_names_numbers_that_were_left_out() {
+        let mut reserve = GrowingReserve::new(Sent, Reserve::first(Sent), false);
+        reserve.skip_to(SENT_BLOCK);
+        assert_eq!(reserve.requested(), SENT_BLOCK);
+        reserve.skip_to(5 * SENT_BLOCK);
+        assert_eq!((reserve.written(), reserve.requested()), (SENT_BLOCK, 6 * SENT_BLOCK));
+        assert!(!reserve.grow(5 * SENT_BLOCK, Duration::from_millis(1)), "no rate");
+        reserve.skip_to(LAST_32);
+        assert_eq!(reserve.requested(), LAST_32);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
-use crate::keeper::{Keeper, Ownership, State};
+use crate::keeper::{Keeper, State};
 use crate::outbox::ChangeId;
 use crate::records::{KeptRecord, NamedReserves, StoredRecord, note_written};
 use crate::reentry::Reentry;
@@ -110,8 +110,8 @@ impl<S: Store> Keeper<S> {
         changes: Vec<ChangeId>,
         now: Instant,
     ) -> Vec<Transmit> {
-        let State::Owner(Ownership { epoch, .. }) = &self.state else { return Vec::new() };
-        let epoch = *epoch;
+        let State::Owner(ownership) = &self.state else { return Vec::new() };
+        let epoch = ownership.epoch;
         let Some(submitted) = left.pop_front() else {
             if self.is_ending {
                 self.revoke();
@@ -148,8 +148,8 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Option<PreparedWrite> {
-        let State::Owner(Ownership { owner, .. }) = &self.state else { return None };
-        let owner = *owner;
+        let State::Owner(ownership) = &self.state else { return None };
+        let owner = ownership.owner;
         let mut record = endpoint.record(ike, context.now)?;
         let spi = record.own_spi();
         let kept = self.records.by_spi.get_mut(&spi)?;
@@ -160,7 +160,6 @@ impl<S: Store> Keeper<S> {
         let stored = StoredRecord {
             created_by: kept.created_by(),
             written_at: unix_time,
-            is_exact: numbers == Numbers::Used,
             record: record.encode().ok()?.expose().to_vec().into(),
             store: self.requests.store.identity(),
         };

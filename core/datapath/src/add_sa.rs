@@ -168,20 +168,29 @@ impl Datapath {
         self.sad.inbound_by_id(id).map(|sa| sa.state.receive_limit = last).is_some()
     }
 
+    /// Leaves out the next `count` sequence numbers of an outbound SA, because the peer accepts only higher
+    /// ones (RFC 6311 section 5.2). If fewer are left, the SA sends no more packets. Returns whether the SA
+    /// should be replaced soon, because less than a quarter of its numbers is left; `None` if the SA does not
+    /// exist.
+    #[cfg(feature = "records")]
+    pub fn skip_numbers(&mut self, id: SaId, count: u64) -> Option<bool> {
+        self.sad.outbound_by_id(id).map(|sa| sa.seq.skip(count))
+    }
+
     /// The last sequence number that an outbound SA used; `None` if the SA does not exist.
     pub fn last_seq(&mut self, id: SaId) -> Option<u64> {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.last())
     }
 
-    /// The last sequence number sent on an outbound SA, or the highest received on an inbound one; `None` if
-    /// the SA does not exist.
+    /// The last sequence number sent on an outbound SA, or the highest one of an authentic packet of an
+    /// inbound one, even if the packet was dropped because of the limit; `None` if the SA does not exist.
     pub fn sa_sequence(&self, id: SaId) -> Option<u64> {
         if self.sad.id_of(id.direction(), id.slot()) != id {
             return None;
         }
         match id.direction() {
             Direction::Outbound => self.sad.outbound_ref(id.slot()).map(|sa| sa.seq.last()),
-            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| sa.state.window.highest()),
+            Direction::Inbound => self.sad.inbound_ref(id.slot()).map(|sa| sa.state.highest_seen()),
         }
     }
 

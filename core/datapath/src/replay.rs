@@ -19,6 +19,12 @@ impl Authenticated {
     pub(crate) const fn new(seq: u64) -> Self {
         Self { seq }
     }
+
+    /// The number.
+    #[cfg(feature = "records")]
+    pub(crate) const fn seq(&self) -> u64 {
+        self.seq
+    }
 }
 
 /// The sequence number was already received, or is below the window.
@@ -32,7 +38,8 @@ const WORD_EXISTS: &str = "the replay window has a word for each number";
 #[derive(Debug)]
 pub(crate) struct ReplayWindow {
     highest: u64,
-    size: u64,
+    /// 32 bits, so that an inbound SA fits into four cache lines.
+    size: u32,
     esn: bool,
     words: Box<[u64]>,
 }
@@ -42,8 +49,7 @@ impl ReplayWindow {
     pub(crate) fn new(size: u32, esn: bool, highest: u64) -> Self {
         let words = (u64::from(size).div_ceil(64).saturating_add(1)).next_power_of_two();
         let words = if size == 0 { 0 } else { words as usize };
-        let mut window =
-            Self { highest, size: u64::from(size), esn, words: vec![0; words].into_boxed_slice() };
+        let mut window = Self { highest, size, esn, words: vec![0; words].into_boxed_slice() };
         // Everything up to `highest` counts as received: if it comes from a file, the received numbers below
         // it are unknown.
         if highest > 0 && size > 0 {
@@ -66,8 +72,8 @@ impl ReplayWindow {
     }
 
     /// Size of the window in packets; 0 if replays are not checked.
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
+    pub(crate) fn size(&self) -> u64 {
+        self.size.into()
     }
 
     /// The full sequence number of a packet that carries `low`, unless it is a replay.
@@ -102,7 +108,7 @@ impl ReplayWindow {
 
     /// The newest 64 sequence numbers for status output: bit 0 is the highest.
     pub(crate) fn recent(&self) -> u64 {
-        (0..64u64.min(self.size)).fold(0, |bits, back| match self.highest.checked_sub(back) {
+        (0..self.size().min(64)).fold(0, |bits, back| match self.highest.checked_sub(back) {
             Some(seq) if seq > 0 && self.is_marked(seq) => bits | 1 << back,
             _ => bits,
         })
@@ -115,7 +121,7 @@ impl ReplayWindow {
         }
         // Without a replay check any earlier number may arrive, so take the nearest one: 2^31 numbers in each
         // direction.
-        let size = if self.size == 0 { 1 << 31 } else { self.size };
+        let size = if self.size == 0 { 1 << 31 } else { self.size() };
         let (high, last_low) = ((self.highest >> 32) as u32, self.highest as u32);
         // Appendix A2.1: the lower end of the window, in the subspace of the highest number.
         let bottom = last_low.wrapping_sub(size.saturating_sub(1) as u32);
@@ -133,7 +139,7 @@ impl ReplayWindow {
     fn is_old(&self, seq: u64) -> bool {
         match self.highest.checked_sub(seq) {
             None => false,
-            Some(age) => age >= self.size || self.is_marked(seq),
+            Some(age) => age >= self.size() || self.is_marked(seq),
         }
     }
 

@@ -87,6 +87,9 @@ pub(crate) struct State {
     /// The highest number that may be received: the next owner of the SA accepts higher ones only.
     #[cfg(feature = "records")]
     pub(crate) receive_limit: u64,
+    /// The highest number of an authentic packet that was dropped because of that limit.
+    #[cfg(feature = "records")]
+    pub(crate) highest_refused: u64,
     /// Packets dropped as replays.
     pub(crate) replays: u64,
     /// Packets dropped because of a wrong ICV.
@@ -132,6 +135,8 @@ impl SaIn {
             meter: Meter::new(params.lifetime, now),
             #[cfg(feature = "records")]
             receive_limit: u64::MAX,
+            #[cfg(feature = "records")]
+            highest_refused: 0,
             replays: 0,
             icv_failures: 0,
         };
@@ -183,18 +188,27 @@ impl State {
     /// The full sequence number of a packet that carries `low`, unless it is a replay.
     #[inline]
     pub(crate) fn check_replay(&mut self, low: u32) -> Result<u64, DropReason> {
-        let seq = self.window.check(low).map_err(|Replayed| self.count_replay())?;
-        #[cfg(feature = "records")]
-        if seq > self.receive_limit {
-            return Err(DropReason::CounterNotReserved);
-        }
-        Ok(seq)
+        self.window.check(low).map_err(|Replayed| self.count_replay())
     }
 
-    /// Marks an authenticated sequence number as received.
+    /// Marks an authenticated sequence number as received, unless it is above the limit. The limit is
+    /// compared here and not before the packet is opened, so that only the peer moves `highest_refused`.
     #[inline]
     pub(crate) fn commit_replay(&mut self, proof: Authenticated) -> Result<(), DropReason> {
+        #[cfg(feature = "records")]
+        if proof.seq() > self.receive_limit {
+            self.highest_refused = self.highest_refused.max(proof.seq());
+            return Err(DropReason::CounterNotReserved);
+        }
         self.window.commit(proof).map_err(|Replayed| self.count_replay())
+    }
+
+    /// The highest sequence number that the peer has used, as far as authentic packets show.
+    pub(crate) fn highest_seen(&self) -> u64 {
+        #[cfg(feature = "records")]
+        return self.window.highest().max(self.highest_refused);
+        #[cfg(not(feature = "records"))]
+        self.window.highest()
     }
 
     #[cold]

@@ -49,6 +49,14 @@ impl SeqCounter {
         self.last
     }
 
+    /// Leaves out the next `count` numbers, or all that are left. Returns whether less than a quarter of all
+    /// numbers is left now.
+    #[cfg(feature = "records")]
+    pub(crate) fn skip(&mut self, count: u64) -> bool {
+        self.last = self.last.saturating_add(count).min(self.ceiling);
+        self.ceiling.saturating_sub(self.last) < self.ceiling / 4
+    }
+
     /// Allocates the next number.
     #[inline]
     pub(crate) fn reserve(&mut self) -> Result<Reserved, NoNumber> {
@@ -97,6 +105,26 @@ mod tests {
         let after_wrap = seq.reserve().unwrap();
         assert_eq!((after_wrap.high(), after_wrap.low()), (1, 0));
         let mut seq = SeqCounter::new(u64::MAX, true);
+        assert_eq!(seq.reserve().unwrap_err(), NoNumber::Exhausted);
+    }
+
+    #[cfg(feature = "records")]
+    #[test]
+    fn skipped_numbers_are_never_allocated() {
+        let mut seq = SeqCounter::new(10, false);
+        assert!(!seq.skip(100));
+        assert_eq!(seq.reserve().unwrap().number(), 111);
+        assert!(!seq.skip(LAST_32 / 4 * 3 - 110));
+        assert!(seq.skip(3));
+        // A skip beyond the end leaves no number, and does not begin again.
+        for count in [LAST_32, u64::MAX] {
+            assert!(seq.skip(count));
+            assert_eq!((seq.reserve().unwrap_err(), seq.last()), (NoNumber::Exhausted, LAST_32));
+        }
+        let mut seq = SeqCounter::new(5, true);
+        assert!(!seq.skip(1 << 33));
+        assert_eq!(seq.reserve().unwrap().number(), (1 << 33) + 6);
+        assert!(seq.skip(u64::MAX));
         assert_eq!(seq.reserve().unwrap_err(), NoNumber::Exhausted);
     }
 

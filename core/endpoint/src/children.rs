@@ -357,6 +357,14 @@ impl Children {
         self.counters.take_reports(notices);
     }
 
+    /// Leaves out the next `count` sequence numbers of an outbound SA that is not in use yet.
+    #[cfg(feature = "records")]
+    pub(crate) fn skip_before_first(&mut self, id: ChildId, count: u64) {
+        if let Some(OutboundSa::Pending(sa)) = self.installed.get_mut(id).map(|child| &mut child.outbound) {
+            sa.last_sent = sa.last_sent.saturating_add(count);
+        }
+    }
+
     /// The SAs of a Child SA.
     pub(crate) fn sas(&self, id: ChildId) -> Option<ChildSas> {
         let child = self.installed.get(id)?;

@@ -310,6 +310,7 @@ impl Endpoint {
                 let Self { children: installed, datapath, .. } = self;
                 installed.move_to_path(children, *path, *udp_encap, datapath, context.routes);
             }
+            Event::NumbersSkipped { children, count, .. } => self.skip_numbers(children, *count, context),
             Event::PathMtu { children, .. } => children.iter().for_each(|child| self.set_probed_mtu(*child)),
             Event::IkeUp { .. }
             | Event::IkeDown { .. }

@@ -315,6 +315,19 @@ pub enum Event {
         /// Whether the search has ended. Until then, `mtu` is a safe value.
         is_final: bool,
     },
+    /// The peer has continued the IKE SA on another host, and accepts only higher sequence numbers (RFC 6311
+    /// section 5.2): the next `count` numbers of the outbound SAs are to be left out. Without the Cargo
+    /// feature `records` this does not happen.
+    NumbersSkipped {
+        /// IKE SA.
+        ike: IkeSaId,
+        /// Connection.
+        connection: Arc<Connection>,
+        /// Child SAs of the IKE SA.
+        children: Vec<ChildId>,
+        /// How many numbers of each.
+        count: u64,
+    },
     /// A peer violated the protocol, or a negotiation failed.
     Fault {
         /// Kind of the violation.

@@ -24,6 +24,8 @@ mod child_sa;
 pub mod config;
 mod context;
 mod cookie;
+#[cfg(feature = "records")]
+mod counter_sync;
 mod crash_token;
 pub mod diagnosis;
 mod engine;

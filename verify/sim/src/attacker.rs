@@ -1,9 +1,9 @@
 //! On-path attacker: observes every datagram, holds no key, and sends any datagram from any address.
 
 use crate::addresses::{self, HostKind, HostPair};
-use crate::coverage::Situation;
 use crate::net::{Datagram, Payload};
 use crate::plan::{Layout, Setup};
+use crate::situation::Situation;
 use casemate_test_support::TestRng;
 use casemate_wire::ike::{
     ExchangeType, Flags, Header, IkeSpi, Notify, NotifyType, PayloadType, Version, Writer,

@@ -2,11 +2,11 @@
 
 use crate::attacker::Attack;
 use crate::config::Variant;
-use crate::coverage::Situation;
 use crate::defect::Defect;
 use crate::invariants::{Checked, is_idle};
 use crate::manual::{self, SavedNumbers};
 use crate::simulation::{SimEvent, Simulation};
+use crate::situation::Situation;
 use casemate::{Context, Endpoint};
 use casemate_ike::{ChildId, IkeSaId, IkeState, IkeStatus};
 use casemate_test_support::TestRng;

@@ -10,7 +10,9 @@
 //!                                                                            post_quantum
 //!  simulation     virtual time and the event queue                           net, node, traffic
 //!  disruptions    commands, restarts, reloads, outages, NAT rebinds          attacker, manual
-//!  invariants     what must hold                                             coverage, trace
+//!  process        processes of nodes that keep their state in a store        state_store, cell, cell_faults,
+//!                                                                            guarded_store
+//!  invariants     what must hold                                             coverage, situation, trace
 //! ```
 //!
 //! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy says
@@ -24,27 +26,33 @@
 
 mod addresses;
 mod attacker;
+mod cell;
+mod cell_faults;
 mod config;
 mod coverage;
 mod defect;
 mod disruptions;
+mod guarded_store;
 mod invariants;
 mod keys;
 mod manual;
 mod mix;
 mod net;
 mod node;
+mod packet;
 mod plan;
 mod post_quantum;
 mod process;
 mod simulation;
+mod situation;
 mod state_store;
 mod trace;
 mod traffic;
 
-pub use coverage::{Coverage, Situation};
+pub use coverage::Coverage;
 pub use defect::Defect;
 pub use mix::{Mix, run_mix, run_mixes};
+pub use situation::Situation;
 
 use simulation::Simulation;
 use std::fmt;

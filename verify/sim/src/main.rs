@@ -12,7 +12,8 @@ casemate-sim --mix NAME ...             runs seeds of a mix of overlapping opera
                                         (rekey-child, rekey-ike, rekey-both, create-delete, everything, parallel,
                                         soak, soak-parallel, reauth, unique, limits, close-start, dead-start,
                                         crash, rebind, soak-reauth, followup-ke, resume, refused, store-crash,
-                                        store-takeover, store-outage, store-reauth)
+                                        store-takeover, store-outage, store-reauth, cell-kill, cell-stop,
+                                        cell-partition, cell-drain)
 
 Each run prints a digest of the bytes on the wire. Two builds that print the same digest for the same seeds send the
 same messages at the same times.

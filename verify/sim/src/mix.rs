@@ -12,6 +12,7 @@
 //! up again what ends. In half of the runs of every mix, the nodes use additional key exchanges or
 //! post-quantum pre-shared keys, and in a quarter tickets.
 
+mod cells;
 mod plan;
 mod refused;
 mod rules;
@@ -25,6 +26,7 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(crate) use cells::{CellChange, CellOperation, CellPlan, CellStep, LinkFault, Target};
 pub(crate) use plan::{FaultSchedule, MixPlan, NodeOperation, Operation};
 pub(crate) use rules::Rules;
 pub(crate) use stored::{ProcessOperation, StoreFault};
@@ -81,11 +83,20 @@ pub enum Mix {
     StoreOutage,
     /// [`StoreOutage`](Self::StoreOutage) while one or both sides reauthenticate.
     StoreReauth,
+    /// The state of one side belongs to a cell of two or three machines. Processes are killed, and others
+    /// take over, while both sides rekey, create and delete.
+    CellKill,
+    /// As [`CellKill`](Self::CellKill), but processes are stopped for longer than their leases, and go on.
+    CellStop,
+    /// Machines lose their links to the store, or the whole store is away, late or set back.
+    CellPartition,
+    /// Processes hand over the state, while others are killed, stopped or cut off.
+    CellDrain,
 }
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::RekeyChild,
         Self::RekeyIke,
         Self::RekeyBoth,
@@ -109,6 +120,10 @@ impl Mix {
         Self::StoreTakeover,
         Self::StoreOutage,
         Self::StoreReauth,
+        Self::CellKill,
+        Self::CellStop,
+        Self::CellPartition,
+        Self::CellDrain,
     ];
 
     /// Name on the command line.
@@ -137,6 +152,10 @@ impl Mix {
             Self::StoreTakeover => "store-takeover",
             Self::StoreOutage => "store-outage",
             Self::StoreReauth => "store-reauth",
+            Self::CellKill => "cell-kill",
+            Self::CellStop => "cell-stop",
+            Self::CellPartition => "cell-partition",
+            Self::CellDrain => "cell-drain",
         }
     }
 

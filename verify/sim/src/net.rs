@@ -1,11 +1,12 @@
 //! Network between the nodes: datagrams, NATs, and their transport.
 
 use crate::attacker;
-use crate::coverage::Situation;
 use crate::invariants::Checked;
-use crate::node::{self, Node, ProtectedPacket};
+use crate::node::{Node, Queued};
+use crate::packet::{self, ProtectedPacket};
 use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
+use crate::situation::Situation;
 use crate::{addresses, trace};
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::Path;
@@ -190,11 +191,18 @@ impl Simulation {
         let (setup, to) = (&self.plan.setup, datagram.to.ip());
         let reached = |node: &Node| addresses::outer(setup, node.index) == to;
         let Some(index) = self.nodes.iter().position(reached) else { return Ok(()) };
+        if self.is_cell(index) {
+            return self.arrive_at_cell(index, &datagram);
+        }
         self.with_former(index, |simulation| simulation.arrive_at(index, datagram.clone()))?;
         self.arrive_at(index, datagram)
     }
 
-    fn arrive_at(&mut self, index: usize, datagram: Datagram) -> Checked {
+    /// Delivers a datagram to the process of a node.
+    pub(crate) fn arrive_at(&mut self, index: usize, datagram: Datagram) -> Checked {
+        if self.nodes[index].queue_if_stopped(|| Queued::Arrival(datagram.clone())) {
+            return Ok(());
+        }
         if self.nodes[index].cut_off_until > self.now || !self.nodes[index].is_up() {
             self.counter.coverage.count(Situation::Lost);
             return Ok(());
@@ -229,7 +237,7 @@ impl Simulation {
 
     /// Delivers an ESP or AH packet.
     fn open_packet(&mut self, index: usize, datagram: &Datagram) -> Checked {
-        let (verdict, packet) = self.nodes[index].inbound(self.now, &node::to_packet(datagram));
+        let (verdict, packet) = self.nodes[index].inbound(self.now, &packet::to_packet(datagram));
         match verdict {
             Inbound::Deliver(admitted) => {
                 let number =

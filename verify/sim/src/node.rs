@@ -3,22 +3,21 @@
 use crate::addresses;
 use crate::config::{self, Variant};
 use crate::defect::Defect;
+use crate::invariants::PacketSpec;
 use crate::keys::Keys;
-use crate::net::{Datagram, Nat, Payload};
+use crate::net::{Datagram, Nat};
 use crate::plan::Plan;
 use crate::state_store::StateStore;
 use casemate::{Context, Endpoint, NotRestored, Notice, OwnedRecord, Routes};
-use casemate_cell::{RECEIVED_BLOCK, SENT_BLOCK};
+use casemate_cell::{KeeperRole, RECEIVED_BLOCK, SENT_BLOCK};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_ike::config::Connection;
 use casemate_ike::{ChildStatus, IkeStatus, Path, Transmit};
 use casemate_sa::Instant;
 use casemate_test_support::TestRng;
-use casemate_test_support::hosts::packets;
-use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +36,17 @@ pub(crate) struct Incarnation {
     pub(crate) node: usize,
     pub(crate) restarts: u32,
 }
+
+/// What a stopped process has not processed yet.
+pub(crate) enum Queued {
+    /// A datagram from the network.
+    Arrival(Datagram),
+    /// A packet of a protected host.
+    Packet { number: usize, packet: Vec<u8>, spec: PacketSpec },
+}
+
+/// Maximum number of packets that wait for a stopped process.
+const MAX_QUEUED: usize = 256;
 
 /// One endpoint.
 pub(crate) struct Node {
@@ -58,8 +68,12 @@ pub(crate) struct Node {
     pub(crate) store: Option<StateStore>,
     /// Whether another process has taken over.
     pub(crate) is_replaced: bool,
+    /// Until this time the process does nothing; `None` if it runs.
+    pub(crate) stopped_until: Option<Duration>,
+    /// What a stopped process has not processed yet.
+    pub(crate) queued: Vec<Queued>,
     last_time: Instant,
-    endpoint: Endpoint,
+    endpoint: Box<Endpoint>,
     initial_rng: TestRng,
     rng: TestRng,
     keys: Keys,
@@ -84,8 +98,10 @@ impl Node {
             cut_off_until: Duration::ZERO,
             store: None,
             is_replaced: false,
+            stopped_until: None,
+            queued: vec![],
             last_time: Instant::ZERO,
-            endpoint: new_endpoint(plan, defect),
+            endpoint: Box::new(new_endpoint(plan, defect)),
             rng: initial_rng.clone(),
             initial_rng,
             keys: Keys::new(plan, index, trusts_all),
@@ -111,7 +127,7 @@ impl Node {
     /// Restarts the node. It loses all state and reads its configuration again.
     pub(crate) fn restart(&mut self, plan: &Plan, now: Duration) {
         self.restarts += 1;
-        self.endpoint = new_endpoint(plan, self.defect);
+        *self.endpoint = new_endpoint(plan, self.defect);
         if self.defect == Some(Defect::RepeatedRandomness) {
             self.rng = self.initial_rng.clone();
         }
@@ -142,7 +158,9 @@ impl Node {
     /// Ends the process of the node. Its successor does not know anything yet.
     pub(crate) fn forget(&mut self, plan: &Plan) {
         self.restarts += 1;
-        self.endpoint = new_endpoint(plan, self.defect);
+        self.stopped_until = None;
+        self.queued.clear();
+        *self.endpoint = new_endpoint(plan, self.defect);
         if self.store.is_some() {
             self.keep_records();
         }
@@ -186,6 +204,27 @@ impl Node {
         self.store.as_ref().is_none_or(StateStore::is_running)
     }
 
+    /// Name in traces.
+    pub(crate) fn name(&self) -> String {
+        let machine = self.store.as_ref().filter(|store| store.is_of_cell());
+        let machine = machine.map(|store| format!(" on machine {}", store.machine.number));
+        format!("node {}{}", self.index, machine.unwrap_or_default())
+    }
+
+    /// What the process of a node does with its state.
+    pub(crate) fn role(&self, now: Duration) -> Option<KeeperRole> {
+        self.store.as_ref().and_then(|store| store.role(self.clock(now)))
+    }
+
+    /// Keeps a packet for a stopped process, as the buffers of its sockets do. Returns whether it is stopped.
+    pub(crate) fn queue_if_stopped(&mut self, packet: impl FnOnce() -> Queued) -> bool {
+        let is_stopped = self.stopped_until.is_some();
+        if is_stopped && self.is_up() && self.queued.len() < MAX_QUEUED {
+            self.queued.push(packet());
+        }
+        is_stopped
+    }
+
     /// Removes the whole configuration.
     pub(crate) fn unconfigure(&mut self, now: Duration) {
         self.act(now, |endpoint, context| endpoint.configure(vec![], &[], context))
@@ -209,6 +248,9 @@ impl Node {
 
     /// Next deadline of the endpoint, in simulation time.
     pub(crate) fn due(&self) -> Option<Duration> {
+        if self.stopped_until.is_some() {
+            return self.stopped_until;
+        }
         let endpoint = self
             .endpoint
             .next_timeout()
@@ -324,72 +366,4 @@ fn new_endpoint(plan: &Plan, defect: Option<Defect>) -> Endpoint {
     endpoint.report_keys(true);
     endpoint.datapath_mut().enable_rohc();
     endpoint
-}
-
-/// Datagram that carries an IKE message or a NAT keepalive.
-pub(crate) fn ike_datagram(transmit: &Transmit) -> Datagram {
-    let payload = match (transmit.message.is_empty(), transmit.non_esp_marker) {
-        (true, _) => vec![0xff],
-        (false, true) => [&[0; 4], &*transmit.message].concat(),
-        (false, false) => transmit.message.clone(),
-    };
-    Datagram { from: transmit.path.local, to: transmit.path.remote, payload: Payload::Udp(payload) }
-}
-
-/// Packet that an SA protects, as the endpoint sends it. It has no IP options and is not a fragment.
-pub(crate) struct ProtectedPacket {
-    bytes: Vec<u8>,
-    /// Offset of the UDP payload; none without UDP.
-    udp_payload: Option<usize>,
-}
-
-impl ProtectedPacket {
-    /// Packet that an endpoint sealed.
-    pub(crate) fn new(bytes: Vec<u8>, udp_payload: Option<u16>) -> Self {
-        Self { bytes, udp_payload: udp_payload.map(usize::from) }
-    }
-
-    fn is_v6(&self) -> bool {
-        self.bytes[0] >> 4 == 6
-    }
-
-    /// Whether the packet has an AH header. Otherwise it has an ESP header.
-    pub(crate) fn is_ah(&self) -> bool {
-        self.bytes[if self.is_v6() { 6 } else { 9 }] == proto::AH
-    }
-
-    /// The packet from its ESP or AH header on.
-    pub(crate) fn payload(&self) -> &[u8] {
-        let ip_header = if self.is_v6() { 40 } else { 20 };
-        &self.bytes[self.udp_payload.unwrap_or(ip_header)..]
-    }
-
-    /// Converts the packet into a datagram.
-    pub(crate) fn into_datagram(self) -> Datagram {
-        let (src, dst) = self.addrs();
-        let Some(offset) = self.udp_payload else {
-            let (from, to) = (SocketAddr::new(src, 0), SocketAddr::new(dst, 0));
-            return Datagram { from, to, payload: Payload::Ip(self.bytes) };
-        };
-        let port = |offset: usize| u16::from_be_bytes([self.bytes[offset], self.bytes[offset + 1]]);
-        let (from, to) = (SocketAddr::new(src, port(offset - 8)), SocketAddr::new(dst, port(offset - 6)));
-        Datagram { from, to, payload: Payload::Udp(self.bytes[offset..].to_vec()) }
-    }
-
-    fn addrs(&self) -> (IpAddr, IpAddr) {
-        let v4 = |offset: usize| Ipv4Addr::from(*self.bytes[offset..].first_chunk::<4>().unwrap()).into();
-        let v6 = |offset: usize| Ipv6Addr::from(*self.bytes[offset..].first_chunk::<16>().unwrap()).into();
-        if self.is_v6() { (v6(8), v6(24)) } else { (v4(12), v4(16)) }
-    }
-}
-
-/// IP packet that carries the datagram.
-pub(crate) fn to_packet(datagram: &Datagram) -> Vec<u8> {
-    match &datagram.payload {
-        Payload::Ip(packet) => packet.clone(),
-        Payload::Udp(payload) => {
-            let (from, to) = (datagram.from, datagram.to);
-            packets::udp(from.ip(), to.ip(), (from.port(), to.port()), payload, false)
-        }
-    }
 }

@@ -1,10 +1,11 @@
 //! Processes of nodes that keep their state in a store: starts, ends, takeovers, and faults of the store.
 
-use crate::coverage::Situation;
 use crate::invariants::{Checked, Violation, violated};
 use crate::mix::{ProcessOperation, StoreFault};
-use crate::node::{Node, ike_datagram};
+use crate::node::Node;
+use crate::packet::ike_datagram;
 use crate::simulation::{SimEvent, Simulation};
+use crate::situation::Situation;
 use crate::state_store::{EndMoment, Sent, StartStep, StateStore};
 use casemate_ike::{IkeState, Transmit};
 use std::time::Duration;
@@ -37,11 +38,17 @@ impl Simulation {
         let now = self.now;
         self.former.retain(|former| former.until > now && !former.node.has_lost_state());
         self.with_former(index, |simulation| simulation.serve_process(index))?;
-        self.serve_process(index)
+        self.serve_cell(index)
     }
 
-    fn serve_process(&mut self, index: usize) -> Checked {
+    /// Lets the process of a node do what is due.
+    pub(crate) fn serve_process(&mut self, index: usize) -> Checked {
         let now = self.now;
+        match self.nodes[index].stopped_until {
+            Some(until) if until > now => return Ok(()),
+            Some(_) => self.resume_process(index)?,
+            None => {}
+        }
         if self.nodes[index].is_up() {
             self.nodes[index].serve(now);
             self.drain(index)?;
@@ -67,18 +74,26 @@ impl Simulation {
         let step = self.nodes[index].with_store(now, |store, _, context| store.start(now, context));
         let records = match step.flatten() {
             None | Some(StartStep::Waiting) => return Ok(()),
+            Some(StartStep::Refused(why)) => return self.note_refusal(index, why),
             Some(StartStep::Failed(why)) => return violated(format!("node {index} does not start: {why}")),
             Some(StartStep::Restored(records)) => records,
         };
+        if self.is_blind_owner(index) {
+            return Ok(());
+        }
         let count = records.len();
-        self.trace.log(now, || format!("node {index} has started with {count} records"));
+        self.trace.log(now, || format!("{} has started with {count} records", self.nodes[index].name()));
         self.counter.coverage.add(Situation::Restored, count);
+        self.note_owner(index);
         self.monitor.inherit_keys(&self.nodes[index]);
         let failed = self.nodes[index].restore(&self.plan, records, now);
         if let Some(failed) = failed.first() {
             return violated(format!("node {index} does not restore an IKE SA: {}", failed.error));
         }
         self.drain(index)?;
+        if self.cell.as_ref().is_some_and(|cell| cell.is_replaced) {
+            return Ok(());
+        }
         self.nodes
             .iter()
             .filter(|peer| peer.index != index && peer.is_up())
@@ -96,6 +111,10 @@ impl Simulation {
             .with_store(now, |store, endpoint, context| store.pass(now, transmits, endpoint, context));
         match sent {
             Some(Sent::Messages(sent)) if !self.nodes[index].has_lost_state() => Ok(sent),
+            Some(Sent::Messages(_)) if self.is_cell(index) => {
+                self.end_lost(index);
+                Ok(vec![])
+            }
             Some(Sent::Messages(_)) if self.nodes[index].is_replaced => Ok(vec![]),
             Some(Sent::Messages(_)) => violated(format!("node {index} has lost its state to nobody")),
             Some(Sent::Ends(down_for)) => {
@@ -115,9 +134,9 @@ impl Simulation {
     }
 
     /// Ends the process of a node at once. The next one starts after a pause.
-    fn crash(&mut self, index: usize, down_for: Duration) {
+    pub(crate) fn crash(&mut self, index: usize, down_for: Duration) {
         let now = self.now;
-        self.trace.log(now, || format!("the process of node {index} ends for {down_for:?}"));
+        self.trace.log(now, || format!("the process of {} ends for {down_for:?}", self.nodes[index].name()));
         self.counter.coverage.count(Situation::ProcessEnd);
         let node = &mut self.nodes[index];
         node.forget(&self.plan);

@@ -3,17 +3,19 @@
 
 use crate::Options;
 use crate::attacker::Attacker;
+use crate::cell::Cell;
 use crate::config::{self, Variant};
-use crate::coverage::CoverageCounter;
-use crate::coverage::{Coverage, Situation};
+use crate::coverage::{Coverage, CoverageCounter};
 use crate::defect::Defect;
 use crate::invariants::{self, Checked, Monitor, Violation, violated};
 use crate::manual::{self, SavedNumbers};
-use crate::mix::{FaultSchedule, MixPlan, NodeOperation, Rules};
+use crate::mix::{CellChange, FaultSchedule, MixPlan, NodeOperation, Rules};
 use crate::net::Datagram;
-use crate::node::{self, Node};
+use crate::node::Node;
+use crate::packet;
 use crate::plan::{Disruptions, NetworkConditions, Plan};
 use crate::process::FormerProcess;
+use crate::situation::Situation;
 use crate::trace::{self, Trace};
 use casemate::Notice;
 use casemate_ike::Event;
@@ -58,6 +60,8 @@ pub(crate) enum SimEvent {
     Operation(NodeOperation),
     /// The store of a node works again (mix only).
     StoreRepaired(usize),
+    /// A change of the cell (mix only).
+    Cell(CellChange),
 }
 
 /// State of a run.
@@ -66,6 +70,8 @@ pub(crate) struct Simulation {
     pub(crate) nodes: Vec<Node>,
     /// Processes that go on although another one has taken over their state.
     pub(crate) former: Vec<FormerProcess>,
+    /// The cell to which one of the nodes belongs.
+    pub(crate) cell: Option<Cell>,
     pub(crate) monitor: Monitor,
     pub(crate) rng: TestRng,
     pub(crate) trace: Trace,
@@ -110,6 +116,7 @@ impl Simulation {
         Self {
             nodes,
             former: vec![],
+            cell: None,
             monitor: Monitor::default(),
             attacker: Attacker::new(rng.fork(), plan.setup),
             network_rng: rng.fork(),
@@ -220,6 +227,7 @@ impl Simulation {
         let due = (0..self.nodes.len())
             .filter_map(|index| Some((self.nodes[index].due()?.max(self.now), index)))
             .chain(self.former_due())
+            .chain(self.cell_due())
             .min();
         let queued = self.queue.first_key_value().map(|(key, _)| key.0);
         let next = due.map(|due| due.0).into_iter().chain(queued).min();
@@ -250,6 +258,7 @@ impl Simulation {
             SimEvent::Packets { until, must_arrive } => self.send_packet_pair(until, must_arrive),
             SimEvent::Operation(operation) => self.run_operation(operation),
             SimEvent::StoreRepaired(index) => self.repair_store(index),
+            SimEvent::Cell(change) => self.change_cell(change),
             SimEvent::ForgetMappings => {
                 self.forget_mappings();
                 Ok(())
@@ -291,12 +300,13 @@ impl Simulation {
         }
         for transmit in self.transmits_of(index)? {
             if !transmit.message.is_empty() {
+                self.check_sender(index)?;
                 self.monitor.check_sealed_message(&self.nodes[index], &transmit.message)?;
                 if let Some(other) = self.defect.and_then(|broken| broken.resend(&transmit.message)) {
                     self.monitor.check_sealed_message(&self.nodes[index], &other)?;
                 }
             }
-            let datagram = node::ike_datagram(&transmit);
+            let datagram = packet::ike_datagram(&transmit);
             self.counter.datagram(&datagram);
             self.monitor.check_len(&self.plan.setup, &self.nodes[index], &datagram)?;
             self.send(index, datagram);

@@ -1,12 +1,13 @@
 //! The store in which a node keeps its state, and the process of the node that uses it
 //! (docs/decisions/0140-cells.md).
 
+use crate::guarded_store::{GuardedStore, SeenRevision};
 use casemate::{Context, Endpoint, OwnedRecord};
-use casemate_cell::{DATA_KEY_LEN, Keeper, Sealer, StartError, Started, StoreKeys, Tenure};
+use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperRole, Sealer, StartError, Started, StoreKeys, Tenure};
 use casemate_crypto::SecretBytes;
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
-use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _};
+use casemate_store::{Link, MemoryHub, Request, RequestId, Store as _, StoreError};
 use std::time::Duration;
 
 /// Interval in which the keeper compares reserves with their use, and repeats failed writes.
@@ -33,6 +34,11 @@ pub(crate) enum EndMoment {
     AfterSending,
 }
 
+impl EndMoment {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Now, Self::BeforeWrite, Self::AfterSubmission, Self::BeforeSending, Self::AfterSending];
+}
+
 /// A planned end of a process.
 #[derive(Debug, Clone, Copy)]
 struct PlannedEnd {
@@ -47,22 +53,54 @@ enum Process {
     /// There is none until this time.
     Down(Duration),
     /// It claims the state of its predecessor.
-    Starting(Box<Keeper<MemoryStore>>),
-    Running(Box<Keeper<MemoryStore>>),
+    Starting(Box<Keeper<GuardedStore>>),
+    Running(Box<Keeper<GuardedStore>>),
     /// It writes its state, until this time at the latest. The next one starts after a pause.
     Ending {
-        keeper: Box<Keeper<MemoryStore>>,
+        keeper: Box<Keeper<GuardedStore>>,
         until: Duration,
         down_for: Duration,
     },
     /// Another process has its state.
     Lost,
+    /// It has refused the contents of the store, and waits for an administrator.
+    Refused,
+}
+
+/// The machine on which the processes of a node run, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    /// Number of the machine within its cell.
+    pub(crate) number: usize,
+    tenure: Tenure,
+    seen: SeenRevision,
+    /// Difference between the wall clock of the machine and the time, in microseconds.
+    pub(crate) clock_error: i64,
+}
+
+impl Machine {
+    /// A machine of a cell.
+    pub(crate) fn of_cell(number: usize, lease: Duration, clock_error: i64) -> Self {
+        Self { number, tenure: Tenure::Cell { lease }, seen: SeenRevision::default(), clock_error }
+    }
+
+    /// Name of its node.
+    fn name(&self) -> String {
+        format!("gw{}", self.number)
+    }
+
+    /// The wall clock, in microseconds since 1970.
+    const fn unix_time(&self, now: Duration) -> u64 {
+        (UNIX_TIME + now.as_micros() as u64).saturating_add_signed(self.clock_error)
+    }
 }
 
 /// Result of a step of a start.
 pub(crate) enum StartStep {
     Waiting,
     Restored(Vec<OwnedRecord>),
+    /// The store has other contents than a store that has lost nothing.
+    Refused(&'static str),
     Failed(&'static str),
 }
 
@@ -77,6 +115,7 @@ pub(crate) enum Sent {
 pub(crate) struct StateStore {
     hub: MemoryHub,
     link: Link,
+    pub(crate) machine: Machine,
     process: Process,
     next_check: Duration,
     planned: Option<PlannedEnd>,
@@ -87,17 +126,24 @@ pub(crate) struct StateStore {
 impl StateStore {
     /// An empty store, and no process yet.
     pub(crate) fn new() -> Self {
-        Self::of(MemoryHub::new(), Link::default())
+        let tenure = Tenure::SingleMachine;
+        let machine = Machine { tenure, ..Machine::of_cell(0, Duration::ZERO, 0) };
+        Self::of(MemoryHub::new(), Link::default(), machine)
     }
 
-    fn of(hub: MemoryHub, link: Link) -> Self {
+    /// The store of a cell, for one of its machines.
+    pub(crate) fn of_cell(hub: &MemoryHub, machine: Machine) -> Self {
+        Self::of(hub.clone(), Link::default(), machine)
+    }
+
+    fn of(hub: MemoryHub, link: Link, machine: Machine) -> Self {
         let process = Process::Down(Duration::ZERO);
-        Self { hub, link, process, next_check: Duration::ZERO, planned: None, ends_now: None }
+        Self { hub, link, machine, process, next_check: Duration::ZERO, planned: None, ends_now: None }
     }
 
     /// The same store for another process.
     pub(crate) fn successor(&self) -> Self {
-        Self::of(self.hub.clone(), self.link)
+        Self::of(self.hub.clone(), self.link, self.machine.clone())
     }
 
     /// Executes requests and delivers answers until this time.
@@ -107,6 +153,33 @@ impl StateStore {
 
     pub(crate) const fn is_running(&self) -> bool {
         matches!(self.process, Process::Running(_))
+    }
+
+    /// Whether other machines may own the state.
+    pub(crate) fn is_of_cell(&self) -> bool {
+        self.machine.tenure != Tenure::SingleMachine
+    }
+
+    /// What the process does, if it has begun and has not ended.
+    pub(crate) fn role(&self, now: Instant) -> Option<KeeperRole> {
+        match &self.process {
+            Process::Starting(keeper) | Process::Running(keeper) => Some(keeper.status(now).role),
+            Process::Ending { .. } | Process::Down(_) | Process::Lost | Process::Refused => None,
+        }
+    }
+
+    /// Whether the store names the machine as the owner.
+    pub(crate) fn is_entered(&self) -> bool {
+        let owner = StoreKeys::new(PREFIX).owner();
+        let name = self.machine.name();
+        self.hub.entries().iter().any(|entry| entry.key == owner && entry.value == name.as_bytes())
+    }
+
+    /// Continues with another store, which is empty. There is no process at first.
+    pub(crate) fn replace(&mut self, hub: &MemoryHub, now: Duration, down_for: Duration) {
+        self.hub = hub.clone();
+        self.machine.seen.take();
+        self.end(now, down_for);
     }
 
     /// Whether another process has taken over the state.
@@ -119,29 +192,35 @@ impl StateStore {
         let own = match &self.process {
             Process::Down(until) => Some(*until),
             Process::Starting(_) => Some(self.next_check),
-            Process::Lost => None,
+            Process::Lost | Process::Refused => None,
             Process::Running(_) => {
                 Some(self.planned.map_or(self.next_check, |end| end.until.min(self.next_check)))
             }
             Process::Ending { until, .. } => Some((*until).min(self.next_check)),
         };
-        own.into_iter().chain(self.hub.next_timeout()).min()
+        // The machines of a cell have one store, whose time the simulation looks at once.
+        let of_store = self.hub.next_timeout().filter(|_| !self.is_of_cell());
+        own.into_iter().chain(of_store).min()
     }
 
     /// Continues a start. `None` if the process is not to start now.
     pub(crate) fn start(&mut self, now: Duration, context: &mut Context<'_>) -> Option<StartStep> {
         if matches!(self.process, Process::Down(until) if until <= now) {
-            self.end_lease();
+            if !self.is_of_cell() {
+                self.end_lease();
+            }
             let key = SecretBytes::new(&[7; DATA_KEY_LEN]);
             let sealer = Sealer::new(&key, context.providers).expect("a provider has AES-256-GCM");
-            let mut store = self.hub.store();
+            let mut store = GuardedStore::new(self.hub.store(), self.machine.seen.clone());
             store.set_link(self.link);
-            let keeper = Keeper::new(store, StoreKeys::new(PREFIX), sealer, b"node", Tenure::SingleMachine);
+            let Machine { tenure, .. } = self.machine;
+            let name = self.machine.name();
+            let keeper = Keeper::new(store, StoreKeys::new(PREFIX), sealer, name.as_bytes(), tenure);
             self.process = Process::Starting(Box::new(keeper));
         }
         let Process::Starting(keeper) = &mut self.process else { return None };
         self.next_check = now + CHECK;
-        let step = match keeper.start(unix_time(now), context.now, context.rng) {
+        let step = match keeper.start(self.machine.unix_time(now), context.now, context.rng) {
             Ok(Started::Waiting) => StartStep::Waiting,
             Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
             Ok(Started::Records { records, .. }) => {
@@ -154,13 +233,24 @@ impl StateStore {
             Err(StartError::Unexpected | StartError::DataKey) => {
                 StartStep::Failed("the store has unexpected entries")
             }
-            Err(StartError::LaterOwner) => StartStep::Failed("a record is of a later owner"),
+            Err(StartError::LaterOwner) => self.refuse("a record is of a later owner"),
+            Err(StartError::Store(StoreError::Damaged)) => self.refuse("the store has lost writes"),
             Err(StartError::Owned | StartError::Store(_)) => {
                 self.process = Process::Down(now + RETRY);
                 StartStep::Waiting
             }
         };
         Some(step)
+    }
+
+    /// Ends the process. No other one starts.
+    pub(crate) fn give_up(&mut self) {
+        self.process = Process::Refused;
+    }
+
+    fn refuse(&mut self, why: &'static str) -> StartStep {
+        self.give_up();
+        StartStep::Refused(why)
     }
 
     /// Ends the lease of the present owner, as a store does whose owner has ended.
@@ -182,17 +272,18 @@ impl StateStore {
         endpoint: &mut Endpoint,
         context: &mut Context<'_>,
     ) -> Sent {
+        let unix_time = self.machine.unix_time(now);
         let Process::Running(keeper) = &mut self.process else { return Sent::Messages(vec![]) };
         let ends = |moment| self.planned.filter(|end| end.moment == moment).map(|end| end.down_for);
         if let Some(down_for) = ends(EndMoment::BeforeWrite).filter(|_| !transmits.is_empty()) {
             return Sent::Ends(down_for);
         }
-        let mut released = keeper.poll(endpoint, false, unix_time(now), context);
-        let mut sent = keeper.collect(endpoint, transmits, unix_time(now), context);
+        let mut released = keeper.poll(endpoint, false, unix_time, context);
+        let mut sent = keeper.collect(endpoint, transmits, unix_time, context);
         if let Some(down_for) = ends(EndMoment::AfterSubmission).filter(|_| !keeper.is_idle()) {
             return Sent::Ends(down_for);
         }
-        released.extend(keeper.poll(endpoint, false, unix_time(now), context));
+        released.extend(keeper.poll(endpoint, false, unix_time, context));
         if !released.is_empty() {
             if let Some(down_for) = ends(EndMoment::BeforeSending) {
                 return Sent::Ends(down_for);
@@ -241,7 +332,7 @@ impl StateStore {
     ) {
         self.process = match std::mem::replace(&mut self.process, Process::Lost) {
             Process::Running(mut keeper) => {
-                keeper.finish(endpoint, unix_time(now), context);
+                keeper.finish(endpoint, self.machine.unix_time(now), context);
                 Process::Ending { keeper, until: now + END, down_for }
             }
             other => other,
@@ -258,8 +349,9 @@ impl StateStore {
         endpoint: &mut Endpoint,
         context: &mut Context<'_>,
     ) -> Option<(Vec<Transmit>, Option<Duration>)> {
+        let unix_time = self.machine.unix_time(now);
         let Process::Ending { keeper, until, down_for } = &mut self.process else { return None };
-        let released = keeper.poll(endpoint, false, unix_time(now), context);
+        let released = keeper.poll(endpoint, false, unix_time, context);
         self.next_check = now + CHECK;
         Some((released, (keeper.is_idle() || *until <= now).then_some(*down_for)))
     }
@@ -269,7 +361,7 @@ impl StateStore {
         change(&mut self.link);
         let keeper = match &mut self.process {
             Process::Starting(keeper) | Process::Running(keeper) | Process::Ending { keeper, .. } => keeper,
-            Process::Down(_) | Process::Lost => return,
+            Process::Down(_) | Process::Lost | Process::Refused => return,
         };
         keeper.store().set_link(self.link);
     }
@@ -292,8 +384,4 @@ impl StateStore {
             _ => false,
         }
     }
-}
-
-fn unix_time(now: Duration) -> u64 {
-    UNIX_TIME + now.as_micros() as u64
 }

@@ -1,13 +1,14 @@
 //! Packets of protected hosts: permitted and forbidden ones.
 
 use crate::addresses::{self, Flow, HostKind, HostPair};
-use crate::coverage::Situation;
 use crate::defect::Defect;
 use crate::invariants::{Checked, PacketSpec, Route, violated};
 use crate::manual;
-use crate::node::ProtectedPacket;
+use crate::node::Queued;
+use crate::packet::ProtectedPacket;
 use crate::plan::VirtualAddrs;
 use crate::simulation::{CONNECTED, Simulation};
+use crate::situation::Situation;
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::IkeStatus;
 use std::net::IpAddr;
@@ -34,13 +35,22 @@ impl Simulation {
     }
 
     fn send_flow_packet(&mut self, spec: PacketSpec) -> Checked {
-        let PacketSpec { flow, from, route, .. } = spec;
         let (number, packet) = self.monitor.packet_log.record_sent(spec, self.now());
+        let queued = || Queued::Packet { number, packet: packet.clone(), spec };
+        if self.nodes[spec.from].queue_if_stopped(queued) {
+            return Ok(());
+        }
+        self.protect(number, &packet, spec)
+    }
+
+    /// Lets a node protect a packet, and sends the result.
+    pub(crate) fn protect(&mut self, number: usize, packet: &[u8], spec: PacketSpec) -> Checked {
+        let PacketSpec { flow, from, route, .. } = spec;
         if !self.nodes[from].is_up() {
             return Ok(());
         }
         let now = self.now();
-        let (verdict, sent) = self.nodes[from].outbound(now, &packet);
+        let (verdict, sent) = self.nodes[from].outbound(now, packet);
         self.trace.log(self.now(), || {
             format!("node {from}: packet {number} from {} to {}: {verdict:?}", flow.src, flow.dst)
         });
@@ -53,13 +63,16 @@ impl Simulation {
                 self.monitor.packet_log.check_route(number)?;
                 let protected = ProtectedPacket::new(sent, sealed.udp_payload);
                 self.monitor.check_sealed_packet(&self.nodes[from], &protected)?;
-                if self.defect == Some(Defect::PacketLoss) && number % 50 == 0 {
+                if self.nodes[from].is_replaced {
+                    self.counter.coverage.count(Situation::SentByFormer);
+                }
+                if self.defect == Some(Defect::PacketLoss) && number.is_multiple_of(50) {
                     return Ok(());
                 }
                 self.send(from, protected.into_datagram());
                 Ok(())
             }
-            (Outbound::Bypass, Route::Clear(to)) => self.deliver_in_clear(to, &packet),
+            (Outbound::Bypass, Route::Clear(to)) => self.deliver_in_clear(to, packet),
             (Outbound::Bypass, _) => violated(format!("node {from} sends packet {number} in clear")),
             (_, Route::Clear(_)) => violated(format!("node {from} does not pass packet {number} in clear")),
             (Outbound::Reassemble | Outbound::Hold | Outbound::Reply(_) | Outbound::Drop(_), _) => Ok(()),

@@ -10,7 +10,7 @@ const SEEDS: u64 = 1_000;
 /// Seeds of mixes that simulate ten minutes: a processor runs two of them in a second.
 const SOAKS: u64 = 30;
 
-/// Seeds of mixes with stores.
+/// Seeds of mixes with stores and cells.
 const STORES: u64 = 100;
 
 fn assert_all_pass(mix: Mix, seeds: u64) -> Coverage {
@@ -154,4 +154,32 @@ fn stores_are_late_away_or_full() {
 fn both_sides_reauthenticate_while_processes_end() {
     let coverage = assert_all_pass(Mix::StoreReauth, STORES);
     assert_covered(&coverage, &[Situation::Reauth, Situation::Restored]);
+}
+
+#[test]
+fn machines_of_a_cell_are_killed_and_others_take_over() {
+    let coverage = assert_all_pass(Mix::CellKill, STORES);
+    use Situation::{CellTakeOver, ClockStep, ProcessEnd, Restored};
+    assert_covered(&coverage, &[ProcessEnd, CellTakeOver, Restored, ClockStep]);
+}
+
+#[test]
+fn stopped_machines_of_a_cell_go_on_after_others_took_over() {
+    let coverage = assert_all_pass(Mix::CellStop, STORES);
+    use Situation::{CellTakeOver, Fenced, SentByFormer, Stopped};
+    assert_covered(&coverage, &[Stopped, CellTakeOver, Fenced, SentByFormer]);
+}
+
+#[test]
+fn machines_of_a_cell_lose_their_store() {
+    let coverage = assert_all_pass(Mix::CellPartition, STORES);
+    use Situation::{BlindOwner, CellOutage, CellTakeOver, Fenced, LinkFault, SetBack, StoreRefused};
+    let all = [LinkFault, CellOutage, Fenced, CellTakeOver, SetBack, StoreRefused, BlindOwner];
+    assert_covered(&coverage, &all);
+}
+
+#[test]
+fn machines_of_a_cell_hand_over_the_state() {
+    let coverage = assert_all_pass(Mix::CellDrain, STORES);
+    assert_covered(&coverage, &[Situation::OrderlyEnd, Situation::CellTakeOver, Situation::Restored]);
 }

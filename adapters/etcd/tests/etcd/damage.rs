@@ -14,11 +14,11 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     let config = Config::new(endpoints(&cluster, 0), "cell/");
     let mut user = User::new(config.clone());
     user.write(&[put("reserved", "1")]);
-    let before = user.store.seen().unwrap();
+    let before = user.store.monitor().seen().unwrap();
     let snapshot = cluster.file("snapshot");
     cluster.save_snapshot(&snapshot);
     let at = user.write(&[put("reserved", "2")]);
-    let seen = user.store.seen().unwrap();
+    let seen = user.store.monitor().seen().unwrap();
     assert_eq!(seen, Seen { revision: at.0, ..before });
     assert_eq!(user.watch(1, "", Revision(at.0 + 1)), Ok(Outcome::Watching));
     cluster.restore_snapshot(&snapshot);
@@ -29,7 +29,7 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
         outcome => Some(outcome),
     });
     assert_eq!(outcome, DAMAGED);
-    let failure = user.store.last_failure().unwrap();
+    let failure = user.store.monitor().last_failure().unwrap();
     assert!(failure.contains(&format!("at least {} was expected", at.0)), "{failure}");
     assert_eq!(user.event(), WatchEvent::Gap(WatchId(1)));
     // From then on, whatever the cluster does.
@@ -48,13 +48,17 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     }
     // A process that starts later notices it only if it is told what was seen, and only while the revision
     // is lower.
-    let lower = unaware.store.seen().unwrap();
+    let lower = unaware.store.monitor().seen().unwrap();
     let at_least = |revision| Config { seen: Some(Seen { revision, ..seen }), ..config.clone() };
     assert_eq!(User::new(at_least(lower.revision + 1)).run(range("")), DAMAGED);
     assert!(User::new(at_least(lower.revision)).run(range("")).is_ok());
     let other = Seen { cluster: seen.cluster ^ 1, revision: 1 };
     let mut other = User::new(Config { seen: Some(other), ..config });
     assert_eq!(other.run(Request::NewLease(std::time::Duration::from_secs(5))), DAMAGED);
-    assert!(other.store.last_failure().unwrap().contains("cluster"), "{:?}", other.store.last_failure());
+    assert!(
+        other.store.monitor().last_failure().unwrap().contains("cluster"),
+        "{:?}",
+        other.store.monitor().last_failure()
+    );
     cluster.stop();
 }

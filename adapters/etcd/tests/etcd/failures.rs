@@ -225,7 +225,11 @@ fn one_server_is_down() {
     // A new store begins with the server that is down.
     let mut user = self::user(&cluster, follower);
     assert_eq!(user.read("a")[0].value, b"2");
-    assert!(user.store.last_failure().unwrap().contains("refused"), "{:?}", user.store.last_failure());
+    assert!(
+        user.store.monitor().last_failure().unwrap().contains("refused"),
+        "{:?}",
+        user.store.monitor().last_failure()
+    );
 }
 
 #[test]

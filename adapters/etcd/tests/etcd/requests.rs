@@ -76,9 +76,9 @@ fn large_requests_and_a_full_store() {
     let largest: Vec<Write> = names.iter().map(|name| large(name, MAX_VALUE)).collect();
     assert_eq!(user.run(commit(&[], &largest)), Err(StoreError::Refused));
     assert!(
-        user.store.last_failure().unwrap().contains("larger than max"),
+        user.store.monitor().last_failure().unwrap().contains("larger than max"),
         "{:?}",
-        user.store.last_failure()
+        user.store.monitor().last_failure()
     );
     assert_eq!(user.read("t"), []);
 
@@ -107,7 +107,11 @@ fn large_requests_and_a_full_store() {
         user.run(commit(&[], &(0..16).map(write).collect::<Vec<_>>())).err()
     });
     assert_eq!(refused, Some(StoreError::Refused));
-    assert!(user.store.last_failure().unwrap().contains("space exceeded"), "{:?}", user.store.last_failure());
+    assert!(
+        user.store.monitor().last_failure().unwrap().contains("space exceeded"),
+        "{:?}",
+        user.store.monitor().last_failure()
+    );
     assert!(matches!(user.run(range("a")), Ok(Outcome::Entries { .. })));
     cluster.stop();
 }

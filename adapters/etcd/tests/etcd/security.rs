@@ -63,7 +63,7 @@ fn both_sides_need_certificates_of_the_authority() {
         assert_eq!(user.run(range("")), Err(StoreError::Unavailable), "{what}");
         // On a busy machine, a request may end before a server has refused it.
         eventually(what, || {
-            if user.store.last_failure().unwrap().contains(cause) {
+            if user.store.monitor().last_failure().unwrap().contains(cause) {
                 return Some(());
             }
             assert_eq!(user.run(range("")), Err(StoreError::Unavailable), "{what}");
@@ -87,7 +87,7 @@ fn both_sides_need_certificates_of_the_authority() {
     let named = Certificate::with_subject(&directory, "named", "/CN=named", Some(&authority));
     let mut user = User::new(Config { login: login.clone(), ..with(tls(&authority, Some(&named))) });
     assert_eq!(user.run(range("")), Err(StoreError::Unavailable));
-    let why = user.store.last_failure().unwrap();
+    let why = user.store.monitor().last_failure().unwrap();
     assert!(why.contains("status 400: JSON was expected, not `CommonName of client"), "{why}");
     let mut user = User::new(Config { login, ..with(tls(&authority, Some(&client))) });
     assert_eq!(user.read("a")[0].changed, at);
@@ -140,7 +140,7 @@ fn user_may_do_what_its_role_permits() {
         let outcome = user.run(watch);
         let expected = [Err(StoreError::Refused), Err(StoreError::Unavailable)];
         assert!(expected.contains(&outcome), "{what}: {outcome:?}");
-        let failure = user.store.last_failure().unwrap();
+        let failure = user.store.monitor().last_failure().unwrap();
         assert!(!failure.contains("secret") && !failure.contains("wrong"), "{failure}");
     }
     cluster.stop();

@@ -78,7 +78,7 @@ impl User {
             if let Some(Completion { id, outcome }) = self.store.next_completion() {
                 return (id, outcome);
             }
-            assert!(start.elapsed() < PATIENCE, "no completion: {:?}", self.store.last_failure());
+            assert!(start.elapsed() < PATIENCE, "no completion: {:?}", self.store.monitor().last_failure());
             self.signal.wait(Duration::from_millis(100));
         }
     }
@@ -93,7 +93,7 @@ impl User {
             if let Some(outcome) = self.arrived.remove(&id) {
                 return outcome;
             }
-            assert!(start.elapsed() < PATIENCE, "no completion: {:?}", self.store.last_failure());
+            assert!(start.elapsed() < PATIENCE, "no completion: {:?}", self.store.monitor().last_failure());
             self.signal.wait(Duration::from_millis(100));
         }
     }
@@ -115,7 +115,7 @@ impl User {
     pub(crate) fn write(&mut self, writes: &[Write]) -> Revision {
         match self.run(commit(&[], writes)) {
             Ok(Outcome::Committed(revision)) => revision,
-            other => panic!("{other:?}: {:?}", self.store.last_failure()),
+            other => panic!("{other:?}: {:?}", self.store.monitor().last_failure()),
         }
     }
 
@@ -123,14 +123,14 @@ impl User {
     pub(crate) fn read(&mut self, prefix: &str) -> Vec<Entry> {
         match self.run(range(prefix)) {
             Ok(Outcome::Entries { entries, .. }) => entries,
-            other => panic!("{other:?}: {:?}", self.store.last_failure()),
+            other => panic!("{other:?}: {:?}", self.store.monitor().last_failure()),
         }
     }
 
     pub(crate) fn grant(&mut self, seconds: u64) -> Lease {
         match self.run(Request::NewLease(Duration::from_secs(seconds))) {
             Ok(Outcome::LeaseGranted(lease)) => lease,
-            other => panic!("{other:?}: {:?}", self.store.last_failure()),
+            other => panic!("{other:?}: {:?}", self.store.monitor().last_failure()),
         }
     }
 
@@ -159,7 +159,7 @@ impl User {
 
     pub(crate) fn event(&mut self) -> WatchEvent {
         let event = self.event_within(PATIENCE);
-        event.unwrap_or_else(|| panic!("no event: {:?}", self.store.last_failure()))
+        event.unwrap_or_else(|| panic!("no event: {:?}", self.store.monitor().last_failure()))
     }
 }
 

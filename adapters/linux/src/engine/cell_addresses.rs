@@ -1,47 +1,103 @@
-//! The addresses of a cell in the engine: what their events mean for its owner.
+//! The addresses of a cell in the engine: what their events and their interfaces mean for its nodes.
 
+use super::state_keeper::StateKeeper;
 use super::{EngineHandler, SystemProblem};
 use crate::Error;
 use crate::virtual_addresses::{AddressEvent, VirtualAddresses};
 use casemate_cell::KeeperRole;
 use casemate_sa::Instant;
+use std::time::Duration;
 
 const WHAT: &str = "the addresses of the cell";
+/// Interval in which the interfaces are looked at.
+const CHECK: Duration = Duration::from_millis(250);
+/// Time without a carrier after which an owner hands over.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Extends the lifetime of the addresses that an owner has, and reports what happens to them.
-///
-/// # Errors
-///
-/// The run must end: the kernel has removed the addresses because this process was stopped, or another host
-/// uses them and this one could not renew its lease. A host on the same link can forge the use of an address,
-/// so that it alone ends nothing.
-pub(super) fn keep(
-    addresses: &mut VirtualAddresses,
-    role: KeeperRole,
-    now: Instant,
-    handler: &mut dyn EngineHandler,
-) -> Result<(), Error> {
-    if !addresses.is_held() {
-        return Ok(());
+/// The addresses of a cell, which its owner has, and the state of their interfaces.
+pub(super) struct CellAddresses {
+    addresses: VirtualAddresses,
+    checked_at: Instant,
+    /// Since when an interface has no carrier.
+    lost_at: Option<Instant>,
+}
+
+impl CellAddresses {
+    pub(super) const fn new(addresses: VirtualAddresses) -> Self {
+        Self { addresses, checked_at: Instant::ZERO, lost_at: None }
     }
-    for event in addresses.poll(now) {
-        let what = match event {
-            AddressEvent::Conflict { address, mac } if role == KeeperRole::Fenced => {
-                let why = format!("{mac} uses {address}, and this node cannot renew its lease");
-                return Err(Error::other(WHAT, why));
-            }
-            AddressEvent::Expired { .. } => {
-                return Err(Error::other(WHAT, "this process was stopped for longer than its lease"));
-            }
-            AddressEvent::Conflict { address, mac } => format!("{mac} uses {address}, which this host has"),
-            AddressEvent::NotExtended { address, error } => {
-                format!("{address} ends, unless that becomes possible again: {error}")
-            }
-            AddressEvent::NotAnnounced { interface, error } => {
-                format!("they are not announced on {interface}: {error}")
-            }
+
+    /// Adds and announces the addresses.
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), Error> {
+        self.addresses.take(now)
+    }
+
+    /// Removes the addresses at once.
+    pub(super) fn give_up(&mut self) {
+        // What remains after an error ends with its lifetime.
+        let _ = self.addresses.give_up();
+    }
+
+    /// Extends the lifetime of the addresses of an owner, and reports what happens to them. A node without
+    /// a carrier does not become the owner.
+    ///
+    /// # Errors
+    ///
+    /// The run must end: the kernel has removed the addresses because this process was stopped; another host
+    /// uses them and this one could not renew its lease; or an interface has no carrier, and another node can
+    /// take over. A host on the same link can forge the use of an address, so that it alone ends nothing.
+    pub(super) fn keep(
+        &mut self,
+        keeper: &mut StateKeeper,
+        now: Instant,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<(), Error> {
+        self.check_carrier(keeper, now)?;
+        if !self.addresses.is_held() {
+            return Ok(());
+        }
+        for event in self.addresses.poll(now) {
+            let what = described(event, keeper.status(now).role)?;
+            handler.on_problem(SystemProblem::Addresses, what);
+        }
+        Ok(())
+    }
+
+    fn check_carrier(&mut self, keeper: &mut StateKeeper, now: Instant) -> Result<(), Error> {
+        if now.since(self.checked_at) < CHECK {
+            return Ok(());
+        }
+        self.checked_at = now;
+        let Some(interface) = self.addresses.without_carrier() else {
+            self.lost_at = None;
+            keeper.allow_takeover(true, now);
+            return Ok(());
         };
-        handler.on_problem(SystemProblem::Addresses, what);
+        keeper.allow_takeover(false, now);
+        let lost_at = *self.lost_at.get_or_insert(now);
+        if now.since(lost_at) < PATIENCE || !keeper.has_standby() {
+            return Ok(());
+        }
+        Err(Error::other(WHAT, format!("interface {interface} has no carrier, and another node stands by")))
     }
-    Ok(())
+}
+
+/// What an event means. An error if the run must end.
+fn described(event: AddressEvent, role: KeeperRole) -> Result<String, Error> {
+    Ok(match event {
+        AddressEvent::Conflict { address, mac } if role == KeeperRole::Fenced => {
+            let why = format!("{mac} uses {address}, and this node cannot renew its lease");
+            return Err(Error::other(WHAT, why));
+        }
+        AddressEvent::Expired { .. } => {
+            return Err(Error::other(WHAT, "this process was stopped for longer than its lease"));
+        }
+        AddressEvent::Conflict { address, mac } => format!("{mac} uses {address}, which this host has"),
+        AddressEvent::NotExtended { address, error } => {
+            format!("{address} ends, unless that becomes possible again: {error}")
+        }
+        AddressEvent::NotAnnounced { interface, error } => {
+            format!("they are not announced on {interface}: {error}")
+        }
+    })
 }

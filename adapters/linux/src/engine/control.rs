@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::state_keeper::{FormerState, Polled};
 use super::timers::TICK;
 use super::transmitter::REFUSED;
-use super::{EngineHandler, SystemProblem, cell_addresses, held};
+use super::{EngineHandler, SystemProblem, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
@@ -105,8 +105,7 @@ impl EventLoop {
         }
         if let Some(keeper) = &mut self.keeper {
             keeper.check(now, handler)?;
-            let role = keeper.status(now).role;
-            self.addresses.iter_mut().try_for_each(|held| cell_addresses::keep(held, role, now, handler))?;
+            self.addresses.iter_mut().try_for_each(|addresses| addresses.keep(keeper, now, handler))?;
         }
         if let Some(Err(error)) = written {
             handler.on_problem(SystemProblem::Counters, format!("the counter file was not written: {error}"));

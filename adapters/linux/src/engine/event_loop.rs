@@ -1,6 +1,7 @@
 //! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
 //! as the workers do, and alone handles signals, IKE and timers.
 
+use super::cell_addresses::CellAddresses;
 use super::control::{DiscardPolicies, PendingNotices};
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
@@ -20,7 +21,6 @@ use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
 use crate::sys::{Epoll, NumberedFd};
 use crate::udp::UdpPort;
-use crate::virtual_addresses::VirtualAddresses;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::Endpoint;
@@ -53,7 +53,7 @@ pub(super) struct EventLoop {
     pub(super) counters: Option<CounterStore>,
     pub(super) keeper: Option<StateKeeper>,
     /// The addresses of a cell, which its owner has.
-    pub(super) addresses: Option<VirtualAddresses>,
+    pub(super) addresses: Option<CellAddresses>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
     /// IKE messages that wait until the system matches the policies.
@@ -238,10 +238,10 @@ impl EventLoop {
                 close_unrecorded(&mut context);
                 messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
                 if let Some(mut addresses) = self.addresses.take() {
-                    // Before the next owner takes them. Messages that still wait for the store are lost: peers
-                    // repeat them.
+                    // Before the next owner takes them. Messages that still wait for the store are lost:
+                    // peers repeat them.
                     self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                    let _ = addresses.give_up();
+                    addresses.give_up();
                 }
                 keeper.hand_over(&mut context).map(|released| messages.extend(released))
             }

@@ -73,6 +73,7 @@ use casemate_datapath::{BatchPadding, Direction};
 use casemate_ike::IkeSettings;
 use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::IpVersion;
+use cell_addresses::CellAddresses;
 use control::{DiscardPolicies, PendingNotices};
 use event_loop::EventLoop;
 use inbound::InboundStage;
@@ -151,7 +152,7 @@ impl Engine {
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
             keeper,
-            addresses,
+            addresses: addresses.map(CellAddresses::new),
             signals,
             last_tick: casemate_sa::Instant::ZERO,
             ike_outbox: Vec::new(),

@@ -201,8 +201,8 @@ impl StateKeeper {
         context.with(|endpoint, context| self.keeper.collect(endpoint, transmits, unix_micros(), context))
     }
 
-    /// Reports a new problem of the store, and a new role. An error if this process does not own the state any
-    /// more: another one may send with its numbers.
+    /// Reports a new problem of the store, and a new role. An error if this process does not own the state
+    /// any more: another one may send with its numbers.
     pub(super) fn check(&mut self, now: Instant, handler: &mut dyn EngineHandler) -> Result<(), Error> {
         let KeeperStatus { problem, role, .. } = self.keeper.status(now);
         if role == KeeperRole::Lost {
@@ -230,6 +230,16 @@ impl StateKeeper {
     /// The node of the cell that owns the SAs, as far as this one knows.
     fn owner_node(&self) -> Option<String> {
         self.keeper.owner_node().map(|name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// Whether this node may become the owner, as far as its host is concerned.
+    pub(super) fn allow_takeover(&mut self, is_able: bool, now: Instant) {
+        self.keeper.allow_takeover(is_able, now);
+    }
+
+    /// Whether this process owns the SAs, and another node runs that may take over.
+    pub(super) fn has_standby(&self) -> bool {
+        self.keeper.is_owner() && self.keeper.has_standby()
     }
 
     /// Follows the request of a client to drain this node, and reports the state. An error ends the run of an

@@ -1,5 +1,6 @@
 //! Tests of a running engine and its handler.
 
+use super::FormerState;
 use super::shared::Shared;
 use super::{EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 use crate::Error;

@@ -28,6 +28,7 @@
 //! again needs a new [`VirtualAddresses`]. At most [`MAX_ADDRESSES`] addresses. A host on the same link can
 //! forge what [`AddressEvent::Conflict`] reports: check the ownership of the cell before you act on it.
 
+mod checks;
 mod frames;
 mod interface;
 #[cfg(test)]
@@ -35,13 +36,15 @@ mod tests;
 
 use crate::Error;
 use crate::netlink::{AssignedAddress, Netlink};
-use casemate_sa::{AddrRange, Instant};
+use casemate_sa::Instant;
+use checks::{check, foreign};
 pub use frames::MacAddress;
 use interface::Interface;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::thread;
 use std::time::Duration;
 
 /// Most addresses of a host.
@@ -65,6 +68,10 @@ const FIRST_ANNOUNCEMENTS: [Duration; 5] = [
 /// Time between later announcements; also the shortest time between defences of an address (RFC 5227 section
 /// 2.4, DEFEND_INTERVAL).
 const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two checks whether the kernel delivers packets to the addresses.
+const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_micros(500);
+/// Checks for all addresses together, at most: 50 ms. An interface that is switched off never delivers.
+const MAX_DELIVERY_CHECKS: u32 = 100;
 /// Time between two events about the use of an address by other hosts.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -180,7 +187,9 @@ impl VirtualAddresses {
     /// Adds the addresses and announces them. Does nothing if this host has them.
     ///
     /// After an error, such as an address that the administrator has configured meanwhile, this host has
-    /// none of them. A failed announcement is no error: it is repeated, and [`poll`](Self::poll) reports it.
+    /// none of them. Waits until Linux delivers packets to IPv6 addresses, usually for less than a
+    /// millisecond, 50 at most. A failed announcement is no error: it is repeated, and [`poll`](Self::poll)
+    /// reports it.
     pub fn take(&mut self, now: Instant) -> Result<(), Error> {
         if self.held.is_some() {
             return Ok(());
@@ -191,6 +200,7 @@ impl VirtualAddresses {
             let _ = self.give_up();
             return Err(error);
         }
+        self.await_delivery();
         for interface in &mut self.interfaces {
             interface.reset_reports();
             let _ = interface.announce(&mut self.netlink);
@@ -205,6 +215,31 @@ impl VirtualAddresses {
             interface.start_receiving()?;
             interface.add(lifetime, netlink)
         })
+    }
+
+    /// Name of an interface of the addresses that cannot carry packets now: its cable is unplugged, it is
+    /// switched off, or it does not exist any more.
+    pub fn without_carrier(&mut self) -> Option<&str> {
+        let Self { interfaces, netlink, .. } = self;
+        let is_up = |interface: &Interface, netlink: &mut Netlink| {
+            netlink.link(&interface.name).is_ok_and(|link| link.has_carrier)
+        };
+        interfaces.iter().find(|interface| !is_up(interface, netlink)).map(|interface| &*interface.name)
+    }
+
+    /// Waits until the kernel delivers packets to the addresses: Linux begins to do so for an IPv6 address
+    /// some time after it has added it. What neighbours sent on an earlier announcement would be lost.
+    fn await_delivery(&mut self) {
+        let Self { interfaces, netlink, .. } = self;
+        let mut is_ready = |addr| netlink.route_to(addr, 0).ok().flatten().is_some_and(|to| to.is_local);
+        let addrs = interfaces.iter().flat_map(|interface| &interface.addresses).map(|own| own.addr);
+        let mut checks = MAX_DELIVERY_CHECKS;
+        for addr in addrs.filter(IpAddr::is_ipv6) {
+            while checks > 0 && !is_ready(addr) {
+                thread::sleep(DELIVERY_CHECK_INTERVAL);
+                checks = checks.saturating_sub(1);
+            }
+        }
     }
 
     /// When [`poll`](Self::poll) is due, at the latest; `None` while this host does not have the addresses.
@@ -312,61 +347,6 @@ impl VirtualAddresses {
             self.netlink.remove_limited_address(index, addr, prefix_len)
         })
     }
-}
-
-/// Why an address of this host was not left by a former run; `None` if it was.
-fn foreign(address: &AssignedAddress) -> Option<String> {
-    match address.remaining {
-        None => Some("it is configured statically: expected an address that no host has permanently".into()),
-        Some(secs) if Duration::from_secs(secs.into()) > MAX_LIFETIME => Some(format!(
-            "another program has assigned it for {secs} s more: expected at most {} s, as a former run leaves",
-            MAX_LIFETIME.as_secs()
-        )),
-        Some(_) => None,
-    }
-}
-
-/// Checks what can be checked without the kernel.
-fn check(addresses: &[VirtualAddress], lifetime: Duration) -> Result<(), Error> {
-    if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
-        let expected = format!("expected {MIN_LIFETIME:?} to {MAX_LIFETIME:?}");
-        return Err(Error::other(format!("lifetime of virtual addresses of {lifetime:?}"), expected));
-    }
-    if !(1..=MAX_ADDRESSES).contains(&addresses.len()) {
-        let what = format!("{} virtual addresses", addresses.len());
-        return Err(Error::other(what, format!("expected 1 to {MAX_ADDRESSES}")));
-    }
-    for (index, address) in addresses.iter().enumerate() {
-        check_one(address).map_err(|expected| Error::other(address.to_string(), expected))?;
-        if let Some(first) = addresses.iter().take(index).find(|other| other.addr == address.addr) {
-            return Err(Error::other(address.to_string(), format!("it is given twice, also as {first}")));
-        }
-    }
-    Ok(())
-}
-
-fn check_one(VirtualAddress { addr, prefix_len, .. }: &VirtualAddress) -> Result<(), String> {
-    let width = if addr.is_ipv4() { 32 } else { 128 };
-    let Some(range) = AddrRange::prefix(*addr, *prefix_len).ok().filter(|_| *prefix_len > 0) else {
-        return Err(format!("a prefix length of {prefix_len}: expected 1 to {width}"));
-    };
-    let is_unicast = match addr {
-        IpAddr::V4(addr) => !addr.is_unspecified() && !addr.is_loopback() && addr.octets() < [224, 0, 0, 0],
-        IpAddr::V6(addr) => {
-            !addr.is_unspecified()
-                && !addr.is_loopback()
-                && !addr.is_multicast()
-                && addr.to_ipv4_mapped().is_none()
-        }
-    };
-    if !is_unicast {
-        return Err("expected the unicast address of a host".into());
-    }
-    // In a subnet of two addresses both are hosts (RFC 3021).
-    if addr.is_ipv4() && *prefix_len < 31 && [range.first(), range.last()].contains(addr) {
-        return Err(format!("expected an address of a host, between {} and {}", range.first(), range.last()));
-    }
-    Ok(())
 }
 
 fn whole_seconds(lifetime: Duration) -> u32 {

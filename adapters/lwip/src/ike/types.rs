@@ -277,6 +277,7 @@ impl Events {
                 | Event::ConfigAssigned { .. }
                 | Event::AddrsReleased { .. }
                 | Event::PathChanged { .. }
+                | Event::NumbersSkipped { .. }
                 | Event::PathMtu { .. }
                 | Event::Keys(_),
             )

@@ -193,6 +193,15 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
         Event::AddrsReleased { ike, addrs } => {
             (Level::Info, ike_sa(ike), format!("virtual addresses {} were removed", words(addrs)), Vec::new())
         }
+        Event::NumbersSkipped { ike, connection, count, .. } => (
+            Level::Info,
+            Subject::ike_sa(&connection.name, *ike),
+            format!(
+                "the peer goes on at another host: {count} sequence numbers of each Child SA are left out (RFC \
+                 6311)"
+            ),
+            Vec::new(),
+        ),
         Event::PathMtu { is_final: false, .. } => return None,
         Event::PathMtu { ike, path, mtu, link, .. } => {
             (Level::Info, ike_sa(ike), path_mtu(path.remote.ip(), *mtu, *link), Vec::new())

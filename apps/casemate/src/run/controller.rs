@@ -50,30 +50,6 @@ pub(super) const READY: &str = "ready; `casemate status` shows SAs and policies"
 pub(super) const RELOAD_FAILED: &str =
     "ready; the last reload failed and changed nothing: `casemate log` shows the errors";
 
-/// The line of the log about a new role of this node of a cell.
-fn cell_role(role: KeeperRole, owner: Option<&str>) -> (Level, String) {
-    let (level, text) = match (role, owner) {
-        (KeeperRole::Starting, _) => (Level::Info, "looks for the owner of its SAs".into()),
-        (KeeperRole::NameTaken, _) => (
-            Level::Warning,
-            "waits: another node has the same name, or the former process of this one is not forgotten yet"
-                .into(),
-        ),
-        (KeeperRole::Standby, Some(owner)) => (Level::Info, format!("stands by: {owner} owns the SAs")),
-        (KeeperRole::Standby, None) => (Level::Info, "stands by".into()),
-        (KeeperRole::Drained, _) => {
-            (Level::Warning, "is drained: it does not own the SAs until `casemate cell join`".into())
-        }
-        (KeeperRole::Owner, _) => (Level::Info, "owns the SAs".into()),
-        (KeeperRole::Fenced, _) => (
-            Level::Warning,
-            "cannot renew its lease: IKE waits, and ESP goes on with the reserved sequence numbers".into(),
-        ),
-        (KeeperRole::Lost, _) => (Level::Warning, "does not own the SAs any more".into()),
-    };
-    (level, format!("cell: this node {text}"))
-}
-
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
     pub(super) control: ControlServer,
@@ -132,7 +108,7 @@ pub(super) struct RunController {
     /// IKE SAs of a former run, until the first configuration is applied.
     pub(super) former: Vec<OwnedRecord>,
     /// The cell of this node, if there is one.
-    cell_watch: Option<CellWatch>,
+    pub(super) cell_watch: Option<CellWatch>,
     /// The configuration of a node that does not own the SAs of its cell.
     pub(super) standby: Option<Box<LoadedConfig>>,
 }
@@ -179,25 +155,6 @@ impl RunController {
             cell_watch: None,
             standby: None,
         }
-    }
-
-    /// Continues the IKE SAs of a former run when the configuration is applied.
-    pub(super) fn continue_from(&mut self, former: Option<FormerState>) {
-        let Some(FormerState { records, unreadable }) = former else { return };
-        if unreadable > 0 {
-            let what = output::counted(unreadable, "IKE SA", "IKE SAs");
-            let text = format!(
-                "{what} in the store cannot be read: the data key or the version of this program has changed; \
-                 their peers negotiate again"
-            );
-            self.log.program(Level::Warning, &text);
-        }
-        self.former = records;
-    }
-
-    /// Follows the store of a cell.
-    pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) {
-        self.cell_watch = cell;
     }
 
     /// Drops privileges and reports that the instance is ready.
@@ -255,16 +212,6 @@ impl RunController {
             engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
         }
         engine.reconcile(self).map_err(Failure::failed)
-    }
-
-    /// Applies the configuration of a node that has become the owner of its cell, with the SAs of the former
-    /// one.
-    fn take_over(&mut self, former: FormerState, handle: &EndpointHandle<'_>) -> Result<(), String> {
-        let Some(loaded) = self.standby.take() else { return Ok(()) };
-        self.continue_from(Some(former));
-        let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-        self.apply(*loaded, &mut handle.lock())?;
-        handle.use_tunnels(tunnels).map_err(|error| error.to_string())
     }
 
     /// Reads the secret of quick crash detection, once nothing can prevent the start any more. Without a
@@ -436,8 +383,7 @@ impl EngineHandler for RunController {
     }
 
     fn on_cell_role(&mut self, role: KeeperRole, owner: Option<&str>) {
-        let (level, text) = cell_role(role, owner);
-        self.log.program(level, &text);
+        self.report_role(role, owner);
     }
 
     fn on_problem(&mut self, kind: SystemProblem, mut what: String) {

@@ -95,7 +95,7 @@ impl IkeConfig {
         let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
         let cell = match (&loaded.cell, &instance.resources) {
             (Some(cell), Some(resources)) => {
-                let directory = resources.lasting_directory();
+                let directory = resources.instance.lasting_directory();
                 Some(cell_store::join(cell, &directory, source.providers())?)
             }
             _ => None,

@@ -23,6 +23,7 @@ mod requests;
 mod sa_store;
 mod seen_file;
 mod start;
+mod takeover;
 mod vici;
 
 pub use arguments::RunArgs;

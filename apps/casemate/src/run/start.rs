@@ -30,7 +30,6 @@ use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -194,15 +193,14 @@ fn run_instance(
         signals,
         threads: args.threads(),
     };
-    let (mut former, mut cell) = (None, None);
-    let ike = match state {
+    let (ike, (former, cell)) = match state {
         ModeState::Manual(state) => {
             state.add_to(&mut parts)?;
-            None
+            (None, (None, None))
         }
         ModeState::Ike(mut state) => {
-            (former, cell) = state.add_to(&mut parts);
-            Some(state)
+            let continued = state.add_to(&mut parts);
+            (Some(state), continued)
         }
     };
     let providers = parts.providers.clone();
@@ -214,9 +212,8 @@ fn run_instance(
     if let (Some(channel), Some(path)) = (channels.vici, &args.vici) {
         controller.serve_vici(channel, path, args.threads().get(), &providers);
     }
-    let is_node = cell.is_some();
     controller.continue_from(former);
-    controller.follow_cell(cell);
+    let is_node = controller.follow_cell(cell);
     if let Some(ike) = ike {
         controller.start_updown(&ike, &args.tun)?;
         controller.configure(*ike, &mut engine)?;
@@ -317,17 +314,10 @@ pub(super) struct ClaimedInstance {
 /// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
 /// changes that refer to the interface.
 pub(super) struct InstanceResources {
-    instance: Instance,
+    pub(super) instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
     name_servers: ClaimedNameServers,
-}
-
-impl InstanceResources {
-    /// Directory of files that survive a reboot.
-    pub(super) fn lasting_directory(&self) -> PathBuf {
-        self.instance.lasting_directory()
-    }
 }
 
 impl<'a> Start<'a> {

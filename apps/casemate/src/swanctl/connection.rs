@@ -21,7 +21,7 @@ use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Childless, CloseAction, Connection, DomainPolicy, EapIdentity, Encapsulation,
     Fragmentation, IdPattern, LocalMethod, OcspInIke, PacketLimits, Pool, RemoteAuth, RemoteEap,
-    RemoteMethod, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
+    RemoteMethod, ReplayTakeover, SERVER_POOL, SendCert, Shunt, StartAction, Unique,
 };
 use casemate_sa::{AddrRange, SpdRules};
 use casemate_strongswan::proposal;
@@ -46,6 +46,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("dscp", Rule::Only(&["000000"], "the DSCP of IKE packets cannot be set")),
         ("redirect_to", Rule::Read),
         ("resumption", Rule::Read),
+        ("replay_takeover", Rule::Read),
         ("encap", Rule::Read),
         ("mobike", Rule::Read),
         ("dpd_delay", Rule::Read),
@@ -145,6 +146,9 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         mobike: keys.get("mobike", truth).unwrap_or(true),
         redirect_to: keys.get("redirect_to", address::gateway),
         resumption: keys.get("resumption", truth).unwrap_or(false),
+        replay_takeover: keys
+            .get("replay_takeover", choice(&REPLAY_TAKEOVER))
+            .unwrap_or(ReplayTakeover::Sync),
         ppk: ppk::policy(&keys, context.secrets),
         encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
@@ -243,6 +247,9 @@ const CHILDLESS: [(&str, Childless); 4] = [
 
 const UNIQUE: [(&str, Unique); 4] =
     [("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)];
+
+const REPLAY_TAKEOVER: [(&str, ReplayTakeover); 3] =
+    [("sync", ReplayTakeover::Sync), ("strict", ReplayTakeover::Strict), ("learn", ReplayTakeover::Learn)];
 
 const SEND_CERT: [(&str, SendCert); 3] =
     [("ifasked", SendCert::IfAsked), ("always", SendCert::Always), ("never", SendCert::Never)];

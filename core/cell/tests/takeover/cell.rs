@@ -115,6 +115,18 @@ fn a_drained_node_hands_over_at_once() {
     }
 }
 
+/// The next owner may use numbers above those of the hand-over before it writes anything.
+#[test]
+fn a_hand_over_is_exact_for_the_next_owner_only() {
+    let mut cell = Cell::new();
+    cell.sim.gateway.finish();
+    assert_eq!(cell.wait(SECOND).unwrap().0.len(), 1);
+    cell.standby = node(&cell.sim.hub, b"gw1");
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw2"));
+    cell.check_tunnel();
+}
+
 #[test]
 fn a_node_that_was_stopped_says_nothing_and_ends() {
     let mut cell = Cell::new();
@@ -203,6 +215,23 @@ fn a_name_is_that_of_one_node() {
     cell.check_tunnel();
 }
 
+/// The node is entered, and does not learn it. Its own entry must not keep it out for ever.
+#[test]
+fn a_node_whose_registration_has_no_answer_stands_by_later() {
+    let mut cell = Cell::new();
+    cell.standby = node(&cell.sim.hub, b"gw3");
+    cell.standby.store().set_link(Link { answer_delay: 5 * MILLISECOND, ..Link::default() });
+    let is_entered = |cell: &Cell| cell.sim.hub.entries().iter().any(|entry| entry.value == b"gw3");
+    let entered = (0..1_000).any(|_| cell.wait(MILLISECOND).is_some() || is_entered(&cell));
+    assert!(entered && cell.role() == KeeperRole::Starting);
+    cell.standby.store().set_link(Link { delivers_answers: false, ..Link::default() });
+    assert_eq!(cell.run(3 * SECOND), None);
+    cell.standby.store().set_link(Link::default());
+    assert_eq!(cell.run(3 * LEASE), None);
+    assert_eq!(cell.role(), KeeperRole::Standby);
+    cell.check_tunnel();
+}
+
 #[test]
 fn a_store_that_was_set_back_is_refused() {
     let mut cell = Cell::new();
@@ -262,4 +291,17 @@ fn sas_of_a_restored_store_do_not_go_on() {
         }
     });
     assert_eq!(unusable, Some((0, 1)));
+}
+
+#[test]
+fn a_node_whose_host_cannot_move_packets_does_not_take_over() {
+    let mut cell = Cell::new();
+    cell.standby.allow_takeover(false, cell.sim.peer.now);
+    cell.sim.gateway.finish();
+    assert_eq!(cell.wait(5 * SECOND), None);
+    cell.standby.allow_takeover(true, cell.sim.peer.now);
+    let (records, elapsed) = cell.wait(SECOND).unwrap();
+    assert!(elapsed < 20 * MILLISECOND, "{elapsed:?}");
+    drop(cell.take_over(records, b"gw1"));
+    cell.check_tunnel();
 }

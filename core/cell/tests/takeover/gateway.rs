@@ -4,7 +4,9 @@ use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
 use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, StartError, Started, StoreKeys, Tenure};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
-use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, ReplayTakeover,
+};
 use casemate_ike::{IkeSettings, Path, SharedKeys, Transmit};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, SpdId};
@@ -99,10 +101,28 @@ impl Host<()> {
     fn peer(now: Instant, seed: u64) -> Self {
         let mut rng = TestRng::new(seed);
         let mut endpoint = endpoint();
+        endpoint.keep_records(u64::MAX, u64::MAX);
         with_context(&mut endpoint, now, &mut rng, |endpoint, context| {
             endpoint.configure(vec![connection(PEER, GATEWAY).into()], &[], context).unwrap();
         });
         Self { endpoint, keeper: (), hub: MemoryHub::new(), now, rng, sent: Vec::new(), own: PEER }
+    }
+
+    /// Another host that continues the IKE SA of this one, and accepts higher numbers than this one only.
+    fn next_owner(&self, received: u64) -> Self {
+        let ike = self.endpoint.ike().status().next().unwrap().id;
+        let mut record = self.endpoint.record(ike, self.now).unwrap();
+        for child in record.sequences().collect::<Vec<_>>() {
+            record.set_sequence_numbers(child.spi, child.sent, received);
+        }
+        let mut next = Self::peer(self.now, 101);
+        let (records, connections) =
+            (vec![OwnedRecord { record, owners: 1 }], vec![connection(PEER, GATEWAY).into()]);
+        with_context(&mut next.endpoint, next.now, &mut next.rng, |endpoint, context| {
+            let failed = endpoint.configure_and_restore(connections, &[], records, context).unwrap();
+            assert_eq!(failed, []);
+        });
+        next
     }
 
     fn work(&mut self) {
@@ -239,7 +259,7 @@ impl<K> Host<K> {
         std::mem::take(&mut self.sent)
     }
 
-    fn try_protect(&mut self) -> Result<Vec<u8>, DropReason> {
+    pub(crate) fn try_protect(&mut self) -> Result<Vec<u8>, DropReason> {
         let to = if self.own == GATEWAY { PEER } else { GATEWAY };
         let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
         let (bytes, mut storage) = ([&header[..], &self.own, &to, &[0; 8]].concat(), vec![0; 600]);
@@ -268,6 +288,20 @@ impl<K> Host<K> {
         match verdict[0] {
             Inbound::Drop(reason) => Some(reason),
             _ => None,
+        }
+    }
+
+    /// The highest number of the peer that the inbound SA has seen.
+    pub(crate) fn highest_received(&self) -> u64 {
+        let inbound = self.endpoint.sas_of_spi(self.spis()[0]).unwrap().inbound;
+        self.endpoint.datapath().sa_sequence(inbound).unwrap()
+    }
+
+    /// Leaves out sequence numbers of the SAs to the other host.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        for spi in self.spis() {
+            let outbound = self.endpoint.sas_of_spi(spi).unwrap().outbound.unwrap();
+            self.endpoint.datapath_mut().skip_numbers(outbound, count).unwrap();
         }
     }
 
@@ -317,18 +351,32 @@ pub(crate) struct Simulation {
     pub(crate) oracle: Oracle,
     link: Link,
     owners: u64,
+    policy: ReplayTakeover,
 }
 
 impl Simulation {
     pub(crate) fn new() -> Self {
+        Self::with_policy(ReplayTakeover::Sync)
+    }
+
+    /// A gateway whose later owners follow this policy.
+    pub(crate) fn with_policy(policy: ReplayTakeover) -> Self {
         let hub = MemoryHub::new();
         let (gateway, _) = Host::with_keeper(&hub, 1, 1);
-        Self::with_gateway(hub, gateway)
+        Self { policy, ..Self::with_gateway(hub, gateway) }
     }
 
     pub(crate) fn with_gateway(hub: MemoryHub, gateway: Host) -> Self {
         let peer = Host::peer(gateway.now, 100);
-        Self { gateway, peer, hub, oracle: Oracle::default(), link: Link::default(), owners: 1 }
+        Self {
+            gateway,
+            peer,
+            hub,
+            oracle: Oracle::default(),
+            link: Link::default(),
+            owners: 1,
+            policy: ReplayTakeover::Sync,
+        }
     }
 
     pub(crate) fn link(&mut self, link: Link) {
@@ -361,6 +409,15 @@ impl Simulation {
             to_gateway.into_iter().for_each(|transmit| self.gateway.deliver(transmit));
         }
         panic!("the hosts keep sending");
+    }
+
+    /// Delivers what the gateway has sent so far.
+    pub(crate) fn deliver_to_peer(&mut self) {
+        for transmit in self.gateway.take_sent() {
+            self.oracle.note_ike(&transmit.message);
+            self.peer.deliver(transmit);
+        }
+        self.peer.work();
     }
 
     pub(crate) fn advance(&mut self, time: Duration) {
@@ -401,6 +458,11 @@ impl Simulation {
         self.peer_acts(|endpoint, context| assert!(endpoint.terminate(ike, context)));
     }
 
+    /// The peer ends, and another host continues its IKE SA and asks the gateway to leave out numbers.
+    pub(crate) fn replace_peer(&mut self, received: u64) {
+        self.peer = self.peer.next_owner(received);
+    }
+
     /// Ends the gateway at once, and starts another one.
     pub(crate) fn crash(&mut self) {
         drop(self.replace());
@@ -417,8 +479,9 @@ impl Simulation {
         // Its lease ends.
         self.hub.advance(Duration::from_secs(20 * 366 * 86_400));
         self.owners += 1;
-        let (mut gateway, unreadable) = Host::with_keeper(&self.hub, self.owners, 1);
-        assert_eq!(unreadable, 0);
+        let connection = Connection { replay_takeover: self.policy, ..connection(GATEWAY, PEER) };
+        let (mut gateway, failed, unreadable) = Host::start(&self.hub, self.owners, 1, connection);
+        assert_eq!((failed, unreadable), (0, 0));
         gateway.now = self.peer.now;
         std::mem::replace(&mut self.gateway, gateway)
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use casemate_datapath::SaId;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Connection, Pool};
-use casemate_ike::{Context, IkeRecord, IkeSaId, Restoration, RestoreError};
+use casemate_ike::{ChildId, Context, IkeRecord, IkeSaId, Restoration, RestoreError};
 use casemate_sa::{Instant, Spi};
 
 /// A record, and how often its IKE SA has changed its owner.
@@ -56,13 +56,28 @@ impl Endpoint {
         for spi in spis {
             let sas = self.sas_of_spi(spi);
             let (inbound, outbound) = (sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound));
-            record.set_sequence_numbers(spi, self.sequence(outbound), self.sequence(inbound));
+            record.set_used_numbers(spi, self.sequence(outbound), self.sequence(inbound));
         }
         Some(record)
     }
 
     fn sequence(&self, sa: Option<SaId>) -> u64 {
         sa.and_then(|sa| self.datapath.sa_sequence(sa)).unwrap_or(0)
+    }
+
+    /// Leaves out the next `count` sequence numbers of the outbound SAs of Child SAs. Those that have few
+    /// numbers left, or none, are rekeyed.
+    pub(super) fn skip_numbers(&mut self, children: &[ChildId], count: u64, context: &mut Context<'_>) {
+        for child in children {
+            let outbound = self.children.sas(*child).and_then(|sas| sas.outbound);
+            match outbound.and_then(|outbound| self.datapath.skip_numbers(outbound, count)) {
+                Some(true) => {
+                    self.with_ike(|ike, host| ike.rekey_child(*child, host, context));
+                }
+                Some(false) => {}
+                None => self.children.skip_before_first(*child, count),
+            }
+        }
     }
 
     /// Replaces the connections and pools, as [`configure`](Self::configure), and continues the IKE SAs of

@@ -149,6 +149,8 @@ pub(crate) fn install_with(
         attempts: 0,
         #[cfg(feature = "records")]
         keymat: step.shared.keeps_records.then(|| Box::new(keys.keymat)),
+        #[cfg(feature = "records")]
+        peer_numbers: crate::child_sa::PeerNumbers::NEW,
     }
 }
 

@@ -51,6 +51,37 @@ pub(crate) struct ChildSa {
     /// The keys, if the host makes records.
     #[cfg(feature = "records")]
     pub(crate) keymat: Option<Box<ChildKeymat>>,
+    #[cfg(feature = "records")]
+    pub(crate) peer_numbers: PeerNumbers,
+}
+
+/// What is known of the peer's sequence numbers.
+#[cfg(feature = "records")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerNumbers {
+    /// A number that the peer has used or skipped, the highest that is known without the data path; 0 for a
+    /// new SA, `None` if nothing is known.
+    pub(crate) reached: Option<u64>,
+    /// The inbound SA has accepted higher numbers only, since this process has it.
+    pub(crate) start: u64,
+}
+
+#[cfg(feature = "records")]
+impl PeerNumbers {
+    /// Those of a new SA.
+    pub(crate) const NEW: Self = Self { reached: Some(0), start: 0 };
+
+    /// Whether the peer certainly has the SA, because it has used it. The response in which this host has
+    /// made an SA may be lost with its owner, and a later one repeats it.
+    pub(crate) fn are_in_use(self) -> bool {
+        self.reached.is_some_and(|reached| reached > 0)
+    }
+
+    /// How many numbers the peer has to leave out at most until the inbound SA accepts its packets; `None`
+    /// if nothing is known.
+    pub(crate) fn behind(self) -> Option<u64> {
+        self.reached.map(|reached| self.start.saturating_sub(reached))
+    }
 }
 
 /// Stage of a Child SA.

@@ -72,6 +72,9 @@ pub struct Connection {
     /// requests tickets, a responder grants and accepts them.
     #[cfg(feature = "resumption")]
     pub resumption: bool,
+    /// Which packets are accepted after this host has taken IKE SAs over from another process or host.
+    #[cfg(feature = "records")]
+    pub replay_takeover: ReplayTakeover,
     /// Post-quantum pre-shared keys (RFC 8784).
     #[cfg(feature = "ppk")]
     pub ppk: super::PpkPolicy,
@@ -109,6 +112,22 @@ pub struct Connection {
     pub ocsp: OcspInIke,
     /// Limits for the packets of its Child SAs.
     pub packet_limits: PacketLimits,
+}
+
+/// Which sequence numbers of the peer this host accepts after it has taken IKE SAs over from another process
+/// or host. The former owner accepted packets that it has not recorded, up to the end of its reserve.
+#[cfg(feature = "records")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayTakeover {
+    /// Numbers above the reserve. The peer is asked to use such numbers (RFC 6311). If it does not support
+    /// that, its Child SAs are rekeyed at once.
+    Sync,
+    /// Numbers above the reserve. Packets of the peer are lost until it has used up the numbers below, or the
+    /// Child SA is rekeyed.
+    Strict,
+    /// Numbers above the highest one that was recorded (RFC 6027 section 3.5). No packet is lost, but a
+    /// packet that the former owner accepted after that is accepted again if an attacker repeats it.
+    Learn,
 }
 
 /// Configured limits for the length of packets to a peer. They apply besides what the host knows of the path.
@@ -156,6 +175,8 @@ impl Connection {
             redirect_to: None,
             #[cfg(feature = "resumption")]
             resumption: false,
+            #[cfg(feature = "records")]
+            replay_takeover: ReplayTakeover::Sync,
             #[cfg(feature = "ppk")]
             ppk: super::PpkPolicy::default(),
             encapsulation: Encapsulation::IfNat,

@@ -21,6 +21,8 @@ pub use additional_kex::{AdditionalKex, AdditionalKexes, AgreedKexes, KexRound};
 pub(crate) use address::may_move_to;
 pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
+#[cfg(feature = "records")]
+pub use connection::ReplayTakeover;
 pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SERVER_POOL, Unique,
 };

@@ -239,6 +239,11 @@ impl Ike {
                 self.update_sa(id, host, context, |sa, step| sa.on_repeated_response(step));
                 return Ok(());
             }
+            #[cfg(feature = "records")]
+            Received::Synchronization(request) => {
+                self.update_sa(id, host, context, |sa, step| sa.on_synchronization(request, path, step));
+                return Ok(());
+            }
             Received::Nothing => return Ok(()),
         };
         let meta = MessageMeta { exchange: header.exchange, path };

@@ -59,6 +59,9 @@ pub(crate) struct ChildFields {
     /// The highest sequence number that may have been received.
     #[n(17)]
     pub(crate) received: u64,
+    /// A number that the peer has used or skipped; absent in records of earlier versions.
+    #[n(18)]
+    pub(crate) reached: Option<u64>,
 }
 
 /// Key material of both SAs, in the order of the derivation (RFC 7296 section 2.17): encryption, integrity,
@@ -207,6 +210,7 @@ impl ChildFields {
             times,
             sent: 0,
             received: 0,
+            reached: None,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fields::{MessageFields, PathFields, Secret, Span};
 use crate::NatStatus;
+use crate::counter_sync::{SyncState, SyncSupport};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use minicbor::{Decode, Encode};
@@ -126,6 +127,38 @@ pub(crate) struct MobikeFields {
     /// Path of the Child SAs until then, and whether they are encapsulated in UDP.
     #[n(5)]
     pub(crate) former: Option<(PathFields, bool)>,
+}
+
+/// Synchronization with a peer that is a cluster (RFC 6311).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct SyncFields {
+    /// Whether both support that of message IDs.
+    #[n(0)]
+    message_ids: bool,
+    /// Whether both support that of sequence numbers.
+    #[n(1)]
+    numbers: bool,
+    /// The peer's next message ID in its last request to synchronize.
+    #[n(2)]
+    last_request: Option<u32>,
+    /// Sum of the numbers that the peer has asked to leave out.
+    #[n(3)]
+    skipped: u64,
+}
+
+impl From<SyncState> for SyncFields {
+    fn from(state: SyncState) -> Self {
+        let SyncState { support: SyncSupport { message_ids, numbers }, last_request, skipped } = state;
+        Self { message_ids, numbers, last_request, skipped }
+    }
+}
+
+impl From<SyncFields> for SyncState {
+    fn from(fields: SyncFields) -> Self {
+        let SyncFields { message_ids, numbers, last_request, skipped } = fields;
+        Self { support: SyncSupport { message_ids, numbers }, last_request, skipped }
+    }
 }
 
 /// Phase of an IKE SA.

@@ -30,7 +30,7 @@ pub(crate) use fields::{
 };
 pub(crate) use ike_sa::{
     DynamicFields, FragmentFields, IkeKeyFields, MobikeFields, NatFields, OriginFields, PhaseField,
-    SpiFields, TimeFields, WindowFields,
+    SpiFields, SyncFields, TimeFields, WindowFields,
 };
 pub(crate) use peer::PeerFields;
 
@@ -84,6 +84,9 @@ pub struct IkeRecord {
     /// none.
     #[n(19)]
     pub(crate) closed: Option<Vec<ClosedChild>>,
+    /// Absent in records of earlier versions.
+    #[n(20)]
+    pub(crate) sync: Option<SyncFields>,
 }
 
 /// Why a record cannot be read or made.
@@ -146,6 +149,9 @@ pub struct ChildSequence {
     pub sent: u64,
     /// The highest one that may have been received.
     pub received: u64,
+    /// The highest one that the peer has used or skipped, as far as is known; `None` in a record of an
+    /// earlier version.
+    pub reached: Option<u64>,
 }
 
 /// What differs between two records of one IKE SA.
@@ -201,14 +207,8 @@ impl IkeRecord {
             esn: child.suite.to_child().is_some_and(|suite| suite.esn),
             sent: child.sent,
             received: child.received,
+            reached: child.reached,
         })
-    }
-
-    /// Rekeys this Child SA as soon as it is restored.
-    pub fn rekey_at_once(&mut self, spi: u32) {
-        for child in self.children.iter_mut().filter(|child| child.spi_in == spi && !child.is_replaced) {
-            child.times.rekey = Some(Span::ZERO);
-        }
     }
 
     /// What differs from an earlier record of the same IKE SA whose times were advanced to those of this one.
@@ -247,14 +247,33 @@ impl IkeRecord {
             return self == former;
         }
         let mut other = self.clone();
-        former.sequences().for_each(|old| other.set_sequence_numbers(old.spi, old.sent, old.received));
+        for ChildSequence { spi, sent, received, reached, .. } in former.sequences() {
+            for child in other.children_of(spi) {
+                (child.sent, child.received, child.reached) = (sent, received, reached);
+            }
+        }
         other == *former
+    }
+
+    fn children_of(&mut self, spi_in: u32) -> impl Iterator<Item = &mut ChildFields> {
+        self.children.iter_mut().filter(move |child| child.spi_in == spi_in)
+    }
+
+    /// Sets the numbers of a Child SA, by the SPI of its inbound SA, to those that the data path has: the
+    /// last one sent and the highest received.
+    pub fn set_used_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
+        for child in self.children_of(spi_in) {
+            if received > child.received {
+                (child.received, child.reached) = (received, Some(received));
+            }
+            child.sent = sent;
+        }
     }
 
     /// Sets how far the sequence numbers of a Child SA are, by the SPI of its inbound SA: the last one that
     /// may have been sent, and the highest one that may have been received.
     pub fn set_sequence_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
-        for child in self.children.iter_mut().filter(|child| child.spi_in == spi_in) {
+        for child in self.children_of(spi_in) {
             (child.sent, child.received) = (sent, received);
         }
     }

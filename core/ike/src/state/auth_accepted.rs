@@ -113,6 +113,12 @@ impl HalfOpen {
         }
         self.channel.peer_token = PeerToken::from_message(content);
         let token = step.crash_token(common.spis());
+        #[cfg(feature = "records")]
+        let sync = crate::counter_sync::SyncSupport::announced(content);
+        #[cfg(feature = "records")]
+        {
+            self.channel.sync = crate::counter_sync::SyncState::new(sync);
+        }
         #[cfg(feature = "eap")]
         let lifetime = super::retry::announced_lifetime(common, step);
         #[cfg(feature = "resumption")]
@@ -124,6 +130,8 @@ impl HalfOpen {
             #[cfg(feature = "ppk")]
             ppk.write_acceptance(out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
+            #[cfg(feature = "records")]
+            sync.write(out)?;
             #[cfg(feature = "eap")]
             if let Some(lifetime) = &lifetime {
                 out.notify(&Notify::new(NotifyType::AUTH_LIFETIME, lifetime))?;

@@ -12,6 +12,8 @@ use crate::child_sa::{
 };
 use crate::config::{ChildConfig, Childless};
 use crate::context::Step;
+#[cfg(feature = "records")]
+use crate::counter_sync::{SyncState, SyncSupport};
 use crate::crash_token::PeerToken;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
@@ -64,6 +66,10 @@ impl AuthSent {
             peer
         };
         channel.peer_token = PeerToken::from_message(content);
+        #[cfg(feature = "records")]
+        {
+            channel.sync = SyncState::new(SyncSupport::announced(content));
+        }
         let mut assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
         config_payload::refuse_addrs(
             &mut assigned,

@@ -171,6 +171,8 @@ impl AuthSent {
             #[cfg(feature = "resumption")]
             super::resumption::write_request(&connection, out)?;
             token.iter().try_for_each(|token| out.notify(&token.notify()))?;
+            #[cfg(feature = "records")]
+            crate::counter_sync::SyncSupport::write_own(out)?;
             #[cfg(feature = "mobike")]
             crate::mobike::write_support(&connection, path, init.peer.nat_traversal, routes, out)?;
             config_payload::write_request(&vips, out)?;

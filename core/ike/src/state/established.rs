@@ -247,6 +247,8 @@ impl Established {
             ExchangeType::CREATE_CHILD_SA if self.must_wait_for_route_check(&request.content) => {
                 Err(StateFault::Busy.into())
             }
+            #[cfg(feature = "records")]
+            ExchangeType::CREATE_CHILD_SA if self.is_synchronizing() => Err(StateFault::Busy.into()),
             ExchangeType::CREATE_CHILD_SA => {
                 self.on_create_child(common, &request.content, step).map(|()| None)
             }
@@ -333,7 +335,9 @@ impl Established {
             #[cfg(feature = "records")]
             Some(Pending::Lost(lost)) => self.on_lost_response(common, lost, &response, step),
             #[cfg(feature = "records")]
-            Some(Pending::DeleteSpi) => {}
+            Some(Pending::DeleteSpi(_)) => {}
+            #[cfg(feature = "records")]
+            Some(Pending::Synchronize) => self.on_synchronized(&response),
             #[cfg(feature = "resumption")]
             Some(Pending::Ticket) => self.on_ticket_response(&response, step),
             #[cfg(feature = "redirect")]

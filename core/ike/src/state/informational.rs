@@ -83,6 +83,8 @@ impl Established {
         let answer = self.answer_mobike(common, content, request.path, step)?;
         #[cfg(feature = "resumption")]
         let ticket = self.answer_ticket_request(common, content, step);
+        #[cfg(feature = "records")]
+        let skip = self.requested_skip(content)?;
         let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);
         // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.
@@ -96,6 +98,8 @@ impl Established {
             write_deletes(&spis, out)
         });
         sent.map_err(|_| StateFault::Provider)?;
+        #[cfg(feature = "records")]
+        skip.into_iter().for_each(|count| self.skip_numbers(common, count, step));
         #[cfg(feature = "redirect")]
         self.on_redirect(common, content, step);
         #[cfg(feature = "mobike")]

@@ -71,13 +71,25 @@ impl Established {
     ) {
         // A response that cannot be parsed may have created an SA, too.
         let has_made = response.as_ref().map_or(true, |content| lost.has_made(content));
-        match lost.purpose {
-            PurposeFields::Child { spi, is_ah, replaces } if has_made => {
+        if has_made {
+            self.replace_lost(common, lost.purpose, step);
+        }
+    }
+
+    /// Replaces what the peer may have made for a request whose result is lost.
+    pub(super) fn replace_lost(
+        &mut self,
+        common: &SaCommon,
+        purpose: PurposeFields,
+        step: &mut Step<'_, '_>,
+    ) {
+        match purpose {
+            PurposeFields::Child { spi, is_ah, replaces } => {
                 self.replace_lost_child(replaces);
                 self.tasks.push_front(Task::DeleteSpi(ClosedChild { spi, is_ah }.into()));
             }
-            // The peer has moved the Child SAs to an IKE SA whose keys are lost.
-            PurposeFields::RekeyIke if has_made => self.reauthenticate(common, step),
+            // The peer may have moved the Child SAs to an IKE SA whose keys are lost.
+            PurposeFields::RekeyIke => self.reauthenticate(common, step),
             _ => {}
         }
     }

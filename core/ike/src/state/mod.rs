@@ -23,6 +23,8 @@ mod awaited_message;
 mod awaited_series;
 mod common;
 mod config_payload;
+#[cfg(feature = "records")]
+mod counter_sync;
 mod create_child;
 mod create_child_response;
 mod delete;

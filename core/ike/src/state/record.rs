@@ -62,6 +62,7 @@ impl Established {
             times: self.time_fields(now),
             children: children.map(|child| self.child_fields(child, now)).collect::<Option<_>>()?,
             closed: Some(self.closed_children()).filter(|closed| !closed.is_empty()),
+            sync: Some(self.channel.sync.into()),
         })
     }
 
@@ -103,7 +104,7 @@ impl Established {
     }
 
     /// What the outstanding request asked for.
-    fn purpose(&self) -> PurposeFields {
+    pub(super) fn purpose(&self) -> PurposeFields {
         match &self.pending {
             Some(Pending::Child(pending)) => {
                 let ClosedChild { spi, is_ah } = pending.negotiation.offered_spi().into();
@@ -150,6 +151,8 @@ impl Established {
             is_closing: child.stage == Stage::Closing || self.tasks.iter().any(is_closed),
             is_active: child.active,
             replaces: child.replaces.and_then(replaced).map(|old| old.agreed.spi_in.get()),
+            received: child.peer_numbers.start,
+            reached: child.peer_numbers.reached,
             ..ChildFields::of(&child.agreed, &child.config.name, keys, times)?
         })
     }

@@ -2,6 +2,8 @@
 
 use super::tasks::Pending;
 use crate::context::{KexResponse, Step};
+#[cfg(feature = "records")]
+use crate::counter_sync::SyncState;
 use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::keymat::{Nonces, ReplacedKeys, SaKeys};
@@ -152,7 +154,7 @@ impl Established {
         }
         // A lost exchange may do the same, and what it has made is deleted in this IKE SA.
         #[cfg(feature = "records")]
-        if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi)) {
+        if matches!(self.pending, Some(Pending::Lost(_) | Pending::DeleteSpi(_))) {
             return Err(StateFault::Busy.into());
         }
         // One successor of the peer beside ours is enough.
@@ -276,6 +278,8 @@ impl Established {
         // RFC 7296 section 2.18: message IDs start at 0 again.
         let channel =
             SecureChannel::new(&new, suite, &keys, Window::new(0, 0), self.channel.fragments, step)?;
+        #[cfg(feature = "records")]
+        let channel = channel.with_sync(SyncState::new(self.channel.sync.support));
         Ok(Successor { common: new, channel })
     }
 

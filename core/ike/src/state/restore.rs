@@ -9,10 +9,10 @@ use crate::address_pool::LeaseRequest;
 use crate::auth::credentials::id_matches;
 use crate::auth::{PeerAuthenticated, resumption::PeerRecord};
 use crate::child_sa::{
-    AgreedChild, ChildKeymat, ChildKeys, ChildOwner, DynamicAddrs, NewChild, SequenceNumbers, Stage,
-    install_with,
+    AgreedChild, ChildKeymat, ChildKeys, ChildOwner, DynamicAddrs, NewChild, PeerNumbers, SequenceNumbers,
+    Stage, install_with,
 };
-use crate::config::{ChildConfig, Connection, RemoteMethod};
+use crate::config::{ChildConfig, Connection, RemoteMethod, ReplayTakeover};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
 use crate::engine::peer_index::Proof;
@@ -156,7 +156,9 @@ fn channel(
     let FragmentFields { local, remote } = record.fragments;
     let token = record.peer_token.clone().map(|token| PeerToken(token.0));
     let fragments = FragmentSupport { local, remote };
-    Ok(SecureChannel::restored(cipher, window, suite, sk_d, fragments, token, common.path))
+    let channel = SecureChannel::restored(cipher, window, suite, sk_d, fragments, common.path);
+    let sync = record.sync.map(Into::into).unwrap_or_default();
+    Ok(channel.with_sync(sync).with_peer_token(token))
 }
 
 impl Established {
@@ -204,6 +206,7 @@ impl Established {
             forgotten_series: 0,
         };
         children.into_iter().for_each(|child| state.restore_child(child, common, step));
+        state.follow_peer_numbers(common, now);
         state
     }
 
@@ -212,12 +215,13 @@ impl Established {
         let is_outdated = !still_allows(&config, &agreed, &self.contents.dynamic_addrs);
         let mut known = self.contents.children.iter();
         let replaced = known.find(|old| Some(old.agreed.spi_in.get()) == fields.replaces);
+        let peer_numbers = peer_numbers(&fields, common.connection.replay_takeover);
         let new = NewChild {
             config: &config,
             agreed,
             replaces: replaced.map(|old| old.id),
             active: fields.is_active,
-            restored: Some(SequenceNumbers { sent: fields.sent, received: fields.received }),
+            restored: Some(SequenceNumbers { sent: fields.sent, received: peer_numbers.start }),
         };
         let owner = ChildOwner::new(common, self.origin, self.contents.nat)
             .until_check(self.contents.mobike.as_deref());
@@ -226,6 +230,7 @@ impl Established {
         child.rekey_at = fields.times.rekey.map(|left| left.after(now));
         child.expires_at = fields.times.expire.map(|left| left.after(now));
         child.installed_at = fields.times.installed.before(now);
+        child.peer_numbers = peer_numbers;
         if fields.is_replaced {
             child.stage = Stage::Replaced;
         }
@@ -248,6 +253,16 @@ fn report(common: &SaCommon, peer: &PeerAuthenticated, step: &mut Step<'_, '_>) 
         path: common.path,
         is_restored: true,
     });
+}
+
+/// The numbers from which the inbound SA goes on. The record names the last one that may have been received.
+fn peer_numbers(fields: &ChildFields, policy: ReplayTakeover) -> PeerNumbers {
+    let (received, reached) = (fields.received, fields.reached);
+    let start = match (policy, reached) {
+        (ReplayTakeover::Learn, Some(reached)) => reached.min(received),
+        _ => received,
+    };
+    PeerNumbers { reached, start }
 }
 
 /// Whether the configuration still allows what was agreed.

@@ -32,6 +32,9 @@ pub(crate) enum Task {
     /// Delete an SA of the peer that this host has not, by our SPI of its Child SA.
     #[cfg(feature = "records")]
     DeleteSpi(ChildSpi),
+    /// Ask the peer to leave out sequence numbers, so that this host accepts its packets (RFC 6311).
+    #[cfg(feature = "records")]
+    Synchronize,
     /// Rekey the IKE SA.
     RekeyIke,
     /// Delete the IKE SA.
@@ -77,6 +80,10 @@ impl Established {
         if let Some(series) = self.series.as_ref().filter(|_| !matches!(task, Task::DeleteIke(_))) {
             return series.allows_at(task);
         }
+        #[cfg(feature = "records")]
+        if !matches!(task, Task::Synchronize | Task::DeleteIke(_)) && self.is_synchronizing() {
+            return None;
+        }
         match task {
             Task::Child(child_request) => Some(child_request.postponed.until),
             // The peer may have postponed some of the Child SAs (RFC 7296 section 2.25). Until they are
@@ -106,7 +113,9 @@ pub(crate) enum Pending {
     Lost(super::lost_exchange::LostExchange),
     /// To delete an SA that the peer has and this host has not.
     #[cfg(feature = "records")]
-    DeleteSpi,
+    DeleteSpi(ChildSpi),
+    #[cfg(feature = "records")]
+    Synchronize,
     Liveness,
     SendCrashToken,
     #[cfg(feature = "redirect")]
@@ -148,7 +157,7 @@ impl Pending {
             #[cfg(feature = "records")]
             Self::Lost(lost) => lost.exchange,
             #[cfg(feature = "records")]
-            Self::DeleteSpi => ExchangeType::INFORMATIONAL,
+            Self::DeleteSpi(_) | Self::Synchronize => ExchangeType::INFORMATIONAL,
             #[cfg(feature = "mobike")]
             Self::UpdateAddresses { .. } | Self::AnnounceAddresses { .. } | Self::CheckRoute { .. } => {
                 ExchangeType::INFORMATIONAL
@@ -225,8 +234,10 @@ impl Established {
             Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
             #[cfg(feature = "records")]
             Task::DeleteSpi(spi) => {
-                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::DeleteSpi))
+                self.request_spi_delete(common, spi, step).map(|()| Some(Pending::DeleteSpi(spi)))
             }
+            #[cfg(feature = "records")]
+            Task::Synchronize => self.request_synchronization(common, step),
             Task::RekeyIke if self.phase == Phase::Open => {
                 self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
             }

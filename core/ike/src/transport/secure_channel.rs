@@ -2,6 +2,8 @@
 
 use crate::config::Fragmentation;
 use crate::context::{Retransmitted, Step};
+#[cfg(feature = "records")]
+use crate::counter_sync::{MessageIds, SyncRequest, SyncState};
 use crate::crash_token::PeerToken;
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
@@ -31,6 +33,9 @@ pub(crate) struct SecureChannel {
     pub(crate) fragments: FragmentSupport,
     /// With this token the peer proves that it has forgotten the IKE SA (RFC 6290).
     pub(crate) peer_token: Option<PeerToken>,
+    /// Synchronization with a peer that is a cluster (RFC 6311).
+    #[cfg(feature = "records")]
+    pub(crate) sync: SyncState,
     /// Source of the request that is being answered. RFC 7296 section 2.11: the response goes there, even if
     /// the peer has another address or port for our requests.
     request_path: Path,
@@ -49,6 +54,9 @@ pub(crate) enum Received {
     Message { first: PayloadType, payloads: Vec<u8> },
     /// A repeated response to the request that path MTU probes repeat.
     RepeatedResponse,
+    /// A request to synchronize message IDs, which may be a repetition.
+    #[cfg(feature = "records")]
+    Synchronization(SyncRequest),
     /// An incomplete message, or a repeated request that was answered again.
     Nothing,
 }
@@ -66,21 +74,43 @@ impl SecureChannel {
         let cipher = cipher.map_err(|_| StateFault::Provider)?;
         report_keys(common, suite, keys, step);
         let (sk_d, request_path) = (keys.d.clone(), common.path);
-        Ok(Self { cipher, window, suite, sk_d, fragments, peer_token: None, request_path })
+        Ok(Self {
+            cipher,
+            window,
+            suite,
+            sk_d,
+            fragments,
+            peer_token: None,
+            #[cfg(feature = "records")]
+            sync: SyncState::default(),
+            request_path,
+        })
     }
 
     /// The channel of a record.
     #[cfg(feature = "records")]
-    pub(crate) const fn restored(
+    pub(crate) fn restored(
         cipher: MessageCipher,
         window: Window,
         suite: IkeSuite,
         sk_d: SecretBytes,
         fragments: FragmentSupport,
-        peer_token: Option<PeerToken>,
         path: Path,
     ) -> Self {
-        Self { cipher, window, suite, sk_d, fragments, peer_token, request_path: path }
+        let sync = SyncState::default();
+        Self { cipher, window, suite, sk_d, fragments, peer_token: None, sync, request_path: path }
+    }
+
+    /// The channel with this token of the peer.
+    #[cfg(feature = "records")]
+    pub(crate) fn with_peer_token(self, peer_token: Option<PeerToken>) -> Self {
+        Self { peer_token, ..self }
+    }
+
+    /// The channel with this state of synchronization.
+    #[cfg(feature = "records")]
+    pub(crate) fn with_sync(self, sync: SyncState) -> Self {
+        Self { sync, ..self }
     }
 
     /// Replaces all keys after an additional key exchange. The request that is being answered, if it is
@@ -109,8 +139,10 @@ impl SecureChannel {
     ) -> Result<Received, PeerFault> {
         let response = header.flags.response;
         let number = self.window.classify(header.message_id, response);
+        let may_synchronize = self.may_synchronize(header);
         match number {
             MessageIdClass::UnexpectedResponse => return Err(StateFault::StrayResponse.into()),
+            MessageIdClass::OutOfWindow if may_synchronize => {}
             MessageIdClass::OutOfWindow => return Err(StateFault::MessageId.into()),
             MessageIdClass::Request
             | MessageIdClass::RepeatedRequest
@@ -119,6 +151,16 @@ impl SecureChannel {
         }
         let repeats = number == MessageIdClass::RepeatedRequest;
         let opened = self.cipher.open(datagram, repeats, step.context.providers)?;
+        #[cfg(feature = "records")]
+        if may_synchronize && opened.fragment.is_none() {
+            let payloads = datagram.get(opened.payloads.clone()).or_broken_default(OPENED_IN_DATAGRAM);
+            if let Some(request) = SyncRequest::parse(opened.first, payloads) {
+                return request.map(Received::Synchronization);
+            }
+        }
+        if number == MessageIdClass::OutOfWindow {
+            return Err(StateFault::MessageId.into());
+        }
         if repeats {
             // RFC 7383 section 2.6.1: only the first fragment of a repeated request is answered.
             if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
@@ -150,6 +192,36 @@ impl SecureChannel {
             first,
             payloads,
         }))
+    }
+
+    /// Whether a message may be a request to synchronize message IDs, which has the message ID 0 whatever the
+    /// window expects (RFC 6311 section 5.1).
+    #[cfg(feature = "records")]
+    fn may_synchronize(&self, header: &Header) -> bool {
+        let is_informational = header.exchange == ExchangeType::INFORMATIONAL;
+        self.sync.support.message_ids && is_informational && !header.flags.response && header.message_id == 0
+    }
+
+    #[cfg(not(feature = "records"))]
+    const fn may_synchronize(&self, _: &Header) -> bool {
+        false
+    }
+
+    /// Sends the response to a request to synchronize message IDs. It is not repeated: a repeated request is
+    /// ignored (RFC 6311 section 5.1).
+    #[cfg(feature = "records")]
+    pub(crate) fn send_message_ids(
+        &mut self,
+        ids: MessageIds,
+        path: Path,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), BuildError> {
+        let kind = MessageKind { exchange: ExchangeType::INFORMATIONAL, message_id: 0, response: true };
+        let (scratch, context) = (&mut step.shared.scratch, &mut *step.context);
+        let datagrams =
+            self.cipher.seal(kind, None, scratch, context.rng, context.providers, &|out| ids.write(out))?;
+        step.send(path, &datagrams);
+        Ok(())
     }
 
     /// Maximum length of a message that is sent without fragmentation on this path, in bytes; `None` without

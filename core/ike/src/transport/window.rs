@@ -2,6 +2,8 @@
 //! message in each direction.
 
 #[cfg(feature = "records")]
+use crate::counter_sync::{MessageIds, SyncState};
+#[cfg(feature = "records")]
 use crate::record::{MessageFields, Span, WindowFields};
 use crate::settings::Retransmission;
 use crate::transport::Reassembly;
@@ -157,6 +159,31 @@ impl Window {
     #[cfg(feature = "records")]
     pub(crate) fn request_received(&mut self, message_id: u32) {
         self.expected_id = self.expected_id.max(message_id);
+    }
+
+    /// Moves to the higher ones of our message IDs and those of an authentic request to synchronize them (RFC
+    /// 6311 section 5.1). Neither responses to earlier requests nor earlier requests of the peer are awaited
+    /// any more (section 9). Returns the message IDs for the response.
+    ///
+    /// `None` if the request is a repetition, or would leave no message IDs. Nothing has changed then.
+    #[cfg(feature = "records")]
+    pub(crate) fn synchronize(&mut self, request: MessageIds, sync: &mut SyncState) -> Option<MessageIds> {
+        let highest_seen = self.expected_id.checked_sub(1).max(sync.last_request);
+        if highest_seen.is_some_and(|seen| request.send <= seen) {
+            return None;
+        }
+        let send = self.next_id.max(request.receive);
+        let receive = self.expected_id.max(request.send);
+        if send == u32::MAX || receive == u32::MAX {
+            return None;
+        }
+        sync.last_request = Some(request.send);
+        (self.next_id, self.expected_id) = (send, receive);
+        (self.outstanding, self.last_response) = (None, None);
+        (self.repeated_id, self.accepts_gaps) = (None, false);
+        self.requests.clear();
+        self.responses.clear();
+        Some(MessageIds { nonce: request.nonce, send, receive })
     }
 
     /// Message ID of the request that is being answered.

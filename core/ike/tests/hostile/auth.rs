@@ -42,10 +42,17 @@ fn refused_at(attack: &mut Attack, auth: &[Raw], notify: NotifyType, fault: &str
     assert_eq!(attack.pair.right.ike.next_timeout(), None);
 }
 
+/// The payloads of a response without those that announce RFC 6311, which not every build has.
+fn without_support(payloads: &[Raw]) -> Vec<Raw> {
+    let announces = |raw: &Raw| raw.body.ends_with(&[0x40, 0x24]) || raw.body.ends_with(&[0x40, 0x25]);
+    let is_announcement = |raw: &&Raw| raw.kind == PayloadType::NOTIFY && announces(raw);
+    payloads.iter().filter(|raw| !is_announcement(raw)).cloned().collect()
+}
+
 #[test]
 fn the_authentic_response_is_accepted() {
     let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
-    let answer = attack.ask(ExchangeType::IKE_AUTH, &auth);
+    let answer = without_support(&attack.ask(ExchangeType::IKE_AUTH, &auth));
     let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
     use PayloadType as P;
     assert_eq!(kinds, [P::ID_R, P::AUTH, P::SA, P::TS_I, P::TS_R]);
@@ -182,7 +189,7 @@ fn cve_2023_38711_identities_of_every_type() {
 fn a_rejected_child_sa_leaves_the_ike_sa_established() {
     let refuse = |kind, alter: fn(&mut Vec<u8>), notify, fault| {
         let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
-        let answer = attack.ask(ExchangeType::IKE_AUTH, &altered(&auth, kind, alter));
+        let answer = without_support(&attack.ask(ExchangeType::IKE_AUTH, &altered(&auth, kind, alter)));
         let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
         assert_eq!(kinds, [PayloadType::ID_R, PayloadType::AUTH, PayloadType::NOTIFY]);
         assert_eq!(notifies(&answer), [(notify, vec![])]);
@@ -210,7 +217,7 @@ fn childless_ike_sas_follow_the_policy() {
         right.childless = childless;
         let (mut attack, auth) = Attack::half_open(Pair::new(connection("left", "right"), right));
         if taken {
-            assert_eq!(attack.ask(ExchangeType::IKE_AUTH, &bare(&auth)).len(), 2);
+            assert_eq!(without_support(&attack.ask(ExchangeType::IKE_AUTH, &bare(&auth))).len(), 2);
             attack.check_alive();
         } else {
             refused_at(&mut attack, &bare(&auth), NotifyType::INVALID_SYNTAX, "childless-refused");

@@ -1,7 +1,8 @@
 //! No key seals twice with the same IV, and no message ID identifies two messages.
 
 use super::{Checked, Monitor, Violation, digest, violated};
-use crate::node::{Incarnation, Node, ProtectedPacket};
+use crate::node::{Incarnation, Node};
+use crate::packet::ProtectedPacket;
 use casemate_crypto::EspSuite;
 use casemate_sa::{SaParams, Transform};
 use casemate_wire::ike::{Body, Encrypted, Header, IkeSpi, Message};

@@ -1,7 +1,7 @@
 //! Plan of a mix: the two endpoints, their operations, and faults of single datagrams.
 
 use super::scenario::{self, Scenario};
-use super::{Mix, ProcessOperation, Rules, StoreFault};
+use super::{CellStep, Mix, ProcessOperation, Rules, StoreFault};
 use crate::plan::{
     Disruptions, HALF_OPEN, Layout, MAX_IKE_SAS, NetworkConditions, PerNode, Plan, Protection, Setup,
     Topology, VirtualAddrs,
@@ -38,6 +38,8 @@ pub(crate) enum Operation {
     Process(ProcessOperation),
     /// A fault of the store of the endpoint.
     Store(StoreFault),
+    /// An operation of the cell of the endpoint.
+    Cell(CellStep),
 }
 
 /// An operation of one endpoint.
@@ -70,6 +72,11 @@ impl FaultSchedule {
     /// Starts to count datagrams.
     pub(crate) fn begin(&mut self, drawn: BTreeMap<usize, DatagramFault>) {
         *self = Self { drawn, sent: Some(0) };
+    }
+
+    /// Whether the operations have begun.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.sent.is_some()
     }
 
     /// Fault of the next IKE datagram.
@@ -125,6 +132,7 @@ const fn extra_exchanges(mix: Mix) -> usize {
     match mix {
         Mix::Reauth | Mix::Unique | Mix::Crash | Mix::CloseStart | Mix::DeadStart | Mix::Resume => 4,
         Mix::StoreCrash | Mix::StoreTakeover | Mix::StoreOutage | Mix::StoreReauth => 4,
+        Mix::CellKill | Mix::CellStop | Mix::CellPartition | Mix::CellDrain => 4,
         Mix::Refused => 10,
         _ => 0,
     }

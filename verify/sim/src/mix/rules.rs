@@ -1,6 +1,6 @@
 //! Conditions that must hold during a mix and at its end.
 
-use super::{NodeOperation, Operation};
+use super::{CellPlan, NodeOperation, Operation};
 use crate::invariants::{Checked, Monitor, violated};
 use crate::node::Node;
 use crate::plan::{Plan, Topology};
@@ -29,6 +29,8 @@ pub(crate) struct Rules {
     pub(super) strips: Option<NotifyType>,
     /// Nodes that keep their state in a store.
     pub(super) stores: Vec<usize>,
+    /// The cell to which the state of a node belongs.
+    pub(super) cell: Option<CellPlan>,
 }
 
 /// Permitted reasons for the end of an SA.
@@ -55,6 +57,7 @@ impl Rules {
             after_silence: 0,
             strips: None,
             stores: Vec::new(),
+            cell: None,
         }
     }
 
@@ -96,6 +99,7 @@ impl Rules {
             after_silence: 0,
             strips: None,
             stores: Vec::new(),
+            cell: None,
         }
     }
 
@@ -106,7 +110,8 @@ impl Rules {
         let allowed = if monitor.was_silent() { AllowedEnds::Outage } else { self.allowed_ends };
         // The next process of the peer has authenticated this host again, because the keys of the successor
         // of an IKE SA were lost with the former process. It does not know that successor.
-        let is_lost_successor = |why| !self.stores.is_empty() && matches!(why, DownReason::Forgotten { .. });
+        let has_store = self.cell.is_some() || !self.stores.is_empty();
+        let is_lost_successor = |why| has_store && matches!(why, DownReason::Forgotten { .. });
         match event {
             Event::IkeDown { reason: why, .. } | Event::ChildDown { reason: why, .. }
                 if is_lost_successor(*why) =>

@@ -60,6 +60,9 @@ impl Simulation {
             self.nodes[*index].store = Some(StateStore::new());
             self.nodes[*index].keep_records();
         }
+        if let Some(cell) = &rules.cell {
+            self.set_up_cell(cell);
+        }
         self.configure_nodes()?;
         self.run_for(SET_UP)?;
         self.conditions = conditions.without_faults();
@@ -85,6 +88,7 @@ impl Simulation {
         self.monitor.packet_log.check_arrived(self.now())?;
         self.wait_until_idle()?;
         let rules = if self.monitor.was_silent() { rules.with_silence() } else { rules };
+        self.check_cell()?;
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
         self.check_sad()?;
@@ -101,6 +105,7 @@ impl Simulation {
         for index in 0..self.nodes.len() {
             if self.nodes[index].store.is_some() {
                 self.continue_start(index)?;
+                self.with_machines(index, |simulation| simulation.continue_start(index))?;
                 continue;
             }
             let now = self.now();
@@ -225,6 +230,8 @@ impl Simulation {
         self.send_packet(pair.reversed(), must_arrive)?;
         self.with_former(0, |simulation| simulation.send_packet(pair, false))?;
         self.with_former(1, |simulation| simulation.send_packet(pair.reversed(), false))?;
+        self.with_machines(0, |simulation| simulation.send_as_former(pair))?;
+        self.with_machines(1, |simulation| simulation.send_as_former(pair.reversed()))?;
         if self.now() < until {
             self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive });
         }
@@ -235,7 +242,11 @@ impl Simulation {
     pub(crate) fn run_operation(&mut self, planned: NodeOperation) -> Checked {
         let NodeOperation { node: index, operation } = planned;
         let now = self.now();
-        if !self.nodes[index].is_up() && !matches!(operation, Operation::Store(_)) {
+        if let Operation::Cell(step) = operation {
+            return self.run_cell_step(index, step);
+        }
+        let is_at_work = self.nodes[index].is_up() && self.nodes[index].stopped_until.is_none();
+        if !is_at_work && !matches!(operation, Operation::Store(_)) {
             return Ok(());
         }
         match operation {

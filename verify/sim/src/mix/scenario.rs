@@ -2,7 +2,7 @@
 //! rules.
 
 use super::rules::{AllowedEnds, Rules};
-use super::{Mix, NodeOperation, Operation, stored};
+use super::{Mix, NodeOperation, Operation, cells, stored};
 use crate::plan::{PerNode, Plan, Topology, VirtualAddrs};
 use crate::post_quantum::Outcome;
 use casemate_ike::config::{CloseAction, Unique};
@@ -52,6 +52,7 @@ pub(super) fn draw(mix: Mix, plan: &mut Plan, rng: &mut TestRng) -> Option<Scena
         Mix::Resume => resume(plan, rng),
         Mix::Refused => refused(plan, rng),
         _ if mix.has_stores() => stored::draw(mix, plan, rng),
+        _ if mix.has_cell() => cells::draw(mix, plan, rng),
         _ => return None,
     };
     Some(scenario)

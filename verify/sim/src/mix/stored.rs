@@ -95,16 +95,7 @@ fn process_operation(mix: Mix, rng: &mut TestRng) -> ProcessOperation {
     };
     let down_for = Duration::from_millis(rng.pick(&[0, 0, 50, 1_000, 5_000]));
     match kind {
-        0 | 1 => {
-            let moments = [
-                EndMoment::Now,
-                EndMoment::BeforeWrite,
-                EndMoment::AfterSubmission,
-                EndMoment::BeforeSending,
-                EndMoment::AfterSending,
-            ];
-            ProcessOperation::Crash(rng.pick(&moments), down_for)
-        }
+        0 | 1 => ProcessOperation::Crash(rng.pick(&EndMoment::ALL), down_for),
         2 => ProcessOperation::Restart(down_for),
         _ => ProcessOperation::TakeOver(Duration::from_millis(rng.pick(&[500, 5_000, 30_000]))),
     }
@@ -117,7 +108,7 @@ fn outage(rng: &mut TestRng) -> StoreFault {
 }
 
 /// Both sides create and delete Child SAs, which are not set up again.
-fn create_and_delete(plan: &mut Plan, rng: &mut TestRng, rules: &mut Rules) -> Vec<NodeOperation> {
+pub(super) fn create_and_delete(plan: &mut Plan, rng: &mut TestRng, rules: &mut Rules) -> Vec<NodeOperation> {
     plan.setup.on_close = Some(CloseAction::Clear);
     let all = [
         Operation::RekeyIke,

@@ -104,10 +104,16 @@ fn only_messages_about_the_addresses_reach_the_process() {
     assert_eq!(readable(&owner), [false; 2]);
     send(&claims(OTHER));
     assert_eq!(readable(&owner), [true; 2]);
+    assert_eq!(conflicts(owner.poll(at(1))).len(), 2);
+    send(&claims(OTHER));
+    assert_eq!(readable(&owner), [true; 2]);
     owner.give_up().unwrap();
     assert_eq!(readable(&owner), [false; 2], "forgotten");
-    owner.take(at(1)).unwrap();
-    assert!(owner.poll(at(2)).is_empty());
+    owner.take(at(2)).unwrap();
+    assert!(owner.poll(at(3)).is_empty());
+    send(&claims(OTHER));
+    assert_eq!(readable(&owner), [true; 2]);
+    assert_eq!(conflicts(owner.poll(at(4))).len(), 2, "a new holding, a new event");
 }
 
 #[test]

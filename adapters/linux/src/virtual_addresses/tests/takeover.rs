@@ -103,6 +103,8 @@ fn addresses_get_their_connected_routes() {
     let Some(lan) = lan(1) else { return };
     lan.hosts[0]
         .run(|| {
+            // Duplicate address detection, which the namespaces of tests switch off.
+            std::fs::write("/proc/sys/net/ipv6/conf/wire/accept_dad", "1").unwrap();
             let mut owner = VirtualAddresses::open(
                 vec![virtual_address("10.1.0.1", "wire"), virtual_address("2001:db8:1::1", "wire")],
                 LONG,
@@ -111,10 +113,28 @@ fn addresses_get_their_connected_routes() {
             owner.take(at(0)).unwrap();
             assert!(ip("-4 route get 10.1.0.2").contains("dev wire src 10.1.0.1"));
             assert!(ip("-6 route get 2001:db8:1::2").contains("dev wire proto kernel src 2001:db8:1::1"));
-            assert!(!ip("addr show dev wire").contains("tentative"));
+            assert!(!ip("addr show to 2001:db8:1::1").contains("tentative"), "valid at once");
             owner.give_up().unwrap();
             let [v4, v6] = ["-4 route show 10.1.0.0/24", "-6 route show 2001:db8:1::/64"].map(ip);
             assert_eq!((&v4[..], &v6[..]), ("", ""));
+        })
+        .unwrap();
+}
+
+/// Linux begins to deliver to an IPv6 address some time after it has added it.
+#[test]
+fn addresses_are_usable_when_they_are_announced() {
+    let Some(lan) = lan(1) else { return };
+    lan.hosts[0]
+        .run(|| {
+            let mut netlink = Netlink::open().unwrap();
+            let mut owner = open(LONG);
+            for _ in 0..100 {
+                owner.take(at(0)).unwrap();
+                let route = netlink.route_to(VIRTUAL[1].parse().unwrap(), 0).unwrap();
+                assert!(route.unwrap().is_local);
+                owner.give_up().unwrap();
+            }
         })
         .unwrap();
 }

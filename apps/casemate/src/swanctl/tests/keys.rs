@@ -459,3 +459,17 @@ fn full_transcript_auth_is_on_unless_it_is_turned_off() {
         assert_eq!(config.connections[0].full_transcript_auth, expected, "{key}");
     }
 }
+
+#[test]
+fn replay_takeover_is_sync_unless_it_is_configured() {
+    use casemate_ike::config::ReplayTakeover;
+    for (key, expected) in [
+        ("", ReplayTakeover::Sync),
+        ("replay_takeover = sync", ReplayTakeover::Sync),
+        ("replay_takeover = strict", ReplayTakeover::Strict),
+        ("replay_takeover = learn", ReplayTakeover::Learn),
+    ] {
+        let config = ok(&format!("connections {{\n c {{\n {key}\n remote {{\n auth = psk\n }}\n }}\n}}\n"));
+        assert_eq!(config.connections[0].replay_takeover, expected, "{key}");
+    }
+}

@@ -1,0 +1,75 @@
+//! The part of the controller that continues the SAs of a former owner: a former run of this machine, or
+//! another node of the cell.
+
+use super::cell_store::CellWatch;
+use super::controller::RunController;
+use crate::log::level::Level;
+use crate::output;
+use casemate_cell::KeeperRole;
+use casemate_linux::{EndpointHandle, FormerState};
+
+impl RunController {
+    /// Continues the IKE SAs of a former run when the configuration is applied.
+    pub(super) fn continue_from(&mut self, former: Option<FormerState>) {
+        let Some(FormerState { records, unreadable }) = former else { return };
+        if unreadable > 0 {
+            let what = output::counted(unreadable, "IKE SA", "IKE SAs");
+            let text = format!(
+                "{what} in the store cannot be read: the data key or the version of this program has changed; \
+                 their peers negotiate again"
+            );
+            self.log.program(Level::Warning, &text);
+        }
+        self.former = records;
+    }
+
+    /// Follows the store of a cell. Returns whether there is one.
+    pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) -> bool {
+        self.cell_watch = cell;
+        self.cell_watch.is_some()
+    }
+
+    /// Applies the configuration of a node that has become the owner of its cell, with the SAs of the former
+    /// one.
+    pub(super) fn take_over(
+        &mut self,
+        former: FormerState,
+        handle: &EndpointHandle<'_>,
+    ) -> Result<(), String> {
+        let Some(loaded) = self.standby.take() else { return Ok(()) };
+        self.continue_from(Some(former));
+        let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+        self.apply(*loaded, &mut handle.lock())?;
+        handle.use_tunnels(tunnels).map_err(|error| error.to_string())
+    }
+
+    /// Logs a new role of this node of a cell.
+    pub(super) fn report_role(&mut self, role: KeeperRole, owner: Option<&str>) {
+        let (level, text) = cell_role(role, owner);
+        self.log.program(level, &text);
+    }
+}
+
+/// The line of the log about a new role of this node of a cell.
+fn cell_role(role: KeeperRole, owner: Option<&str>) -> (Level, String) {
+    let (level, text) = match (role, owner) {
+        (KeeperRole::Starting, _) => (Level::Info, "looks for the owner of its SAs".into()),
+        (KeeperRole::NameTaken, _) => (
+            Level::Warning,
+            "waits: another node has the same name, or the former process of this one is not forgotten yet"
+                .into(),
+        ),
+        (KeeperRole::Standby, Some(owner)) => (Level::Info, format!("stands by: {owner} owns the SAs")),
+        (KeeperRole::Standby, None) => (Level::Info, "stands by".into()),
+        (KeeperRole::Drained, _) => {
+            (Level::Warning, "is drained: it does not own the SAs until `casemate cell join`".into())
+        }
+        (KeeperRole::Owner, _) => (Level::Info, "owns the SAs".into()),
+        (KeeperRole::Fenced, _) => (
+            Level::Warning,
+            "cannot renew its lease: IKE waits, and ESP goes on with the reserved sequence numbers".into(),
+        ),
+        (KeeperRole::Lost, _) => (Level::Warning, "does not own the SAs any more".into()),
+    };
+    (level, format!("cell: this node {text}"))
+}
