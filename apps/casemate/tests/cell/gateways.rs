@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const INSIDE_NETWORK: &str = "10.1.0.0/24";
 
 /// Longest wait for a role of a gateway, and interval of looking at it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
 /// One tunnel of the cell and a peer.
@@ -208,7 +208,7 @@ impl<'n> Gateways<'n> {
         })
     }
 
-    /// Calls `look` until it returns a value, and returns the value. Fails the test after 20 seconds.
+    /// Calls `look` until it returns a value, and returns the value. Fails the test after a minute.
     fn eventually<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> T {
         let start = Instant::now();
         loop {

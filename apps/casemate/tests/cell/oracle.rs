@@ -74,6 +74,8 @@ pub(crate) struct Oracle {
     recent: VecDeque<Vec<u8>>,
     /// ESP packets that were seen before, byte by byte.
     esp_copies: u64,
+    /// Most hosts that have forwarded one of them. A packet begins with a TTL of 64.
+    most_hops: u8,
     /// IKE messages that are encrypted.
     ike_encrypted: u64,
     /// IKE_SA_INIT requests, without retransmissions.
@@ -98,11 +100,14 @@ impl Oracle {
             return self.find(sending, "a fragment, which the oracle does not read".into());
         }
         let ends = (ip.src(), ip.dst());
-        let before = self.first_esp;
+        let (before, copies) = (self.first_esp, self.esp_copies);
         match ip.protocol() {
             proto::ESP => self.examine_esp(sending, ends, ip.payload()),
             proto::UDP => self.examine_udp(sending, ends, ip.payload()),
             _ => {}
+        }
+        if self.esp_copies > copies {
+            self.most_hops = self.most_hops.max(64_u8.saturating_sub(ip.ttl()));
         }
         if self.first_esp > before && ip.dst() == OUTSIDE_VIRTUAL {
             self.recent.truncate(MAX_RECENT - 1);
@@ -232,6 +237,11 @@ impl Oracle {
     /// Number of ESP packets that were forwarded or replayed, and therefore seen twice.
     pub(crate) fn esp_copies(&self) -> u64 {
         self.esp_copies
+    }
+
+    /// Most hosts that have forwarded one ESP packet, one after the other.
+    pub(crate) fn most_hops(&self) -> u8 {
+        self.most_hops
     }
 
     /// Number of encrypted IKE messages.

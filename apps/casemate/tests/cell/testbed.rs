@@ -213,9 +213,10 @@ impl<'n> Testbed<'n> {
     /// Ends the capture, and fails the test if the oracle has found anything.
     pub(crate) fn finish(self) {
         println!(
-            "  {} ESP SAs, {} copies of ESP packets, {} IKE messages, {} IKE_SA_INIT requests",
+            "  {} ESP SAs, {} copies of ESP packets over {} hosts at most, {} IKE messages, {} IKE_SA_INIT requests",
             self.wire.look(|oracle| oracle.esp_sas()),
             self.wire.look(|oracle| oracle.esp_copies()),
+            self.wire.look(|oracle| oracle.most_hops()),
             self.wire.look(|oracle| oracle.ike_encrypted()),
             self.wire.look(|oracle| oracle.initial_requests()),
         );
