@@ -7,7 +7,7 @@
 
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,17 @@ pub fn open(path: &Path, options: &mut OpenOptions, others: OthersAccess) -> io:
     })?;
     check(&file.metadata()?, others)?;
     Ok(file)
+}
+
+/// Reads at most `most` bytes of a text file to which no other user has access; `None` if there is no file.
+pub fn read_text(path: &Path, most: u64) -> io::Result<Option<String>> {
+    let file = match open(path, File::options().read(true), OthersAccess::None) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut text = String::new();
+    file.take(most).read_to_string(&mut text)?;
+    Ok(Some(text))
 }
 
 /// Replaces a file, or creates it, with mode 0600. On return the content is on the disk; after an error or a
@@ -194,6 +205,17 @@ mod tests {
         let made = append(&path, OthersAccess::None).unwrap();
         assert_eq!(made.metadata().unwrap().mode() & 0o777, 0o600);
         append(&path, OthersAccess::None).unwrap();
+    }
+
+    #[test]
+    fn a_text_is_read_up_to_its_limit() {
+        let dir = TempDir::new("private").unwrap();
+        assert_eq!(read_text(&dir.file("none"), 10).unwrap(), None);
+        let path = file(&dir, 0o600);
+        fs::write(&path, "0123456789ab").unwrap();
+        assert_eq!(read_text(&path, 10).unwrap().as_deref(), Some("0123456789"));
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert!(read_text(&path, 10).is_err());
     }
 
     #[test]

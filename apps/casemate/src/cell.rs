@@ -14,8 +14,8 @@ Examples:
   casemate cell drain      before work on this machine: another node takes over at once
   casemate cell join       afterwards: this node may own the SAs again
 
-A node of a cell is a gateway whose configuration has the section `cell`. Each command concerns the node of this
-machine.";
+A node of a cell is a gateway whose configuration has the section `cell`. Each command concerns the node of
+this machine.";
 
 /// Time for a response of the instance.
 const TIMEOUT: Duration = Duration::from_secs(5);

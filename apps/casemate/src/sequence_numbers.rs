@@ -5,11 +5,9 @@
 //! may accept the last vector again.
 
 use casemate_eap::{NetworkSequence, UsimSequence};
-use casemate_linux::private_file::{self, OthersAccess};
+use casemate_linux::private_file;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +54,7 @@ impl SequenceStore {
         let at = |why: String| format!("{}: {why}", path.display());
         private_file::check_parent(private_file::directory_of(path))
             .map_err(|error| at(error.to_string()))?;
-        let numbers = read(path).map_err(|error| at(error.to_string()))?;
+        let numbers = private_file::read_text(path, MAX_FILE).map_err(|error| at(error.to_string()))?;
         let numbers = numbers.map_or(Ok(Numbers::default()), |text| Numbers::parse(&text)).map_err(at)?;
         // Fails now rather than after the first authentication.
         private_file::replace(path, numbers.to_text().as_bytes()).map_err(|error| at(error.to_string()))?;
@@ -116,16 +114,6 @@ fn run(shared: &Shared, path: &Path, changes: &Receiver<()>) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read(path: &Path) -> io::Result<Option<String>> {
-    let file = match private_file::open(path, File::options().read(true), OthersAccess::None) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(Some(text))
 }
 
 impl Numbers {

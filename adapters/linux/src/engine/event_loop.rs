@@ -234,9 +234,10 @@ impl EventLoop {
         let mut messages = std::mem::take(&mut self.ike_outbox);
         let stored = match self.keeper.take() {
             // Other nodes of a cell go on after any end.
-            Some(keeper) if !orderly || keeper.is_node() => {
+            Some(mut keeper) if !orderly || keeper.is_node() => {
                 close_unrecorded(&mut context);
-                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+                let last = std::iter::from_fn(|| context.endpoint.next_transmit()).collect();
+                messages.extend(keeper.collect(&mut context, last));
                 if let Some(mut addresses) = self.addresses.take() {
                     // Before the next owner takes them. Messages that still wait for the store are lost:
                     // peers repeat them.

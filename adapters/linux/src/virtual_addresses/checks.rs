@@ -55,7 +55,8 @@ pub(super) fn foreign(address: &AssignedAddress) -> Option<String> {
     match address.remaining {
         None => Some("it is configured statically: expected an address that no host has permanently".into()),
         Some(secs) if Duration::from_secs(secs.into()) > MAX_LIFETIME => Some(format!(
-            "another program has assigned it for {secs} s more: expected at most {} s, as a former run leaves",
+            "another program has assigned it for {secs} s more: expected at most {} s, as a former run \
+             leaves",
             MAX_LIFETIME.as_secs()
         )),
         Some(_) => None,

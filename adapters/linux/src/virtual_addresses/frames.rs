@@ -205,7 +205,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_frame_can_be_examined(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0..4) {
+        fn any_frame_can_be_examined(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            kind in 0..4,
+        ) {
             let prefix = match kind {
                 0 => arp_announcement(Ipv4Addr::LOCALHOST, MAC),
                 1 => advertisement(Ipv6Addr::LOCALHOST, MAC, true)[..78].to_vec(),

@@ -197,8 +197,8 @@ fn ike_message(event: &Event, sa: Option<&NoticeSa>, category: LogCategory) -> O
             Level::Info,
             Subject::ike_sa(&connection.name, *ike),
             format!(
-                "the peer goes on at another host: {count} sequence numbers of each Child SA are left out (RFC \
-                 6311)"
+                "the peer goes on at another host: {count} sequence numbers of each Child SA are left out \
+                 (RFC 6311)"
             ),
             Vec::new(),
         ),

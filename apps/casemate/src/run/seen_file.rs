@@ -8,10 +8,8 @@
 //! A thread writes the file, because the event loop must not wait for a disk.
 
 use casemate_etcd::Seen;
-use casemate_linux::private_file::{self, OthersAccess};
+use casemate_linux::private_file;
 use casemate_linux::sandbox;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +51,7 @@ impl SeenFile {
         // Neither name contains an `@`.
         let path = directory.join(format!("cell-{cell}@{node}.seen"));
         let at = |why: String| format!("{}: {why}", path.display());
-        let text = read(&path).map_err(|error| at(error.to_string()))?;
+        let text = private_file::read_text(&path, MAX_FILE).map_err(|error| at(error.to_string()))?;
         let known = text.as_deref().map(parse).transpose().map_err(at)?;
         let (states, new_states) = sync_channel(1);
         let (problem, of_thread) = (Arc::default(), path.clone());
@@ -139,17 +137,6 @@ fn write_states(path: &Path, states: &Receiver<Seen>, problem: &Mutex<Option<Str
     }
 }
 
-/// The text of the file; `None` if there is none.
-fn read(path: &Path) -> io::Result<Option<String>> {
-    let file = match private_file::open(path, File::options().read(true), OthersAccess::None) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(Some(text))
-}
-
 fn to_text(seen: Seen) -> String {
     format!("{FIRST_LINE}\ncluster {} revision {}\n", seen.cluster, seen.revision)
 }
@@ -190,7 +177,7 @@ mod tests {
     fn written(file: SeenFile) -> Option<u64> {
         let path = file.path().to_owned();
         drop(file);
-        read(&path).unwrap().map(|text| parse(&text).unwrap().revision)
+        private_file::read_text(&path, MAX_FILE).unwrap().map(|text| parse(&text).unwrap().revision)
     }
 
     #[test]
@@ -220,7 +207,7 @@ mod tests {
             file.note_at(seen(revision), start + at);
             // The thread takes a state before the next one comes.
             casemate_test_support::eventually("the thread has written", || {
-                let text = read(file.path()).unwrap()?;
+                let text = private_file::read_text(file.path(), MAX_FILE).unwrap()?;
                 (Some(parse(&text).unwrap()) == file.written).then_some(())
             });
             file.written.unwrap().revision

@@ -66,6 +66,39 @@ fn drained_owner_hands_over_at_once() {
     testbed.finish();
 }
 
+/// `casemate cell drain` outlasts the process. The node owns nothing until `casemate cell join`, also if there
+/// is no other node.
+#[test]
+fn node_that_was_drained_by_command_waits_until_it_joins() {
+    let Some(net) = CellNet::build("node_that_was_drained_by_command_waits_until_it_joins") else { return };
+    let Some(mut testbed) = Testbed::cell(&net) else { return };
+    let ((drained, next), deliveries) = testbed.during(|testbed| {
+        let drained = testbed.gateways.wait_for_owner(None);
+        thread::sleep(SECOND);
+        testbed.gateways.cell(drained, "drain");
+        testbed.gateways.start_again(drained);
+        let next = testbed.gateways.wait_for_owner(None);
+        thread::sleep(SECOND);
+        (drained, next)
+    });
+    assert_ne!(drained, next);
+    testbed.check(&deliveries, DRAIN);
+    let gateways = &mut testbed.gateways;
+    gateways.wait_for_role(drained, "drained");
+    for index in (0..NODES).filter(|index| *index != drained) {
+        gateways.stop(index);
+    }
+    thread::sleep(3 * SECOND);
+    let name = GATEWAYS[drained];
+    let expected = format!("Node {name} of the cell test is drained, and no node owns the SAs.");
+    let shown = gateways.cell(drained, "status");
+    assert!(shown.starts_with(&expected), "{shown}");
+    assert!(net.holders(OUTSIDE_VIRTUAL).is_empty());
+    gateways.cell(drained, "join");
+    assert_eq!(gateways.wait_for_owner(None), drained);
+    testbed.finish();
+}
+
 #[test]
 fn restart_of_each_node_in_turn_costs_no_tunnel() {
     let Some(net) = CellNet::build("restart_of_each_node_in_turn_costs_no_tunnel") else { return };

@@ -183,6 +183,20 @@ impl<'n> Gateways<'n> {
         assert!(self.take(index).stop().success(), "{}", self.logs());
     }
 
+    /// Runs `casemate cell COMMAND` on a gateway, which must succeed.
+    pub(crate) fn cell(&self, index: usize, command: &str) -> String {
+        let output = self.net.gateways[index].casemate(&["cell", command]);
+        assert!(output.status.success(), "{command}: {output:?}\n{}", self.logs());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a gateway whose process must end by itself, as the service manager does.
+    pub(crate) fn start_again(&mut self, index: usize) {
+        eventually("the process ends", || (!self.is_running(index)).then_some(()));
+        self.take(index);
+        self.start(index);
+    }
+
     /// Sends a signal to a gateway.
     pub(crate) fn signal(&self, index: usize, signal: &str) {
         let pid = self.running[index].as_ref().unwrap().pid().to_string();
@@ -228,7 +242,12 @@ impl<'n> Gateways<'n> {
 
     /// Waits until a gateway stands by.
     pub(crate) fn wait_until_standby(&self, index: usize) {
-        self.eventually("the gateway stands by", || (self.role(index)? == "standby").then_some(()));
+        self.wait_for_role(index, "standby");
+    }
+
+    /// Waits until a gateway has this role.
+    pub(crate) fn wait_for_role(&self, index: usize, role: &str) {
+        self.eventually(role, || (self.role(index)? == role).then_some(()));
     }
 
     /// Waits until a former owner stands by, or has ended, for example because it has lost the cell. Starts

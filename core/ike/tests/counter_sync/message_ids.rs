@@ -159,15 +159,21 @@ fn section_5_1_malformed_requests_change_nothing() {
     }
 }
 
-/// After a rekeying, regular requests begin with message ID 0, too.
-#[test]
-fn a_regular_request_with_message_id_0_is_a_regular_request() {
+/// A pair whose IKE SA has been rekeyed, so that message IDs begin with 0 again.
+fn rekeyed() -> Attack {
     let mut attack = attack();
     let id = ids(&attack.pair.left)[0];
     let now = attack.pair.now;
     attack.pair.left.with_context(now, |ike, host, context| assert!(ike.rekey(id, host, context)));
     attack.pair.run();
     attack.forger = MessageForger::against(&attack.pair.right);
+    attack
+}
+
+/// After a rekeying, regular requests begin with message ID 0, too.
+#[test]
+fn a_regular_request_with_message_id_0_is_a_regular_request() {
+    let mut attack = rekeyed();
     // The left side has closed the old IKE SA. The first request on the new one comes from the forger.
     attack.next = 0;
     attack.check_alive();
@@ -180,12 +186,7 @@ fn a_regular_request_with_message_id_0_is_a_regular_request() {
 /// Appendix A.1 has a peer that has received nothing: M1 may be 0.
 #[test]
 fn appendix_a_1_the_first_value_is_0() {
-    let mut attack = attack();
-    let id = ids(&attack.pair.left)[0];
-    let now = attack.pair.now;
-    attack.pair.left.with_context(now, |ike, host, context| assert!(ike.rekey(id, host, context)));
-    attack.pair.run();
-    attack.forger = MessageForger::against(&attack.pair.right);
+    let mut attack = rekeyed();
     assert_eq!(synchronize(&mut attack, 0, 5), Some((5, 0)));
     assert_eq!(synchronize(&mut attack, 0, 5), None);
     attack.next = 0;

@@ -44,7 +44,7 @@ fn addresses_of_the_administrator_or_another_program_are_refused_and_kept() {
                 ("2001:db8::1/64 dev wire valid_lft 301", "2001:db8::1: interface wire", "another program"),
             ] {
                 let mut earlier = open(LONG);
-                // The other one of the two is what a former run left.
+                // A former run has left the address of the other IP version.
                 let other = if what.starts_with('1') { "2001:db8::1/64" } else { "192.0.2.1/24" };
                 ip(&format!("addr add {other} dev wire valid_lft 300 preferred_lft 300"));
                 ip(&format!(
