@@ -66,8 +66,8 @@ fn drained_owner_hands_over_at_once() {
     testbed.finish();
 }
 
-/// `casemate cell drain` outlasts the process. The node owns nothing until `casemate cell join`, also if there
-/// is no other node.
+/// `casemate cell drain` outlasts the process. The node owns nothing until `casemate cell join`, also if
+/// there is no other node.
 #[test]
 fn node_that_was_drained_by_command_waits_until_it_joins() {
     let Some(net) = CellNet::build("node_that_was_drained_by_command_waits_until_it_joins") else { return };
