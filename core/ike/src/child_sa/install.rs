@@ -150,7 +150,7 @@ pub(crate) fn install_with(
         #[cfg(feature = "records")]
         keymat: step.shared.keeps_records.then(|| Box::new(keys.keymat)),
         #[cfg(feature = "records")]
-        peer_numbers: crate::child_sa::PeerNumbers::NEW,
+        restored_numbers: None,
     }
 }
 

@@ -51,8 +51,9 @@ pub(crate) struct ChildSa {
     /// The keys, if the host makes records.
     #[cfg(feature = "records")]
     pub(crate) keymat: Option<Box<ChildKeymat>>,
+    /// The peer's sequence numbers, if the SA was restored. A box, because most SAs are not.
     #[cfg(feature = "records")]
-    pub(crate) peer_numbers: PeerNumbers,
+    pub(crate) restored_numbers: Option<Box<PeerNumbers>>,
 }
 
 /// What is known of the peer's sequence numbers.
@@ -185,6 +186,12 @@ impl DynamicAddrs {
 }
 
 impl ChildSa {
+    /// What is known of the peer's sequence numbers.
+    #[cfg(feature = "records")]
+    pub(crate) fn peer_numbers(&self) -> PeerNumbers {
+        self.restored_numbers.as_deref().copied().unwrap_or(PeerNumbers::NEW)
+    }
+
     /// Whether the Child SA carries traffic and is not being replaced.
     pub(crate) fn is_installed(&self) -> bool {
         self.stage == Stage::Installed && !self.is_stopped

@@ -129,10 +129,10 @@ impl Established {
         let skip = self.numbers_to_skip().filter(|_| policy == ReplayTakeover::Sync);
         let mut is_needed = false;
         for child in self.contents.children.iter_mut().filter(|child| is_behind(child)) {
-            let reaches = skip.map(|skip| child.peer_numbers.start.saturating_add(skip));
+            let reaches = skip.map(|skip| child.peer_numbers().start.saturating_add(skip));
             let is_near_end = |last| !child.agreed.suite.esn && last > NEAR_END;
             // The peer leaves out numbers of the Child SAs that it has.
-            let follows = child.peer_numbers.are_in_use();
+            let follows = child.peer_numbers().are_in_use();
             is_needed |= follows;
             if !follows || reaches.is_none_or(is_near_end) {
                 child.rekey_at = Some(now);
@@ -151,7 +151,7 @@ impl Established {
         let is_extended = children.first()?.agreed.suite.esn;
         let is_uniform = children.iter().all(|child| child.agreed.suite.esn == is_extended);
         let behind = children.iter().filter(|child| is_behind(child));
-        let count = behind.filter_map(|child| child.peer_numbers.behind()).max();
+        let count = behind.filter_map(|child| child.peer_numbers().behind()).max();
         count.filter(|_| is_uniform && self.channel.sync.support.numbers)
     }
 
@@ -188,8 +188,9 @@ impl Established {
         if !response.as_ref().is_ok_and(|content| content.error().is_none()) {
             return self.rekey_children_behind();
         }
-        let numbers = self.contents.children.iter_mut().map(|child| &mut child.peer_numbers);
-        for numbers in numbers.filter(|numbers| numbers.are_in_use()) {
+        let children = self.contents.children.iter_mut();
+        let restored = children.filter_map(|child| child.restored_numbers.as_deref_mut());
+        for numbers in restored.filter(|numbers| numbers.are_in_use()) {
             numbers.reached = numbers.reached.map(|reached| reached.max(numbers.start));
         }
     }
@@ -204,6 +205,6 @@ impl Established {
 /// Whether the peer's packets may have too low numbers for a Child SA. Without a replay window, any number is
 /// accepted.
 fn is_behind(child: &ChildSa) -> bool {
-    let is_behind = child.peer_numbers.behind().is_none_or(|count| count > 0);
+    let is_behind = child.peer_numbers().behind().is_none_or(|count| count > 0);
     is_behind && child.is_installed() && child.config.replay_window > 0
 }

@@ -151,8 +151,8 @@ impl Established {
             is_closing: child.stage == Stage::Closing || self.tasks.iter().any(is_closed),
             is_active: child.active,
             replaces: child.replaces.and_then(replaced).map(|old| old.agreed.spi_in.get()),
-            received: child.peer_numbers.start,
-            reached: child.peer_numbers.reached,
+            received: child.peer_numbers().start,
+            reached: child.peer_numbers().reached,
             ..ChildFields::of(&child.agreed, &child.config.name, keys, times)?
         })
     }

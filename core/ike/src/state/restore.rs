@@ -230,7 +230,7 @@ impl Established {
         child.rekey_at = fields.times.rekey.map(|left| left.after(now));
         child.expires_at = fields.times.expire.map(|left| left.after(now));
         child.installed_at = fields.times.installed.before(now);
-        child.peer_numbers = peer_numbers;
+        child.restored_numbers = Some(Box::new(peer_numbers));
         if fields.is_replaced {
             child.stage = Stage::Replaced;
         }
