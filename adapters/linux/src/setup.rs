@@ -9,6 +9,7 @@
 //! and numbers. [`SystemState`] keeps routes and filter up to date when policies are added and removed later.
 //! `desired_state` derives from the policies what both need.
 
+mod configured_traffic;
 pub(crate) mod desired_state;
 mod former_traffic;
 mod guard_monitor;
@@ -31,6 +32,7 @@ use rp_filter::rp_filter_changes;
 use std::fmt;
 use std::net::IpAddr;
 
+pub use configured_traffic::ConfiguredTraffic;
 pub use guard_monitor::GuardState;
 pub(crate) use rp_filter::rp_filter_name;
 pub use system_state::SystemState;
@@ -52,8 +54,8 @@ pub struct PlanInput<'a> {
     pub encap_ports: &'a [u16],
     /// Remote addresses of the SAs.
     pub peers: &'a [IpAddr],
-    /// Traffic that a former run protected. It stays blocked until the configuration is known
-    /// ([`SystemState`]).
+    /// Traffic that a former run protected, or that another node of the cell may protect. It stays blocked
+    /// until the configuration is known ([`SystemState`]).
     pub former_protected: &'a [ProtectedSelector],
     /// Classes that have a queue of their own at the TUN interface; without a classifier there is one queue.
     pub classifier: Option<&'a Classifier>,

@@ -188,7 +188,11 @@ impl EventLoop {
             }
         }
         let has_new_sa = notices.iter().any(held::adds_outbound_sa);
-        let has_former_traffic = self.system.has_former_traffic() && !self.keeps_former_traffic;
+        let blocked = context.blocked.take();
+        // A node that stands by has no connections yet, and blocks what they may protect.
+        let is_standby = self.keeper.as_ref().is_some_and(|keeper| !keeper.is_owner());
+        let has_former_traffic =
+            self.system.has_former_traffic() && !self.keeps_former_traffic && !is_standby;
         let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
         drop(context);
         if has_new_sa {
@@ -214,6 +218,9 @@ impl EventLoop {
             } else {
                 handler.on_notice(&notice, sa.as_ref());
             }
+        }
+        if let Some(blocked) = blocked {
+            self.system.block_configured_traffic(&blocked);
         }
         if let Some(connections) = connections {
             self.system.narrow_former_traffic(&connections);

@@ -7,7 +7,7 @@ use crate::dns::DnsState;
 use crate::link_sender::LinkSending;
 use crate::marked_routes::MarkedRoutes;
 use crate::process::{Clock, SystemRng};
-use crate::setup::GuardState;
+use crate::setup::{ConfiguredTraffic, GuardState};
 use casemate::path::DatapathAccess;
 use casemate::{Context, Endpoint};
 use casemate_cell::{KeeperStatus, Member};
@@ -88,6 +88,8 @@ pub struct EndpointContext {
     pub(super) keeper: KeeperStatus,
     /// The cell of this node, if there is one.
     pub(super) cell: Option<CellState>,
+    /// Traffic that is to be blocked from now on.
+    pub(super) blocked: Option<ConfiguredTraffic>,
     /// Interfaces of route-based tunnels.
     pub(super) tunnel_names: BTreeMap<SpdId, String>,
     providers: Vec<&'static dyn Provider>,
@@ -115,6 +117,7 @@ impl EndpointContext {
             name_servers: DnsState::default(),
             keeper: KeeperStatus::default(),
             cell: None,
+            blocked: None,
             tunnel_names: BTreeMap::new(),
             providers,
             credentials,
@@ -166,6 +169,12 @@ impl EndpointContext {
     /// run ends. Returns whether there is a cell.
     pub fn drain_node(&mut self, is_drained: bool) -> bool {
         self.cell.as_mut().map(|cell| cell.drain = Some(is_drained)).is_some()
+    }
+
+    /// Blocks the traffic that another node of the cell may protect, until a policy covers it. Takes effect
+    /// with the next pass of the event loop.
+    pub fn block_traffic(&mut self, traffic: ConfiguredTraffic) {
+        self.blocked = Some(traffic);
     }
 
     /// Names of the interfaces of route-based tunnels.

@@ -23,8 +23,9 @@ pub(super) struct DesiredState {
     last_serial: u64,
     /// Changes of protected traffic that are not written to the file yet.
     unwritten: Vec<TrafficChange>,
-    /// Traffic of a former run that no policy covers. It comes behind all policies.
-    former: Vec<ProtectedSelector>,
+    /// Traffic of a former run, or of another node of the cell, that no policy covers. It comes behind all
+    /// policies.
+    former: HashSet<ProtectedSelector>,
     /// `former` has changed since the data path received it.
     former_changed: bool,
     pub(super) routes: PolicyRoutes,
@@ -50,7 +51,7 @@ impl DesiredState {
             policies: HashMap::new(),
             last_serial: 0,
             unwritten: Vec::new(),
-            former: input.former_protected.to_vec(),
+            former: input.former_protected.iter().copied().collect(),
             former_changed: !input.former_protected.is_empty(),
             routes: PolicyRoutes::new(input.tun, addresses),
             guard: LeakGuard::new(config),
@@ -85,9 +86,7 @@ impl DesiredState {
         }
         self.guard.add(direction, rank, &intent);
         self.record_change(true, direction, &intent);
-        self.release_former(|former| {
-            former.direction == direction && covers(&policy.selector, &former.selector)
-        });
+        self.release_former(&ProtectedSelector { direction, selector: policy.selector });
     }
 
     /// Whether traffic of a former run is still blocked.
@@ -107,41 +106,53 @@ impl DesiredState {
         &mut self,
         replacements: impl Fn(&ProtectedSelector) -> Vec<ProtectedSelector>,
     ) {
-        let before = std::mem::take(&mut self.former);
-        let mut after: Vec<ProtectedSelector> = Vec::new();
-        for entry in before.iter().flat_map(&replacements) {
-            if !after.contains(&entry) {
-                after.push(entry);
-            }
-        }
+        let after: HashSet<_> = self.former.iter().flat_map(&replacements).collect();
+        let removed: Vec<_> = self.former.difference(&after).copied().collect();
         // New selectors are added before old ones are removed, because the new ones are parts of the old
         // ones.
-        for &selector in after.iter().filter(|entry| !before.contains(entry)) {
-            let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(selector);
-            self.guard.add(direction, rank, &intent);
-            self.unwritten.push(TrafficChange { is_added: true, selector });
+        self.block(after);
+        for selector in &removed {
+            self.unblock(selector);
         }
-        for &selector in before.iter().filter(|entry| !after.contains(entry)) {
-            let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(selector);
-            self.guard.remove(direction, rank, &intent);
-            self.unwritten.push(TrafficChange { is_added: false, selector });
-        }
-        (self.former, self.former_changed) = (after, true);
     }
 
-    fn release_former(&mut self, is_covered: impl Fn(&ProtectedSelector) -> bool) {
-        let (guard, changed) = (&mut self.guard, &mut self.unwritten);
-        let before = self.former.len();
-        self.former.retain(|entry| {
-            let is_kept = !is_covered(entry);
-            if !is_kept {
-                let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(*entry);
-                guard.remove(direction, rank, &intent);
-                changed.push(TrafficChange { is_added: false, selector: *entry });
+    /// Blocks this traffic, behind all policies, until a policy covers it.
+    pub(super) fn block(&mut self, traffic: impl IntoIterator<Item = ProtectedSelector>) {
+        for selector in traffic {
+            if self.former.insert(selector) {
+                let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(selector);
+                self.guard.add(direction, rank, &intent);
+                self.unwritten.push(TrafficChange { is_added: true, selector });
+                self.former_changed = true;
             }
-            is_kept
-        });
-        self.former_changed |= self.former.len() != before;
+        }
+    }
+
+    /// Returns whether this traffic was blocked.
+    fn unblock(&mut self, selector: &ProtectedSelector) -> bool {
+        let was_blocked = self.former.remove(selector);
+        if was_blocked {
+            let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(*selector);
+            self.guard.remove(direction, rank, &intent);
+            self.unwritten.push(TrafficChange { is_added: false, selector: *selector });
+            self.former_changed = true;
+        }
+        was_blocked
+    }
+
+    /// Unblocks what a new policy covers. Most policies cover exactly what the same configuration has blocked;
+    /// then the others are not compared, so that the cost does not depend on their number.
+    fn release_former(&mut self, policy: &ProtectedSelector) {
+        if self.unblock(policy) {
+            return;
+        }
+        let is_covered = |former: &&ProtectedSelector| {
+            former.direction == policy.direction && covers(&policy.selector, &former.selector)
+        };
+        let covered: Vec<_> = self.former.iter().filter(is_covered).copied().collect();
+        for former in &covered {
+            self.unblock(former);
+        }
     }
 
     /// All traffic that must not leave in clear, each selector as often as a policy asks for it.

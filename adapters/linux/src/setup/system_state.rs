@@ -11,6 +11,7 @@ mod lost_routes;
 mod reconcile;
 mod virtual_addrs;
 
+use super::configured_traffic::ConfiguredTraffic;
 use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
 use super::guard_monitor::GuardMonitor;
@@ -200,9 +201,24 @@ impl SystemState {
             && self.known_connections.iter().zip(connections).all(same);
         if self.desired.has_former_traffic() && (!known || self.known_connections.is_empty()) {
             self.known_connections = connections.to_vec();
-            self.desired.narrow_former_traffic(|selector| still_configured(selector, connections));
+            let exact = ConfiguredTraffic::of(connections, &[]);
+            self.desired.narrow_former_traffic(|selector| {
+                if exact.contains(selector) {
+                    vec![*selector]
+                } else {
+                    still_configured(selector, connections)
+                }
+            });
             self.is_stale = true;
         }
+    }
+
+    /// Blocks what another node may protect with these connections, and unblocks what a former run has
+    /// protected with others.
+    pub(crate) fn block_configured_traffic(&mut self, configured: &ConfiguredTraffic) {
+        self.desired.block(configured.selectors());
+        self.narrow_former_traffic(configured.connections());
+        self.is_stale = true;
     }
 
     /// The local addresses.

@@ -204,13 +204,12 @@ impl RunController {
         self.cell = loaded.cell.clone();
         self.start_files = mem::take(&mut loaded.files);
         self.validity.note(&loaded.warnings);
-        if self.cell.is_some() {
-            self.standby = Some(Box::new(loaded));
-        } else {
-            let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
-            self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
-            engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
-        }
+        let tunnels = engine.handle().prepare_tunnels(&loaded.tunnels).map_err(Failure::failed)?;
+        let context = engine.endpoint_context();
+        let applied =
+            if self.cell.is_some() { self.stand_by(loaded, context) } else { self.apply(loaded, context) };
+        applied.map_err(Failure::failed)?;
+        engine.handle().use_tunnels(tunnels).map_err(Failure::failed)?;
         engine.reconcile(self).map_err(Failure::failed)
     }
 

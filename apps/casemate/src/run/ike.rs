@@ -25,6 +25,7 @@ use casemate_ike::IkeSettings;
 use casemate_ike::config::{AddrPattern, Connection, LocalMethod, RemoteMethod};
 use casemate_linux::ike::IKE_PORT;
 use casemate_linux::process::SystemRng;
+use casemate_linux::setup::ConfiguredTraffic;
 use casemate_linux::{EngineParts, FormerState, Scheduling};
 use casemate_sa::Instant;
 use std::collections::HashMap;
@@ -73,10 +74,13 @@ impl IkeConfig {
         let Self { source, loaded } = self;
         let args = start.args;
         let instance = start.claim(loaded.scheduling.as_ref())?;
-        let former_protected = match &instance.resources {
+        let mut former_protected = match &instance.resources {
             Some(resources) => resources.journal.former_protected_traffic().map_err(Failure::failed)?,
             None => Vec::new(),
         };
+        if loaded.cell.is_some() && !args.dry_run {
+            former_protected.extend(ConfiguredTraffic::of(&loaded.connections, &loaded.pools).selectors());
+        }
         // A running instance gets its policies from the endpoint, after the plan.
         let policies = match args.dry_run {
             true => initial_policies(&loaded, start)?,

@@ -126,15 +126,13 @@ impl RunController {
         let is_valid = loaded.is_ok();
         let result = loaded.and_then(|mut loaded| {
             let warnings = self.warnings(&mut loaded);
-            match &mut self.standby {
-                Some(standby) => **standby = loaded,
-                None => {
-                    let tunnels =
-                        handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-                    self.apply(loaded, &mut handle.lock())?;
-                    handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
-                }
+            let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
+            if self.standby.is_some() {
+                self.stand_by(loaded, &mut handle.lock())?;
+            } else {
+                self.apply(loaded, &mut handle.lock())?;
             }
+            handle.use_tunnels(tunnels).map_err(|error| error.to_string())?;
             warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
             self.validity.note(&warnings);
             Ok(())

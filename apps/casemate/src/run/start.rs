@@ -226,7 +226,7 @@ fn run_instance(
     let result = engine.run(&mut controller);
     controller.report_end(engine.endpoint_context());
     let hands_over = is_node || args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
-    finish(engine, result)?;
+    finish(engine, result, is_node)?;
     // Peers have tokens for the IKE SAs that go on.
     (!hands_over).then(|| crash_secret::remove(&files));
     Ok(())
@@ -261,11 +261,16 @@ fn apply(
     Ok(SystemParts { system, tun, control, channels })
 }
 
-/// Ends a run. After an error, or if another run follows, the guard stays in place.
-fn finish(engine: Engine, result: Result<RunEnd, casemate_linux::Error>) -> Result<(), Failure> {
+/// Ends a run. After an error, or if another run or another node of the cell goes on, the guard stays in
+/// place.
+fn finish(
+    engine: Engine,
+    result: Result<RunEnd, casemate_linux::Error>,
+    is_node: bool,
+) -> Result<(), Failure> {
     let error = match result {
-        Ok(RunEnd::Stop) => return engine.close().map_err(Failure::failed),
-        Ok(RunEnd::Restart) => return engine.close_guarded().map_err(Failure::failed),
+        Ok(RunEnd::Stop) if !is_node => return engine.close().map_err(Failure::failed),
+        Ok(RunEnd::Stop | RunEnd::Restart) => return engine.close_guarded().map_err(Failure::failed),
         Err(error) => error,
     };
     let closed = engine.close_guarded();

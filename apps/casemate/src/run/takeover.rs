@@ -3,10 +3,14 @@
 
 use super::cell_store::CellWatch;
 use super::controller::RunController;
+use crate::config_source::LoadedConfig;
 use crate::log::level::Level;
 use crate::output;
 use casemate_cell::KeeperRole;
-use casemate_linux::{EndpointHandle, FormerState};
+use casemate_ike::config::Connection;
+use casemate_linux::setup::ConfiguredTraffic;
+use casemate_linux::{EndpointContext, EndpointHandle, FormerState};
+use std::sync::Arc;
 
 impl RunController {
     /// Continues the IKE SAs of a former run when the configuration is applied.
@@ -38,9 +42,22 @@ impl RunController {
     ) -> Result<(), String> {
         let Some(loaded) = self.standby.take() else { return Ok(()) };
         self.continue_from(Some(former));
-        let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-        self.apply(*loaded, &mut handle.lock())?;
-        handle.use_tunnels(tunnels).map_err(|error| error.to_string())
+        self.apply(*loaded, &mut handle.lock())
+    }
+
+    /// Keeps a configuration until this node becomes the owner of its cell. Until then, traffic that another
+    /// node may protect is blocked, apart from what the configuration passes in clear.
+    pub(super) fn stand_by(
+        &mut self,
+        loaded: LoadedConfig,
+        context: &mut EndpointContext,
+    ) -> Result<(), String> {
+        let shunts = loaded.connections.iter().filter_map(shunts_only).collect();
+        let configured = context.with(|endpoint, context| endpoint.configure(shunts, &[], context));
+        configured.map_err(|error| error.to_string())?;
+        context.block_traffic(ConfiguredTraffic::of(&loaded.connections, &loaded.pools));
+        self.standby = Some(Box::new(loaded));
+        Ok(())
     }
 
     /// Logs a new role of this node of a cell.
@@ -48,6 +65,12 @@ impl RunController {
         let (level, text) = cell_role(role, owner);
         self.log.program(level, &text);
     }
+}
+
+/// The connection without its children; `None` if it has no shunts.
+fn shunts_only(connection: &Arc<Connection>) -> Option<Arc<Connection>> {
+    let connection = Connection { children: Vec::new(), ..Connection::clone(connection) };
+    (!connection.shunts.is_empty()).then(|| Arc::new(connection))
 }
 
 /// The line of the log about a new role of this node of a cell.

@@ -180,6 +180,11 @@ impl CellNet {
         for host in &self.gateways {
             host.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
             ip(host, &format!("route add {MANY_OUTER} via {PEER}"));
+            // Without routes, no packet could leave in clear.
+            for (network, via) in [(BEHIND_PEER, PEER), (BEHIND_CHARON, CHARON)] {
+                ip(host, &format!("route add {network}/32 via {via}"));
+            }
+            ip(host, &format!("route add {MANY_INNER} via {PEER}"));
         }
         ip(&self.peer, &format!("address add {BEHIND_PEER}/32 dev lo"));
         ip(&self.charon, &format!("address add {BEHIND_CHARON}/32 dev lo"));
