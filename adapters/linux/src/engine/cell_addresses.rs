@@ -13,6 +13,10 @@ const WHAT: &str = "the addresses of the cell";
 const CHECK: Duration = Duration::from_millis(250);
 /// Time without a carrier after which an owner hands over.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Probes of a fenced owner before it takes addresses back, and the time after each of them in which another
+/// host may answer.
+const PROBES: u32 = 3;
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The addresses of a cell, which its owner has, and the state of their interfaces.
 pub(super) struct CellAddresses {
@@ -20,11 +24,20 @@ pub(super) struct CellAddresses {
     checked_at: Instant,
     /// Since when an interface has no carrier.
     lost_at: Option<Instant>,
+    /// The kernel has removed the addresses of this owner, which asks whether another host has them.
+    probing: Option<Probing>,
+}
+
+/// Probes for addresses that this host had.
+#[derive(Debug, Clone, Copy)]
+struct Probing {
+    sent: u32,
+    last_at: Instant,
 }
 
 impl CellAddresses {
     pub(super) const fn new(addresses: VirtualAddresses) -> Self {
-        Self { addresses, checked_at: Instant::ZERO, lost_at: None }
+        Self { addresses, checked_at: Instant::ZERO, lost_at: None, probing: None }
     }
 
     /// Adds and announces the addresses.
@@ -43,9 +56,9 @@ impl CellAddresses {
     ///
     /// # Errors
     ///
-    /// The run must end: the kernel has removed the addresses because this process was stopped; another host
-    /// uses them and this one could not renew its lease; or an interface has no carrier, and another node can
-    /// take over. A host on the same link can forge the use of an address, so that it alone ends nothing.
+    /// The run must end: another host uses the addresses and this one could not renew its lease; or an
+    /// interface has no carrier, and another node can take over. A host on the same link can forge the use of
+    /// an address, so that it alone ends nothing.
     pub(super) fn keep(
         &mut self,
         keeper: &mut StateKeeper,
@@ -53,14 +66,42 @@ impl CellAddresses {
         handler: &mut dyn EngineHandler,
     ) -> Result<(), Error> {
         self.check_carrier(keeper, now)?;
-        if !self.addresses.is_held() {
+        if !self.addresses.is_held() && self.probing.is_none() {
             return Ok(());
         }
+        let role = keeper.status(now).role;
         for event in self.addresses.poll(now) {
-            let what = described(event, keeper.status(now).role)?;
-            handler.on_problem(SystemProblem::Addresses, what);
+            if matches!(event, AddressEvent::Expired { .. }) {
+                self.probing = Some(Probing { sent: 0, last_at: now });
+            }
+            handler.on_problem(SystemProblem::Addresses, described(event, role)?);
         }
-        Ok(())
+        self.take_back(role, now)
+    }
+
+    /// Takes addresses back that have ended because this process was stopped: at once if it has renewed its
+    /// lease since, otherwise when no other host has answered. Without the store, no other node can have
+    /// become the owner unless it had before.
+    fn take_back(&mut self, role: KeeperRole, now: Instant) -> Result<(), Error> {
+        let Some(Probing { sent, last_at }) = &mut self.probing else { return Ok(()) };
+        match role {
+            KeeperRole::Owner => {}
+            KeeperRole::Fenced => {
+                if *sent > 0 && now.since(*last_at) < PROBE_INTERVAL {
+                    return Ok(());
+                }
+                if *sent < PROBES {
+                    // Without a carrier, probes fail until there is one.
+                    *sent = sent.saturating_add(u32::from(self.addresses.probe().is_ok()));
+                    *last_at = now;
+                    return Ok(());
+                }
+            }
+            // The run ends.
+            _ => return Ok(()),
+        }
+        self.probing = None;
+        self.addresses.take(now)
     }
 
     fn check_carrier(&mut self, keeper: &mut StateKeeper, now: Instant) -> Result<(), Error> {
@@ -89,9 +130,9 @@ fn described(event: AddressEvent, role: KeeperRole) -> Result<String, Error> {
             let why = format!("{mac} uses {address}, and this node cannot renew its lease");
             return Err(Error::other(WHAT, why));
         }
-        AddressEvent::Expired { .. } => {
-            return Err(Error::other(WHAT, "this process was stopped for longer than its lease"));
-        }
+        AddressEvent::Expired { .. } => "this process was stopped for longer than their lifetime: they come \
+                                         back if no other host has them"
+            .into(),
         AddressEvent::Conflict { address, mac } => format!("{mac} uses {address}, which this host has"),
         AddressEvent::NotExtended { address, error } => {
             format!("{address} ends, unless that becomes possible again: {error}")

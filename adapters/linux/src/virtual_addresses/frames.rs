@@ -1,7 +1,8 @@
-//! Frames that announce an address, and frames in which another host says that it has one.
+//! Frames that announce an address or ask for it, and frames in which another host says that it has one.
 //!
-//! IPv4: ARP announcements (RFC 5227 section 3) and the sender of any ARP message (section 2.4). IPv6:
-//! unsolicited neighbour advertisements (RFC 4861 sections 4.4 and 7.2.6). Ethernet only, without VLAN tags;
+//! IPv4: ARP announcements (RFC 5227 section 3), probes (section 2.1.1) and the sender of any ARP message
+//! (section 2.4). IPv6: unsolicited neighbour advertisements (RFC 4861 sections 4.4 and 7.2.6) and the
+//! solicitations of duplicate address detection (RFC 4862 section 5.4.2). Ethernet only, without VLAN tags;
 //! advertisements with extension headers in front are ignored.
 
 use crate::packet_socket::ETHERTYPE_V6;
@@ -24,6 +25,7 @@ const ALL_NODES_MAC: MacAddress = MacAddress([0x33, 0x33, 0, 0, 0, 1]);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Hop limit that shows that no router has forwarded the packet (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
+const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 /// Flags of an advertisement (RFC 4861 section 4.4).
 const FROM_ROUTER: u8 = 0x80;
@@ -55,8 +57,17 @@ pub(super) struct AddressUse {
 /// The ARP announcement of `addr`, as a whole frame: a broadcast request whose sender and target are the
 /// address.
 pub(super) fn arp_announcement(addr: Ipv4Addr, mac: MacAddress) -> Vec<u8> {
-    let addr = addr.octets();
-    let arp = [&ARP_FORMAT[..], &ARP_REQUEST, &mac.0, &addr, &[0; LINK_ADDRESS_LEN], &addr].concat();
+    arp_request(addr, addr, mac)
+}
+
+/// The ARP probe for `addr`, as a whole frame: a broadcast request whose sender has no address yet.
+pub(super) fn arp_probe(addr: Ipv4Addr, mac: MacAddress) -> Vec<u8> {
+    arp_request(Ipv4Addr::UNSPECIFIED, addr, mac)
+}
+
+fn arp_request(sender: Ipv4Addr, target: Ipv4Addr, mac: MacAddress) -> Vec<u8> {
+    let (sender, target) = (sender.octets(), target.octets());
+    let arp = [&ARP_FORMAT[..], &ARP_REQUEST, &mac.0, &sender, &[0; LINK_ADDRESS_LEN], &target].concat();
     frame(BROADCAST, mac, ETHERTYPE_ARP, &arp)
 }
 
@@ -65,9 +76,25 @@ pub(super) fn arp_announcement(addr: Ipv4Addr, mac: MacAddress) -> Vec<u8> {
 pub(super) fn advertisement(addr: Ipv6Addr, mac: MacAddress, is_router: bool) -> Vec<u8> {
     let flags = if is_router { OVERRIDE | FROM_ROUTER } else { OVERRIDE };
     let option = [TARGET_LINK_ADDRESS, LINK_ADDRESS_UNITS];
-    let mut icmp = [&[ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0][..], &addr.octets(), &option, &mac.0].concat();
-    let len = u16::try_from(icmp.len()).or_broken_default("an advertisement has 32 bytes");
-    let sum = pseudo_v6(addr, ALL_NODES, proto::ICMPV6, len.into()).add_bytes(&icmp).finish();
+    let icmp = [&[ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0][..], &addr.octets(), &option, &mac.0].concat();
+    frame(ALL_NODES_MAC, mac, ETHERTYPE_V6, &icmpv6(addr, ALL_NODES, icmp))
+}
+
+/// The solicitation with which a host that has no address yet asks whether another one has `addr`, as a whole
+/// frame to the solicited-node group of `addr` (RFC 4291 section 2.7.1).
+pub(super) fn solicitation(addr: Ipv6Addr, mac: MacAddress) -> Vec<u8> {
+    let [.., high, middle, low] = addr.octets();
+    let group =
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(high), u16::from_be_bytes([middle, low]));
+    let icmp = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &addr.octets()].concat();
+    let packet = icmpv6(Ipv6Addr::UNSPECIFIED, group, icmp);
+    frame(MacAddress([0x33, 0x33, 0xff, high, middle, low]), mac, ETHERTYPE_V6, &packet)
+}
+
+/// An IPv6 packet with this ICMPv6 message, whose checksum is filled in.
+fn icmpv6(src: Ipv6Addr, dst: Ipv6Addr, mut icmp: Vec<u8>) -> Vec<u8> {
+    let len = u16::try_from(icmp.len()).or_broken_default("the messages here have 24 or 32 bytes");
+    let sum = pseudo_v6(src, dst, proto::ICMPV6, len.into()).add_bytes(&icmp).finish();
     icmp.iter_mut().skip(2).zip(sum.to_be_bytes()).for_each(|(out, byte)| *out = byte);
     let mut packet = vec![0; v6::HEADER_LEN];
     if let Some(header) = packet.first_chunk_mut() {
@@ -77,13 +104,13 @@ pub(super) fn advertisement(addr: Ipv6Addr, mac: MacAddress, is_router: bool) ->
             payload_len: len,
             next_header: proto::ICMPV6,
             hop_limit: HOP_LIMIT,
-            src: addr,
-            dst: ALL_NODES,
+            src,
+            dst,
         }
         .emit(header);
     }
     packet.extend(icmp);
-    frame(ALL_NODES_MAC, mac, ETHERTYPE_V6, &packet)
+    packet
 }
 
 fn frame(dst: MacAddress, src: MacAddress, ethertype: u16, payload: &[u8]) -> Vec<u8> {
@@ -165,6 +192,28 @@ mod tests {
             let sum = pseudo_v6(ip.src(), ip.dst(), proto::ICMPV6, 32).add_bytes(&frame[54..]);
             assert!(sum.is_valid());
         }
+    }
+
+    /// The field values are those of RFC 5227 section 2.1.1, RFC 4862 section 5.4.2 and RFC 4291 section 2.7.1.
+    #[test]
+    fn probes_have_the_fields_of_the_rfcs() {
+        let arp = arp_probe([192, 0, 2, 1].into(), MAC);
+        let expected = "ffffffffffff 02000000ab07 0806 0001 0800 06 04 0001 \
+                        02000000ab07 00000000 000000000000 c0000201";
+        assert_eq!(hex(&arp), expected.replace(' ', ""));
+        let frame = solicitation("2001:db8::12:3456".parse().unwrap(), MAC);
+        let sum = hex(&frame[56..58]);
+        let expected = format!(
+            "3333ff123456 02000000ab07 86dd 6 00 00000 0018 3a ff 00000000000000000000000000000000 \
+             ff0200000000000000000001ff123456 87 00 {sum} 00000000 20010db8000000000000000000123456"
+        );
+        assert_eq!(hex(&frame), expected.replace(' ', ""));
+        let ip = Ipv6::parse(&frame[14..]).unwrap();
+        assert!(pseudo_v6(ip.src(), ip.dst(), proto::ICMPV6, 24).add_bytes(&frame[54..]).is_valid());
+        // Neither shows the use of an address.
+        let none = Ipv4Addr::UNSPECIFIED.into();
+        assert_eq!(address_use(&arp).map(|used| used.addr), Some(none));
+        assert_eq!(address_use(&frame), None);
     }
 
     fn hex(bytes: &[u8]) -> String {

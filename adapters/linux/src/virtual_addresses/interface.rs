@@ -149,17 +149,28 @@ impl Interface {
     /// Sends an announcement of each address, with the present Ethernet address of the interface.
     pub(super) fn announce(&self, netlink: &mut Netlink) -> Result<(), Error> {
         let EthernetLink { mac, forwards_ipv6, .. } = netlink.ethernet_link(&self.name)?;
-        let mac = MacAddress(mac);
+        let (mac, is_router) = (MacAddress(mac), forwards_ipv6 == Some(true));
+        self.send_for_each("announcement of", |addr| match addr {
+            IpAddr::V4(addr) => frames::arp_announcement(addr, mac),
+            IpAddr::V6(addr) => frames::advertisement(addr, mac, is_router),
+        })
+    }
+
+    /// Asks whether another host has one of the addresses.
+    pub(super) fn probe(&self, netlink: &mut Netlink) -> Result<(), Error> {
+        let mac = MacAddress(netlink.ethernet_link(&self.name)?.mac);
+        self.send_for_each("probe for", |addr| match addr {
+            IpAddr::V4(addr) => frames::arp_probe(addr, mac),
+            IpAddr::V6(addr) => frames::solicitation(addr, mac),
+        })
+    }
+
+    fn send_for_each(&self, what: &str, frame: impl Fn(IpAddr) -> Vec<u8>) -> Result<(), Error> {
         let mut outcome = Ok(());
-        for Assigned { addr, .. } in &self.addresses {
-            let (socket, frame) = match *addr {
-                IpAddr::V4(addr) => (&self.arp, frames::arp_announcement(addr, mac)),
-                IpAddr::V6(addr) => {
-                    (&self.advertisements, frames::advertisement(addr, mac, forwards_ipv6 == Some(true)))
-                }
-            };
-            let sent = socket.as_ref().map_or(Ok(0), |socket| socket.send(&frame));
-            let failed = |error| Error::new(format!("announcement of {addr} on {}", self.name), error);
+        for &Assigned { addr, .. } in &self.addresses {
+            let socket = if addr.is_ipv4() { &self.arp } else { &self.advertisements };
+            let sent = socket.as_ref().map_or(Ok(0), |socket| socket.send(&frame(addr)));
+            let failed = |error| Error::new(format!("{what} {addr} on {}", self.name), error);
             outcome = outcome.and(sent.map(drop).map_err(failed));
         }
         outcome

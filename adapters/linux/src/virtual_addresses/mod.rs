@@ -119,7 +119,8 @@ pub enum AddressEvent {
         error: Error,
     },
     /// This process was stopped for longer than the lifetime: the kernel has removed the addresses, and
-    /// another host may have them. They are not taken back; what is left of them is removed.
+    /// another host may have them. What is left of them is removed. Before they are taken back, find out who
+    /// owns the cell, or [`probe`](VirtualAddresses::probe) for them.
     Expired {
         /// Whether that was possible. If not, the kernel removes them when their lifetime is over.
         removed: Result<(), Error>,
@@ -242,6 +243,17 @@ impl VirtualAddresses {
         }
     }
 
+    /// Asks whether another host has one of the addresses, which this host does not have (RFC 5227 section
+    /// 2.1.1, RFC 4862 section 5.4.2). [`poll`](Self::poll) reports an answer as
+    /// [`AddressEvent::Conflict`].
+    pub fn probe(&mut self) -> Result<(), Error> {
+        let Self { interfaces, netlink, .. } = self;
+        interfaces.iter().try_for_each(|interface| {
+            interface.start_receiving()?;
+            interface.probe(netlink)
+        })
+    }
+
     /// When [`poll`](Self::poll) is due, at the latest; `None` while this host does not have the addresses.
     pub fn next_timeout(&self) -> Option<Instant> {
         let held = self.held?;
@@ -253,12 +265,12 @@ impl VirtualAddresses {
     }
 
     /// Reads frames of other hosts, extends the lifetime of the addresses and announces them, as far as that
-    /// is due. Call it only while this host owns the cell. Reads a bounded number of frames; the descriptors
+    /// is due. Call it only while this host owns the cell, or probes. Reads a bounded number of frames; the descriptors
     /// stay readable if more wait.
     pub fn poll(&mut self, now: Instant) -> Vec<AddressEvent> {
         let mut events = Vec::new();
         self.receive(now, &mut events);
-        let Some(held) = self.held else { return Vec::new() };
+        let Some(held) = self.held else { return events };
         if now.since(held.extended_at) >= self.lifetime {
             return vec![AddressEvent::Expired { removed: self.give_up() }];
         }

@@ -99,6 +99,32 @@ fn traffic_continues_without_servers_for_a_minute() {
     outage("traffic_continues_without_servers_for_a_minute", Duration::from_secs(60));
 }
 
+/// Without the servers no other node can take over. So the owner takes its addresses back, which the kernel
+/// has removed meanwhile.
+#[test]
+fn fenced_owner_that_was_stopped_for_a_while_goes_on() {
+    const STOPPED: Duration = Duration::from_secs(4);
+    let Some(net) = CellNet::build("fenced_owner_that_was_stopped_for_a_while_goes_on") else { return };
+    let Some(mut testbed) = Testbed::cell(&net) else { return };
+    let ((), deliveries) = testbed.during(|testbed| {
+        let owner = testbed.gateways.wait_for_owner(None);
+        thread::sleep(SECOND);
+        testbed.servers.as_mut().unwrap().kill_all();
+        testbed.gateways.wait_for_role(owner, "fenced");
+        testbed.gateways.signal(owner, "STOP");
+        thread::sleep(STOPPED);
+        assert!(net.holders(OUTSIDE_VIRTUAL).is_empty(), "the kernel removes the address");
+        testbed.gateways.signal(owner, "CONT");
+        eventually("the owner has the address", || (net.holders(OUTSIDE_VIRTUAL) == [owner]).then_some(()));
+        thread::sleep(2 * SECOND);
+        testbed.servers.as_mut().unwrap().start_all();
+        assert_eq!(testbed.gateways.wait_for_owner(None), owner, "{}", testbed.logs());
+        thread::sleep(2 * SECOND);
+    });
+    testbed.check(&deliveries, STOPPED + TAKEOVER);
+    testbed.finish();
+}
+
 /// Rekeying writes records, so that the store has work.
 fn rekey(testbed: &Testbed<'_>) {
     let before = spis_of_peer(testbed.net);

@@ -44,6 +44,27 @@ fn two_owners_notice_each_other() {
 }
 
 #[test]
+fn probes_find_a_host_that_has_the_addresses() {
+    let Some(lan) = lan(2) else { return };
+    let macs = [0, 1].map(|host: usize| lan.hosts[host].run(own_mac).unwrap());
+    let mut hosts = [0, 1].map(|host: usize| lan.hosts[host].run(|| open(LONG)).unwrap());
+    let [first, second] = &mut hosts;
+    second.probe().unwrap();
+    assert_eq!(readable(second), [false; 2], "there is no other host");
+    first.take(at(0)).unwrap();
+    assert_eq!(conflicts(second.poll(at(10))).len(), 2, "announced");
+    let both = |mac| VIRTUAL.map(|addr| (addr.to_string(), mac)).to_vec();
+    // Later than the events above. The owner does not notice the probe.
+    readable(first);
+    assert!(first.poll(at(20)).is_empty());
+    second.probe().unwrap();
+    assert_eq!(readable(second), [true; 2]);
+    assert_eq!(conflicts(second.poll(at(2_000))), both(macs[0]));
+    assert!(!second.is_held());
+    assert!(first.poll(at(50)).is_empty(), "a probe is no use of the address by {}", macs[1]);
+}
+
+#[test]
 fn the_traffic_of_this_host_is_no_conflict() {
     let Some(lan) = lan(2) else { return };
     let [host, other] = &lan.hosts[..] else { unreachable!() };
