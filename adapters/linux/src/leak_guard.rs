@@ -27,6 +27,7 @@
 mod direction_rules;
 mod set_key;
 
+use crate::VirtualAddress;
 use crate::netfilter::ElementMessage;
 use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank, RankedPolicy};
 use casemate_datapath::Direction;
@@ -49,6 +50,8 @@ pub(crate) struct GuardConfig {
     pub(crate) mark: u32,
     /// UDP ports on which ESP arrives.
     pub(crate) encap_ports: Vec<u16>,
+    /// Addresses of a cell.
+    pub(crate) cell_addresses: Vec<VirtualAddress>,
 }
 
 /// The desired filter, and how the kernel's filter differs from it.
@@ -255,6 +258,11 @@ impl LeakGuard {
         // it. nftables detects the option only in packets that have passed no router yet. But a forwarded
         // packet with our address as its destination is forwarded because of options, whatever they are.
         text.push_str("    ip hdrlength > 5 fib daddr type local counter drop\n");
+        // While the addresses move, nodes that do not have them would forward packets to each other.
+        for VirtualAddress { addr, interface, .. } in &self.config.cell_addresses {
+            let ip = if addr.is_ipv4() { "ip" } else { "ip6" };
+            let _ = writeln!(text, "    iifname \"{interface}\" {ip} daddr {addr} counter drop");
+        }
         if_fragment("goto in_fragment", text);
         text.push_str("    goto in_whole\n  }\n");
     }
@@ -321,8 +329,12 @@ mod tests {
     }
 
     fn guard(policies: &[(u32, PolicyIntent)]) -> LeakGuard {
-        let mut guard =
-            LeakGuard::new(GuardConfig { tun: "tun5".into(), mark: 7, encap_ports: vec![500, 4500] });
+        let mut guard = LeakGuard::new(GuardConfig {
+            tun: "tun5".into(),
+            mark: 7,
+            encap_ports: vec![500, 4500],
+            cell_addresses: Vec::new(),
+        });
         let direction = Direction::Outbound;
         guard.rebuild(policies.iter().map(|(priority, intent)| RankedPolicy {
             direction,
@@ -330,6 +342,22 @@ mod tests {
             intent: *intent,
         }));
         guard
+    }
+
+    #[test]
+    fn addresses_of_a_cell_are_not_forwarded_back() {
+        let address = |addr: &str, interface: &str| VirtualAddress {
+            addr: addr.parse().unwrap(),
+            prefix_len: 24,
+            interface: interface.into(),
+        };
+        let mut config = guard(&[]).config;
+        config.cell_addresses = vec![address("192.0.2.1", "out0"), address("2001:db8::1", "in0")];
+        let script = LeakGuard::new(config).script();
+        let forwarded = script.split_once("chain forwarded").unwrap().1;
+        for rule in ["\"out0\" ip daddr 192.0.2.1", "\"in0\" ip6 daddr 2001:db8::1"] {
+            assert!(forwarded.contains(&format!("    iifname {rule} counter drop\n")), "{script}");
+        }
     }
 
     #[test]

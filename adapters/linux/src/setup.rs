@@ -20,6 +20,7 @@ mod rp_filter;
 mod system_state;
 
 use crate::Error;
+use crate::VirtualAddress;
 use crate::journal::{Journal, Undo, sysctl_path};
 use crate::netlink::Netlink;
 use crate::protected_traffic::ProtectedSelector;
@@ -52,6 +53,8 @@ pub struct PlanInput<'a> {
     pub inbound: &'a [(PolicyId, &'a Policy)],
     /// UDP ports on which ESP arrives.
     pub encap_ports: &'a [u16],
+    /// Addresses of a cell. This host does not forward packets to them back to where they came from.
+    pub cell_addresses: &'a [VirtualAddress],
     /// Remote addresses of the SAs.
     pub peers: &'a [IpAddr],
     /// Traffic that a former run protected, or that another node of the cell may protect. It stays blocked
@@ -257,6 +260,7 @@ mod tests {
             outbound,
             inbound,
             encap_ports,
+            cell_addresses: &[],
             peers,
             former_protected: &[],
             classifier: None,

@@ -40,6 +40,7 @@ fn parts(directory: &Path) -> EngineParts {
         outbound: &[],
         inbound: &[],
         encap_ports: &[],
+        cell_addresses: &[],
         peers: &[],
         former_protected: &[],
         classifier: None,

@@ -46,6 +46,7 @@ impl DesiredState {
             tun: input.tun.into(),
             mark: input.numbers.mark,
             encap_ports: input.encap_ports.into(),
+            cell_addresses: input.cell_addresses.to_vec(),
         };
         let mut desired = Self {
             policies: HashMap::new(),

@@ -87,7 +87,8 @@ impl IkeConfig {
             false => InitialPolicies::default(),
         };
         let mut own = start.netlink.addresses().map_err(Failure::failed)?;
-        own.extend(loaded.cell.iter().flat_map(|cell| &cell.addresses).map(|address| address.address));
+        let cell_addresses: Vec<_> = loaded.cell.iter().flat_map(|cell| &cell.addresses).collect();
+        own.extend(cell_addresses.iter().map(|address| address.address));
         foreign_addrs(&loaded.connections, &own).iter().for_each(|warning| start.log.warn(warning));
         if args.aka_numbers.is_none()
             && loaded.connections.iter().any(|connection| needs_sequence_numbers(connection))
@@ -122,6 +123,7 @@ impl IkeConfig {
                 tun_mtu: TUN_MTU,
                 policies,
                 encap_ports: vec![IKE_PORT, IkeSettings::SERVER.natt_port],
+                cell_addresses: cell_addresses.iter().map(|address| address.to_virtual()).collect(),
                 peers: Vec::new(),
                 former_protected,
             },

@@ -63,6 +63,7 @@ impl ManualKeys {
             tun_mtu,
             policies: builder.policies(),
             encap_ports: builder.encap_ports(),
+            cell_addresses: Vec::new(),
             peers: builder.peers(),
             // With manual keys, the file is the complete list of protected traffic.
             former_protected: Vec::new(),

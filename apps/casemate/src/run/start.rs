@@ -27,7 +27,7 @@ use casemate_linux::route::RoutingNumbers;
 use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::setup::{Plan, PlanInput, SystemState};
 use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
+use casemate_linux::{Engine, EngineParts, Performance, Scheduling, VirtualAddress, sandbox, unix_socket};
 use casemate_sa::Limits;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -116,6 +116,8 @@ pub(super) struct PlanParts {
     pub(super) policies: InitialPolicies,
     /// UDP ports on which ESP arrives.
     pub(super) encap_ports: Vec<u16>,
+    /// Addresses of a cell.
+    pub(super) cell_addresses: Vec<VirtualAddress>,
     /// Remote addresses of the SAs.
     pub(super) peers: Vec<IpAddr>,
     /// Traffic that a previous run protected.
@@ -378,7 +380,8 @@ impl<'a> Start<'a> {
 impl Prepared {
     /// Plans the changes to the system, without making any.
     fn plan(&self, args: &RunArgs, netlink: &mut Netlink) -> Result<Plan, Failure> {
-        let PlanParts { tun_mtu, policies, encap_ports, peers, former_protected } = &self.plan;
+        let PlanParts { tun_mtu, policies, encap_ports, cell_addresses, peers, former_protected } =
+            &self.plan;
         let [outbound, inbound] =
             [&policies.outbound, &policies.inbound].map(|policies| by_reference(policies));
         let scheduling = match &self.state {
@@ -392,6 +395,7 @@ impl Prepared {
             outbound: &outbound,
             inbound: &inbound,
             encap_ports,
+            cell_addresses,
             peers,
             former_protected,
             classifier: scheduling.map(|scheduling| &scheduling.classifier),

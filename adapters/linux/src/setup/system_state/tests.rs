@@ -59,6 +59,7 @@ impl Host {
             outbound: &out,
             inbound: &inn,
             encap_ports: &[500, 4500],
+            cell_addresses: &[],
             peers: &[],
             former_protected: former,
             classifier: None,
