@@ -21,6 +21,8 @@ use core::time::Duration;
 
 /// Pause after a failure, and after a slot was found without an owner that another node then claimed.
 const RETRY: Duration = Duration::from_millis(500);
+/// Pause after a claim during which the lease has become doubtful.
+const CONFIRM: Duration = Duration::from_millis(50);
 /// A node that waits looks at the slot after this time, in case its watch has missed the end of the owner.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The watch of the slot.
@@ -337,11 +339,20 @@ impl SlotClaim {
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
             (Step::Records { epoch, owner, entries: mut known }, Outcome::Entries { entries, more, .. }) => {
                 known.extend(entries);
-                if !more {
-                    let lease = self.lease.take().ok_or(StartError::Unexpected)?;
-                    return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
+                let is_fenced = self.lease.as_ref().is_some_and(|lease| lease.is_fenced(now));
+                match more {
+                    true => Step::Records { epoch, owner, entries: known },
+                    // This process was stopped, or the store was slow: another node may have taken over. The
+                    // answer to a renewal will show it.
+                    false if is_cell && is_fenced => {
+                        self.begin_at = now.after(CONFIRM);
+                        Step::Records { epoch, owner, entries: Vec::new() }
+                    }
+                    false => {
+                        let lease = self.lease.take().ok_or(StartError::Unexpected)?;
+                        return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
+                    }
                 }
-                Step::Records { epoch, owner, entries: known }
             }
             _ => return Err(StartError::Unexpected),
         };

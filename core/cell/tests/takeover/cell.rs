@@ -127,6 +127,40 @@ fn a_hand_over_is_exact_for_the_next_owner_only() {
     cell.check_tunnel();
 }
 
+/// A cell whose owner has ended and whose other node is stopped for this time, so many milliseconds before it
+/// would begin. Returns the time until it begins after that.
+fn stop_during_claim(before: u32, stopped: Duration) -> Duration {
+    let slow = || {
+        let mut cell = Cell::new();
+        // Each step of the claim takes some time.
+        cell.standby.store().set_link(Link { answer_delay: 5 * MILLISECOND, ..Link::default() });
+        cell
+    };
+    let (_, elapsed) = slow().wait(10 * SECOND).unwrap();
+    let mut cell = slow();
+    assert_eq!(cell.wait(elapsed - before * MILLISECOND), None);
+    cell.sim.hub.advance(stopped);
+    cell.sim.peer.now = cell.sim.peer.now.after(stopped);
+    let (records, after) = cell.wait(10 * SECOND).unwrap();
+    assert_eq!((records.len(), cell.role()), (1, KeeperRole::Owner), "stopped {before} ms before");
+    after
+}
+
+/// The lease of the claim has ended, and another node may own the slot.
+#[test]
+fn a_node_that_is_stopped_during_its_claim_does_not_begin_with_it() {
+    for before in 0..30 {
+        stop_during_claim(before, 4 * LEASE);
+    }
+}
+
+/// The same if the lease has not ended, because the node was stopped for a shorter time.
+#[test]
+fn a_node_that_is_stopped_for_a_moment_during_its_claim_confirms_its_lease() {
+    let after = stop_during_claim(0, LEASE - 300 * MILLISECOND);
+    assert!(after < 200 * MILLISECOND, "{after:?}");
+}
+
 #[test]
 fn a_node_that_was_stopped_says_nothing_and_ends() {
     let mut cell = Cell::new();
