@@ -8,10 +8,14 @@ use crate::testnet::{Running, eventually};
 use crate::traffic::{self, Delivery, Flow};
 use crate::wire::Wire;
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Time between two datagrams of one direction of a tunnel.
 const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Number of tunnels that are set up at a time.
+const GROUP: u16 = 1_000;
 
 /// The cell and what surrounds it.
 pub(crate) struct Testbed<'n> {
@@ -59,24 +63,32 @@ impl<'n> Testbed<'n> {
 
     fn start(net: &'n CellNet, servers: Option<Servers<'n>>, gateways: Gateways<'n>, tunnels: u16) -> Self {
         let wire = Wire::start(&net.outside, &OUTSIDE_PORTS);
-        let peer = net.peer.run_config(&gateways::peer_configuration(tunnels), None);
+        let mut count = tunnels.min(GROUP);
+        let peer = net.peer.run_config(&gateways::peer_configuration(count), None);
         let charon = Charon::start(&net.charon, &gateways::charon_configuration());
         let testbed = Self { net, servers, gateways, wire, peer, charon, tunnels };
-        testbed.wait_for_tunnels();
+        testbed.wait_for_tunnels(count);
+        while count < tunnels {
+            count = tunnels.min(count + GROUP);
+            fs::write(net.peer.file("conf"), gateways::peer_configuration(count)).unwrap();
+            let output = net.peer.casemate(&["reload"]);
+            assert!(output.status.success(), "{output:?}");
+            testbed.wait_for_tunnels(count);
+        }
         testbed
     }
 
-    fn wait_for_tunnels(&self) {
-        let expected = usize::from(self.tunnels) + 1;
-        let limit = Duration::from_secs(20) + Duration::from_millis(100) * u32::from(self.tunnels);
+    fn wait_for_tunnels(&self, count: u16) {
+        let expected = usize::from(count) + 1;
+        let limit = Duration::from_secs(20) + Duration::from_millis(100) * u32::from(GROUP);
         let start = Instant::now();
-        let count = || {
+        let up = || {
             let status = self.net.peer.status();
             let sas = status["ike_sas"].as_array().unwrap().iter();
             sas.filter(|sa| !sa["children"].as_array().unwrap().is_empty()).count()
         };
-        while count() < expected {
-            assert!(start.elapsed() < limit, "{} of {expected} tunnels:\n{}", count(), self.logs());
+        while up() < expected {
+            assert!(start.elapsed() < limit, "{} of {expected} tunnels:\n{}", up(), self.logs());
             std::thread::sleep(Duration::from_millis(100));
         }
         if let Some(charon) = &self.charon {
