@@ -132,11 +132,21 @@ impl Shared {
     pub(crate) fn next_jobs(&self, lane: Lane) -> Option<Vec<Job>> {
         let mut state = self.state();
         while !self.cluster.is_closing() {
+            if lane == Lane::Leases {
+                state.schedule.renew_kept(Instant::now(), self.cluster.config.deadline);
+            }
             let jobs = state.schedule.take(lane);
             if !jobs.is_empty() {
                 return Some(jobs);
             }
-            state = self.work(lane).wait(state).unwrap_or_else(PoisonError::into_inner);
+            let work = self.work(lane);
+            state = match state.schedule.renews_at().filter(|_| lane == Lane::Leases) {
+                Some(at) => {
+                    let time = at.saturating_duration_since(Instant::now());
+                    work.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
         None
     }
@@ -146,9 +156,11 @@ impl Shared {
         let mut state = self.state();
         let mut may_begin = false;
         for (job, outcome) in ended {
-            may_begin |= state.schedule.finish(&job);
+            may_begin |= state.schedule.finish(&job, &outcome);
             state.pending_bytes = state.pending_bytes.saturating_sub(job.request.bytes());
-            state.complete(job.id, outcome);
+            if let Some(id) = job.id {
+                state.complete(id, outcome);
+            }
         }
         drop(state);
         if may_begin {
