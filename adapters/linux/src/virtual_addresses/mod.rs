@@ -65,14 +65,15 @@ const FIRST_ANNOUNCEMENTS: [Duration; 5] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
-/// Time between later announcements; also the shortest time between defences of an address (RFC 5227 section
-/// 2.4, DEFEND_INTERVAL).
+/// Time between later announcements.
 const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two checks whether the kernel delivers packets to the addresses.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_micros(500);
 /// Checks for all addresses together, at most: 50 ms. An interface that is switched off never delivers.
 const MAX_DELIVERY_CHECKS: u32 = 100;
-/// Time between two events about the use of an address by other hosts.
+/// Time between two events about the use of an address by other hosts, after each of which the addresses are
+/// announced: a former owner that was stopped for a while may have announced them. RFC 5227 section 2.4 has
+/// 10 s, so that two hosts do not go on for ever. A cell has one owner, and the other one ends soon.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An address that moves between the hosts of a cell.
@@ -270,7 +271,11 @@ impl VirtualAddresses {
     pub fn poll(&mut self, now: Instant) -> Vec<AddressEvent> {
         let mut events = Vec::new();
         self.receive(now, &mut events);
-        let Some(held) = self.held else { return events };
+        let Some(held) = &mut self.held else { return events };
+        if !events.is_empty() {
+            held.announce_at = now;
+        }
+        let held = *held;
         if now.since(held.extended_at) >= self.lifetime {
             return vec![AddressEvent::Expired { removed: self.give_up() }];
         }
