@@ -153,7 +153,7 @@ mod tests {
         let nets = child(Some("10.1.0.0/16"), Some("10.2.0.0/16"));
         assert_eq!(traffic(nets.clone(), AddrPattern::Any, &[]), both("10.1.0.0/16", "10.2.0.0/16"));
         let without = ChildConfig { policies: false, ..nets.clone() };
-        assert_eq!(traffic(without, AddrPattern::Any, &[]), [String::new(); 0]);
+        assert!(traffic(without, AddrPattern::Any, &[]).is_empty());
         let mut routed = nets;
         routed.spds.outbound = SpdRule::Fixed(casemate_sa::SpdId::new(7));
         assert_eq!(traffic(routed, AddrPattern::Any, &[]), both("10.1.0.0/16", "10.2.0.0/16")[..1]);

@@ -141,8 +141,8 @@ impl DesiredState {
         was_blocked
     }
 
-    /// Unblocks what a new policy covers. Most policies cover exactly what the same configuration has blocked;
-    /// then the others are not compared, so that the cost does not depend on their number.
+    /// Unblocks what a new policy covers. Most policies cover exactly what the same configuration has
+    /// blocked; then the others are not compared, so that the cost does not depend on their number.
     fn release_former(&mut self, policy: &ProtectedSelector) {
         if self.unblock(policy) {
             return;

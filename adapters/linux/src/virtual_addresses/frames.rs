@@ -194,7 +194,8 @@ mod tests {
         }
     }
 
-    /// The field values are those of RFC 5227 section 2.1.1, RFC 4862 section 5.4.2 and RFC 4291 section 2.7.1.
+    /// The field values are those of RFC 5227 section 2.1.1, RFC 4862 section 5.4.2 and RFC 4291 section
+    /// 2.7.1.
     #[test]
     fn probes_have_the_fields_of_the_rfcs() {
         let arp = arp_probe([192, 0, 2, 1].into(), MAC);

@@ -266,8 +266,8 @@ impl VirtualAddresses {
     }
 
     /// Reads frames of other hosts, extends the lifetime of the addresses and announces them, as far as that
-    /// is due. Call it only while this host owns the cell, or probes. Reads a bounded number of frames; the descriptors
-    /// stay readable if more wait.
+    /// is due. Call it only while this host owns the cell, or probes. Reads a bounded number of frames; the
+    /// descriptors stay readable if more wait.
     pub fn poll(&mut self, now: Instant) -> Vec<AddressEvent> {
         let mut events = Vec::new();
         self.receive(now, &mut events);
