@@ -145,8 +145,10 @@ impl EventLoop {
         self.system.read_system_changes();
         self.reconcile(shared, handler);
         self.update_ike_addrs(shared);
-        let own = self.system.addresses();
-        self.awaited_addresses = AwaitedAddresses::of(&shared.lock_endpoint().endpoint, own);
+        if self.addresses.is_none() {
+            let own = self.system.addresses();
+            self.awaited_addresses = AwaitedAddresses::of(&shared.lock_endpoint().endpoint, own);
+        }
         Ok(())
     }
 

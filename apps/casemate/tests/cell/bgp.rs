@@ -32,8 +32,8 @@ struct Router<'n> {
 }
 
 impl Router<'_> {
-    /// Makes the namespace of a bridge a router. Without a route of BGP, it drops packets to the cell, instead
-    /// of asking for the address on the bridge.
+    /// Makes the namespace of a bridge a router. Without a route of BGP, it drops packets to the cell, and
+    /// does not ask for the address on the bridge.
     fn prepare(&self) {
         ip(self.host, &format!("address add {}/24 dev bridge0", self.address));
         ip(self.host, &format!("route add blackhole {} metric {WORST_METRIC}", self.destination));
@@ -65,18 +65,18 @@ fn start_frr(host: &Host, bgp: &str, routes: &str) -> Process {
         .map(|name| format!("cp {} /run/frr/{name}.conf\n", host.file(&format!("{name}.conf")).display()))
         .concat();
     let script = format!(
-        "set -e\nmkdir -p /run/frr\nmount -t tmpfs tmpfs /run/frr\nmount -t tmpfs -o mode=1777 tmpfs /var/tmp\n\
+        "set -e\nmount -t tmpfs tmpfs /run\nmkdir /run/frr\nmount -t tmpfs -o mode=1777 tmpfs /var/tmp\n\
          {copies}chown -R frr:frr /run/frr\n\
          {DIRECTORY}/zebra -f /run/frr/zebra.conf -P 0 --log stdout &\n\
          until test -S /run/frr/zserv.api; do sleep 0.05; done\n\
          {DIRECTORY}/staticd -f /run/frr/staticd.conf -P 0 --log stdout &\n\
-         {DIRECTORY}/bgpd -f /run/frr/bgpd.conf -P 0 --log stdout\n"
+         {DIRECTORY}/bgpd -f /run/frr/bgpd.conf -P 0 --log stdout &\nwait\n"
     );
     start_script(host, "frr", &script)
 }
 
-/// Starts routers and makes the gateways announce their addresses. Reports the skipped test and returns `None`
-/// if FRR is not installed.
+/// Starts FRR on the routers and the gateways. Reports the skipped test and returns `None` if FRR is not
+/// installed.
 fn start_all(net: &CellNet) -> Option<Vec<Process>> {
     if !Path::new(DIRECTORY).join("bgpd").is_file() {
         skip("FRR (Debian package frr)");
@@ -120,10 +120,11 @@ fn routers_follow_the_owner(test: &str, rounds: usize) {
     let _logs = Logs(&routers);
     let Some(mut testbed) = Testbed::cell_with_addresses(&net, Addresses::Routed) else { return };
     for (disruption, limit) in [
-        (Disruption::Kill, Duration::from_secs(4)),
-        (Disruption::Stop, Duration::from_secs(1)),
+        (Disruption::Kill, Duration::from_secs(5)),
+        (Disruption::Stop, Duration::from_secs(2)),
         (Disruption::PowerOff, Duration::from_secs(6)),
         (Disruption::CutServers, Duration::from_secs(4)),
+        (Disruption::Suspend, Duration::from_secs(5)),
     ] {
         disrupt(&net, &mut testbed, disruption, rounds, limit);
     }

@@ -214,10 +214,11 @@ impl CellNet {
     }
 
     /// Indices of the gateways that have this address.
-    pub(crate) fn holders(&self, address: Ipv4Addr) -> Vec<usize> {
+    pub(crate) fn holders(&self, address: impl Into<IpAddr>) -> Vec<usize> {
+        let address = address.into();
         let has = |host: &Host| {
             let addresses = host.run(|| Netlink::open()?.addresses()).unwrap();
-            addresses.contains(&IpAddr::V4(address))
+            addresses.contains(&address)
         };
         (0..NODES).filter(|index| has(&self.gateways[*index])).collect()
     }
