@@ -51,9 +51,9 @@ impl Disruption {
     }
 }
 
-/// Disrupts the owner a number of times under traffic. Prints the longest gap of each time. Fails the test if a
-/// peer negotiates, if a datagram arrives twice, or if a gap is above `limit`. The ordinary tests run beside
-/// others and allow more.
+/// Disrupts the owner a number of times under traffic, and prints the longest gap of each time. Fails the
+/// test if a peer negotiates, if a datagram arrives twice, or if a gap is above `limit`. The ordinary tests
+/// run beside others and allow more.
 pub(crate) fn disrupt(
     net: &CellNet,
     testbed: &mut Testbed<'_>,
