@@ -134,6 +134,12 @@ const AAA: &[Package] = &[
     Package { name: "hostapd", program: "/usr/sbin/hostapd" },
 ];
 
+/// Programs that lead packets to the owner of a cell (apps/casemate). Debian starts them by itself.
+const CELLS: &[Package] = &[
+    Package { name: "keepalived", program: "/usr/sbin/keepalived" },
+    Package { name: "frr", program: "/usr/lib/frr/bgpd" },
+];
+
 /// strongSwan's client for the command line (apps/casemate).
 const CLIENTS: &[Package] = &[Package { name: "charon-cmd", program: "charon-cmd" }];
 
@@ -179,7 +185,7 @@ fn install_for_tests() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, some processors have no Intel
     // library or browser, and Python may have the validator from elsewhere. Only the tests that need them
     // are skipped then.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, CLIENTS, ROUTING, TOKENS]
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES, SCHEMAS, AAA, CELLS, CLIENTS, ROUTING, TOKENS]
         .map(|group| absent(&[group]))
         .into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
@@ -195,9 +201,7 @@ fn install_for_tests() -> Result<Option<String>> {
         if let Err(failure) = install_packages(&prefix, group) {
             println!("{failure}");
         }
-        if group.contains(&"freeradius") {
-            stop_radius_service(&prefix);
-        }
+        stop_services(&prefix, group);
     }
     if absent.is_empty() {
         // The current lists may suffice.
@@ -206,13 +210,24 @@ fn install_for_tests() -> Result<Option<String>> {
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
 }
 
-/// Ends the service that Debian starts when it installs the RADIUS server: the tests start their own server.
-fn stop_radius_service(prefix: &[&str]) {
-    let line = [prefix, &["systemctl", "disable", "--now", "freeradius.service"]].concat();
-    // Fails without systemd, where nothing was started.
-    if let Some((program, arguments)) = line.split_first() {
-        shell::succeeds(shell::command(program).args(arguments));
+/// Packages whose service Debian starts when it installs them, with a service of the same name.
+const SERVICES: [&str; 3] = ["freeradius", "keepalived", "frr"];
+
+/// Ends the services that Debian has started for these packages: the tests start their own processes.
+fn stop_services(prefix: &[&str], packages: &[&str]) {
+    for service in SERVICES.iter().filter(|service| packages.contains(service)) {
+        let line = [prefix, &["systemctl", "disable", "--now", service]].concat();
+        // Fails without systemd, where nothing was started.
+        if let Some((program, arguments)) = line.split_first() {
+            shell::succeeds(shell::command(program).args(arguments));
+        }
     }
+}
+
+/// Installs the missing packages for `cargo xtask cell`.
+pub(crate) fn install_for_cells() -> Result {
+    install_groups(&[NETWORK, CELLS])?;
+    unpack_etcd()
 }
 
 /// Unpacks a package in a directory below the target directory, unless this program is there.
@@ -264,7 +279,9 @@ pub(crate) fn install_groups(groups: &[&[Package]]) -> Result {
             absent.join(", ")
         )));
     };
-    apt(&prefix, &["update"]).and_then(|()| install_packages(&prefix, &absent))
+    apt(&prefix, &["update"]).and_then(|()| install_packages(&prefix, &absent))?;
+    stop_services(&prefix, &absent);
+    Ok(())
 }
 
 /// Installs packages. A second attempt helps where another program has disturbed the first one.

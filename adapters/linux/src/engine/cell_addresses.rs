@@ -1,11 +1,15 @@
 //! The addresses of a cell in the engine: what their events and their interfaces mean for its nodes.
 
+use super::shared::Shared;
 use super::state_keeper::StateKeeper;
 use super::{EngineHandler, SystemProblem};
 use crate::Error;
 use crate::virtual_addresses::{AddressEvent, VirtualAddresses};
+use casemate::Endpoint;
 use casemate_cell::KeeperRole;
 use casemate_sa::Instant;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 const WHAT: &str = "the addresses of the cell";
@@ -120,6 +124,29 @@ impl CellAddresses {
             return Ok(());
         }
         Err(Error::other(WHAT, format!("interface {interface} has no carrier, and another node stands by")))
+    }
+}
+
+/// Local addresses of restored IKE SAs that this host does not have yet, because another program assigns them
+/// after the takeover.
+#[derive(Default)]
+pub(super) struct AwaitedAddresses(BTreeSet<IpAddr>);
+
+impl AwaitedAddresses {
+    /// Those of the IKE SAs of an endpoint, without the addresses of this host.
+    pub(super) fn of(endpoint: &Endpoint, own: &[IpAddr]) -> Self {
+        let local = endpoint.ike().status().map(|sa| sa.path.local.ip());
+        Self(local.filter(|addr| !own.contains(addr)).collect())
+    }
+
+    /// Repeats the requests that could not be sent from the addresses that this host has now. Returns whether
+    /// there may be any.
+    pub(super) fn resend(&mut self, own: &[IpAddr], shared: &Shared) -> bool {
+        let before = self.0.len();
+        for addr in own.iter().filter(|addr| self.0.remove(addr)) {
+            shared.lock_endpoint().with(|endpoint, context| endpoint.resend_from(*addr, context));
+        }
+        self.0.len() < before
     }
 }
 

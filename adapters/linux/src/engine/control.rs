@@ -1,5 +1,6 @@
 //! The control plane of the engine: IKE, notices, counters, and everything that depends on time alone.
 
+use super::cell_addresses::AwaitedAddresses;
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
 use super::shared::Shared;
@@ -144,6 +145,10 @@ impl EventLoop {
         self.system.read_system_changes();
         self.reconcile(shared, handler);
         self.update_ike_addrs(shared);
+        if self.addresses.is_none() {
+            let own = self.system.addresses();
+            self.awaited_addresses = AwaitedAddresses::of(&shared.lock_endpoint().endpoint, own);
+        }
         Ok(())
     }
 
@@ -283,6 +288,9 @@ impl EventLoop {
         if state != self.name_servers {
             handler.on_name_servers(&state);
             self.name_servers = state;
+        }
+        if self.awaited_addresses.resend(self.system.addresses(), shared) {
+            self.collect_output(shared.lock_endpoint(), shared, handler);
         }
         let outbox = std::mem::take(&mut self.ike_outbox);
         self.send_ike(outbox, shared, &mut |what| handler.on_problem(SystemProblem::Sending, what));

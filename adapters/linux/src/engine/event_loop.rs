@@ -1,7 +1,7 @@
 //! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
 //! as the workers do, and alone handles signals, IKE and timers.
 
-use super::cell_addresses::CellAddresses;
+use super::cell_addresses::{AwaitedAddresses, CellAddresses};
 use super::control::{DiscardPolicies, PendingNotices};
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::outbound::OutboundStage;
@@ -54,6 +54,8 @@ pub(super) struct EventLoop {
     pub(super) keeper: Option<StateKeeper>,
     /// The addresses of a cell, which its owner has.
     pub(super) addresses: Option<CellAddresses>,
+    /// Addresses of its SAs that it does not have yet.
+    pub(super) awaited_addresses: AwaitedAddresses,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
     /// IKE messages that wait until the system matches the policies.

@@ -73,7 +73,7 @@ use casemate_datapath::{BatchPadding, Direction};
 use casemate_ike::IkeSettings;
 use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::IpVersion;
-use cell_addresses::CellAddresses;
+use cell_addresses::{AwaitedAddresses, CellAddresses};
 use control::{DiscardPolicies, PendingNotices};
 use event_loop::EventLoop;
 use inbound::InboundStage;
@@ -153,6 +153,7 @@ impl Engine {
             counters,
             keeper,
             addresses: addresses.map(CellAddresses::new),
+            awaited_addresses: AwaitedAddresses::default(),
             signals,
             last_tick: casemate_sa::Instant::ZERO,
             ike_outbox: Vec::new(),

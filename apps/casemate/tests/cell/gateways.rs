@@ -2,7 +2,8 @@
 
 use crate::etcd::CLIENT_PORT;
 use crate::net::{
-    BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, NODES, OUTSIDE_VIRTUAL, PEER, many, server_address,
+    BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, INSIDE_ROUTED, INSIDE_VIRTUAL, NODES,
+    OUTSIDE_VIRTUAL, PEER, many, server_address,
 };
 use crate::testnet::{Running, casemate};
 use casemate_test_support::eventually;
@@ -78,11 +79,37 @@ pub(crate) fn charon_configuration() -> String {
     charon_tunnel().configuration(false)
 }
 
+/// How the addresses of a cell get to its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    /// The owner assigns them on its links.
+    OnLink,
+    /// The owner assigns them, and routers learn them by BGP.
+    Routed,
+    /// Another program assigns them.
+    OtherProgram,
+}
+
+impl Addresses {
+    /// The section `addresses`.
+    fn section(self) -> String {
+        let (outside, inside) = match self {
+            Self::OnLink => (format!("{OUTSIDE_VIRTUAL}/24"), format!("{INSIDE_VIRTUAL}/24")),
+            Self::Routed => (format!("{OUTSIDE_VIRTUAL}/32"), format!("{INSIDE_ROUTED}/32")),
+            Self::OtherProgram => return String::new(),
+        };
+        format!(
+            "addresses {{\n outside {{ address = {outside}\n interface = out0 }}\n \
+             inside {{ address = {inside}\n interface = in0 }} }}"
+        )
+    }
+}
+
 /// What the gateways share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// A cell, with the servers of the network.
-    Cell,
+    Cell(Addresses),
     /// The store file of the network, one gateway after the other. The test assigns the addresses.
     File,
     /// Nothing: one gateway alone, whose addresses the test assigns.
@@ -133,11 +160,11 @@ impl<'n> Gateways<'n> {
         let connections: String = tunnels.map(|tunnel| tunnel.configuration(true)).collect();
         match self.sharing {
             Sharing::File | Sharing::Nothing => connections,
-            Sharing::Cell => format!("{connections}{}", self.cell_section(index)),
+            Sharing::Cell(addresses) => format!("{connections}{}", self.cell_section(index, addresses)),
         }
     }
 
-    fn cell_section(&self, index: usize) -> String {
+    fn cell_section(&self, index: usize, addresses: Addresses) -> String {
         let key = self.net.scratch.file("data-key");
         if !key.exists() {
             fs::write(&key, [0x5a; 32]).unwrap();
@@ -146,13 +173,11 @@ impl<'n> Gateways<'n> {
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         format!(
-            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n addresses {{\n \
-             outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
-             inside {{ address = {}/24\n interface = in0 }} }} }}\n",
+            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n {} }}\n",
             GATEWAYS[index],
             key.display(),
             servers.join(", "),
-            crate::net::INSIDE_VIRTUAL,
+            addresses.section(),
         )
     }
 

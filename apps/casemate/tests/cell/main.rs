@@ -6,17 +6,20 @@
 //! `cargo xtask cell` repeats the takeovers with 1,000 tunnels.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod bgp;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
 mod etcd;
 mod failover;
 mod gateways;
+mod keepalived;
 mod many;
 mod net;
 mod network;
 mod oracle;
 mod oracle_tests;
+mod other_programs;
 mod partitions;
 mod replays;
 mod store_file;

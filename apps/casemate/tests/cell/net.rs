@@ -28,6 +28,8 @@ pub(crate) const NODES: usize = 3;
 /// Addresses that the owner of the cell has.
 pub(crate) const OUTSIDE_VIRTUAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const INSIDE_VIRTUAL: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+/// Its inside address if routers learn it by BGP.
+pub(crate) const INSIDE_ROUTED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 /// Outer addresses of the peers.
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 101);
 pub(crate) const CHARON: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 102);
@@ -102,7 +104,7 @@ impl Segment {
 }
 
 /// Runs `ip` on a host. Fails the test if it fails.
-fn ip(host: &Host, arguments: &str) {
+pub(crate) fn ip(host: &Host, arguments: &str) {
     let words: Vec<&str> = arguments.split(' ').collect();
     host.stdout_of("ip", &words);
 }
@@ -202,11 +204,26 @@ impl CellNet {
         assert!(self.charon.pings(PEER.into(), 8), "the outside bridge carries no packets");
     }
 
+    /// Takes all links from a gateway, as if it had no power.
+    pub(crate) fn cut_gateway(&self, index: usize) {
+        for segment in [&self.outside, &self.inside, &self.etcd] {
+            segment.cut(GATEWAYS[index], Cut::Silent);
+        }
+    }
+
+    /// Gives a gateway its links back.
+    pub(crate) fn restore_gateway(&self, index: usize) {
+        for segment in [&self.outside, &self.inside, &self.etcd] {
+            segment.restore(GATEWAYS[index]);
+        }
+    }
+
     /// Indices of the gateways that have this address.
-    pub(crate) fn holders(&self, address: Ipv4Addr) -> Vec<usize> {
+    pub(crate) fn holders(&self, address: impl Into<IpAddr>) -> Vec<usize> {
+        let address = address.into();
         let has = |host: &Host| {
             let addresses = host.run(|| Netlink::open()?.addresses()).unwrap();
-            addresses.contains(&IpAddr::V4(address))
+            addresses.contains(&address)
         };
         (0..NODES).filter(|index| has(&self.gateways[*index])).collect()
     }

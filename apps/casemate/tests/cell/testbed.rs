@@ -2,7 +2,7 @@
 
 use crate::charon::Charon;
 use crate::etcd::Servers;
-use crate::gateways::{self, Gateways, Sharing, end_of, ike_spis};
+use crate::gateways::{self, Addresses, Gateways, Sharing, end_of, ike_spis};
 use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, OUTSIDE_PORTS, many};
 use crate::testnet::{Running, eventually};
 use crate::traffic::{self, Delivery, Flow};
@@ -32,13 +32,22 @@ impl<'n> Testbed<'n> {
     /// Starts servers, three gateways and two peers, and waits until the tunnels are up. Reports the skipped
     /// test and returns `None` if a program is not installed. strongSwan is a peer where it is installed.
     pub(crate) fn cell(net: &'n CellNet) -> Option<Self> {
-        Self::cell_with_tunnels(net, 0)
+        Self::cell_with(net, Addresses::OnLink, 0)
     }
 
     /// Like [`cell`](Self::cell), with this number of further tunnels of the peer.
     pub(crate) fn cell_with_tunnels(net: &'n CellNet, tunnels: u16) -> Option<Self> {
+        Self::cell_with(net, Addresses::OnLink, tunnels)
+    }
+
+    /// Like [`cell`](Self::cell), with addresses that get to the owner in this way.
+    pub(crate) fn cell_with_addresses(net: &'n CellNet, addresses: Addresses) -> Option<Self> {
+        Self::cell_with(net, addresses, 0)
+    }
+
+    fn cell_with(net: &'n CellNet, addresses: Addresses, tunnels: u16) -> Option<Self> {
         let servers = Servers::start(net)?;
-        let mut gateways = Gateways::new(net, Sharing::Cell, tunnels);
+        let mut gateways = Gateways::new(net, Sharing::Cell(addresses), tunnels);
         gateways.start_all();
         gateways.wait_for_owner(None);
         Some(Self::start(net, Some(servers), gateways, tunnels))

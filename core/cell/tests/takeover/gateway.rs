@@ -18,8 +18,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-const GATEWAY: [u8; 4] = [192, 0, 2, 1];
-const PEER: [u8; 4] = [192, 0, 2, 2];
+pub(crate) const GATEWAY: [u8; 4] = [192, 0, 2, 1];
+pub(crate) const PEER: [u8; 4] = [192, 0, 2, 2];
 
 struct NoRoutes;
 
@@ -219,6 +219,15 @@ impl Host {
             hub.advance(Duration::from_millis(1));
             sent.extend(keeper.poll(endpoint, false, 0, context));
         });
+    }
+
+    /// Gets an address. Returns the messages that it sends then.
+    pub(crate) fn get_address(&mut self, addr: [u8; 4]) -> Vec<Vec<u8>> {
+        with_context(&mut self.endpoint, self.now, &mut self.rng, |endpoint, context| {
+            endpoint.resend_from(addr.into(), context);
+        });
+        self.work();
+        self.take_sent().into_iter().map(|transmit| transmit.message).collect()
     }
 
     /// Writes the state at the end.

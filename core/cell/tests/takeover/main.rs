@@ -11,7 +11,7 @@ use casemate_cell::{StartError, Tenure};
 use casemate_datapath::DropReason;
 use casemate_ike::config::ReplayTakeover;
 use casemate_store::{Link, MemoryHub};
-use gateway::{Host, Simulation};
+use gateway::{GATEWAY, Host, PEER, Simulation};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -50,6 +50,23 @@ fn a_crash_costs_no_tunnel() {
         assert_eq!((sim.gateway.ikes(), sim.peer.ikes()), (1, 1));
         assert_eq!(traffic(&mut sim, 100), (100, 100));
     }
+}
+
+/// Another program assigns the address after the takeover.
+#[test]
+fn requests_without_an_address_are_repeated_when_it_is_there() {
+    let mut sim = established();
+    assert_eq!(traffic(&mut sim, 100), (100, 100));
+    sim.crash();
+    sim.gateway.work();
+    let lost: Vec<_> = sim.gateway.take_sent().into_iter().map(|transmit| transmit.message).collect();
+    assert_eq!(lost.len(), 1);
+    assert!(sim.gateway.get_address(PEER).is_empty(), "no IKE SA has this address");
+    assert_eq!(sim.gateway.get_address(GATEWAY), lost);
+    // The peer responds to the next repetition, and nothing more is repeated after that.
+    sim.advance(5 * SECOND);
+    assert!(sim.gateway.get_address(GATEWAY).is_empty());
+    assert_eq!(traffic(&mut sim, 100), (100, 100));
 }
 
 #[test]

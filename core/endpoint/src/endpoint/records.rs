@@ -10,6 +10,7 @@ use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Connection, Pool};
 use casemate_ike::{ChildId, Context, IkeRecord, IkeSaId, Restoration, RestoreError};
 use casemate_sa::{Instant, Spi};
+use core::net::IpAddr;
 
 /// A record, and how often its IKE SA has changed its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +103,12 @@ impl Endpoint {
         };
         self.configure_with(connections, pools, restore, context)?;
         Ok(failed)
+    }
+
+    /// Reports that this host has got a local address of restored IKE SAs that it did not have when they were
+    /// restored. What they have sent since then was lost, and is sent again.
+    pub fn resend_from(&mut self, local: IpAddr, context: &mut Context<'_>) {
+        self.with_ike(|ike, host| ike.resend_from(local, host, context));
     }
 
     fn restore(&mut self, records: Vec<OwnedRecord>, context: &mut Context<'_>) -> Vec<NotRestored> {

@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::IkeSpi;
+use core::net::IpAddr;
 
 /// Records to restore together. IKE SAs of one peer that follow each other keep that relation.
 #[derive(Debug, Default)]
@@ -74,6 +75,16 @@ impl Ike {
                 claimed.into_iter().for_each(|spi| host.release_spi(spi));
                 Err(error)
             }
+        }
+    }
+
+    /// Sends the outstanding requests of the IKE SAs with this local address again: this host has the address
+    /// from now on, and did not have it when the IKE SAs were restored.
+    pub fn resend_from(&mut self, local: IpAddr, host: &mut dyn Host, context: &mut Context<'_>) {
+        let has_addr = |sa: &&IkeSa| sa.common.path.local.ip() == local;
+        let ids: Vec<IkeSaId> = self.sas.values().filter(has_addr).map(|sa| sa.common.id).collect();
+        for id in ids {
+            self.update_sa(id, host, context, IkeSa::resend);
         }
     }
 

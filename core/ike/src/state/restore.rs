@@ -81,6 +81,14 @@ impl IkeSa {
         let sa = Self { common, state: State::Established(Box::new(state)) };
         Ok((sa, is_allowed && is_complete))
     }
+
+    /// Sends the outstanding request again, if there is one.
+    pub(crate) fn resend(self, step: &mut Step<'_, '_>) -> Self {
+        if let State::Established(state) = &self.state {
+            state.channel.resend(&self.common, step);
+        }
+        self
+    }
 }
 
 /// What was read from a record before anything changed.

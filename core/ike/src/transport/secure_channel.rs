@@ -333,7 +333,7 @@ impl SecureChannel {
 
     /// Sends the outstanding request, if there is one, on the new path of the IKE SA at once. The number of
     /// retransmissions and the time until the next one stay.
-    #[cfg(feature = "mobike")]
+    #[cfg(any(feature = "mobike", feature = "records"))]
     pub(crate) fn resend(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
         step.send(common.path, self.window.outstanding_datagrams());
     }

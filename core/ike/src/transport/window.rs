@@ -228,7 +228,7 @@ impl Window {
     }
 
     /// The datagrams of the outstanding request.
-    #[cfg(feature = "mobike")]
+    #[cfg(any(feature = "mobike", feature = "records"))]
     pub(crate) fn outstanding_datagrams(&self) -> &[Vec<u8>] {
         self.outstanding.as_ref().map_or(&[], |request| &request.datagrams)
     }
