@@ -17,12 +17,13 @@ fn copy_file(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap();
 }
 
-/// Kills one gateway and starts another one with its addresses. `between` runs while none runs.
+/// Kills one gateway, starts another one, and moves the addresses there. `between` runs while none runs. The
+/// addresses come last: a gateway that does not run forwards packets in clear.
 fn take_over(testbed: &mut Testbed<'_>, [from, to]: [usize; 2], between: impl FnOnce()) {
     testbed.gateways.kill(from);
     between();
-    testbed.net.move_virtual_addresses(from, to);
     testbed.gateways.start(to);
+    testbed.net.move_virtual_addresses(from, to);
     assert!(testbed.gateways.logs().contains("continued with"), "{}", testbed.logs());
 }
 
@@ -53,10 +54,11 @@ fn two_takeovers_from_one_copy_are_found() {
     let (store, copy) = (net.scratch.file("store"), net.scratch.file("copy"));
     traffic::during(&testbed.flows(), || {
         take_over(&mut testbed, [0, 1], || copy_file(&store, &copy));
-        thread::sleep(SECOND);
+        // A gateway repeats the requests that it could not send before it had the address.
+        thread::sleep(4 * SECOND);
         assert!(testbed.wire.look(|oracle| oracle.findings().is_empty()));
         take_over(&mut testbed, [1, 2], || copy_file(&copy, &store));
-        thread::sleep(SECOND);
+        thread::sleep(4 * SECOND);
     });
     let findings = testbed.wire.look(|oracle| oracle.findings().join("\n"));
     for expected in [
