@@ -2,7 +2,8 @@
 
 use crate::etcd::CLIENT_PORT;
 use crate::net::{
-    BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, NODES, OUTSIDE_VIRTUAL, PEER, many, server_address,
+    BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, INSIDE_VIRTUAL, NODES, OUTSIDE_VIRTUAL, PEER,
+    many, server_address,
 };
 use crate::testnet::{Running, casemate};
 use casemate_test_support::eventually;
@@ -83,6 +84,8 @@ pub(crate) fn charon_configuration() -> String {
 pub(crate) enum Sharing {
     /// A cell, with the servers of the network.
     Cell,
+    /// A cell whose gateways all have the outside address, and forward packets to the owner.
+    Steered,
     /// The store file of the network, one gateway after the other. The test assigns the addresses.
     File,
     /// Nothing: one gateway alone, whose addresses the test assigns.
@@ -133,7 +136,7 @@ impl<'n> Gateways<'n> {
         let connections: String = tunnels.map(|tunnel| tunnel.configuration(true)).collect();
         match self.sharing {
             Sharing::File | Sharing::Nothing => connections,
-            Sharing::Cell => format!("{connections}{}", self.cell_section(index)),
+            Sharing::Cell | Sharing::Steered => format!("{connections}{}", self.cell_section(index)),
         }
     }
 
@@ -145,14 +148,18 @@ impl<'n> Gateways<'n> {
         }
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
+        let delivery = match self.sharing {
+            Sharing::Steered => format!("forward {{ address = 10.99.0.{} }}", 21 + index),
+            _ => format!(
+                "addresses {{\n outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
+                 inside {{ address = {INSIDE_VIRTUAL}/24\n interface = in0 }} }}"
+            ),
+        };
         format!(
-            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n addresses {{\n \
-             outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
-             inside {{ address = {}/24\n interface = in0 }} }} }}\n",
+            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n {delivery} }}\n",
             GATEWAYS[index],
             key.display(),
             servers.join(", "),
-            crate::net::INSIDE_VIRTUAL,
         )
     }
 

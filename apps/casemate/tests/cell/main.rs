@@ -11,6 +11,7 @@
 mod charon;
 mod etcd;
 mod failover;
+mod forwarded;
 mod gateways;
 mod many;
 mod net;
@@ -19,6 +20,7 @@ mod oracle;
 mod oracle_tests;
 mod partitions;
 mod replays;
+mod steering;
 mod store_file;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]
