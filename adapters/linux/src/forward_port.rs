@@ -5,6 +5,7 @@
 
 use crate::buffers::Buffers;
 use crate::sys;
+use crate::udp::open_failed;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate_wire::invariant::OrBroken;
@@ -42,7 +43,16 @@ impl ForwardPort {
             let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
             Ok(Self { socket, address })
         };
-        open().map_err(|error| Error::new(format!("UDP port for forwarded packets, {address}"), error))
+        open().map_err(|error: io::Error| {
+            let what = format!("UDP port for forwarded packets, {address}");
+            match error.kind() {
+                io::ErrorKind::AddrNotAvailable => {
+                    let expected = "an interface with this address was expected before the start";
+                    Error::other(what, format!("{error}; {expected}"))
+                }
+                _ => open_failed(what, address.port(), error),
+            }
+        })
     }
 
     /// Address and port.

@@ -46,6 +46,12 @@ impl Forwarded {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether a frame is the first fragment of a packet.
+    pub(crate) fn has_fragment(&self) -> bool {
+        const MORE_FRAGMENTS: u8 = 0x20;
+        self.frames().iter().any(|frame| frame[20] & MORE_FRAGMENTS != 0)
+    }
+
     /// Fails the test if a frame contains one of these texts in clear.
     pub(crate) fn check_contains_none(&self, texts: &[Vec<u8>]) {
         for frame in self.frames() {

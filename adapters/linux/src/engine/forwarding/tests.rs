@@ -131,6 +131,21 @@ fn a_standby_forwards_what_arrives_from_the_network_and_nothing_else() {
 }
 
 #[test]
+fn a_port_that_cannot_be_opened_is_an_error_with_its_cause() {
+    let open = |address: &str| {
+        let mut rng = SystemRng::new().unwrap();
+        let opened = Forwarding::open(address.parse().unwrap(), &data_key(), LIST, &mut rng);
+        opened.map(|forwarding| forwarding.address().address).map_err(|error| error.to_string())
+    };
+    // TEST-NET-1.
+    let why = open("192.0.2.77:4510").unwrap_err();
+    assert!(why.contains("192.0.2.77:4510: ") && why.contains("before the start"), "{why}");
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let why = open(&other.local_addr().unwrap().to_string()).unwrap_err();
+    assert!(why.contains("in use"), "{why}");
+}
+
+#[test]
 fn an_owner_handles_authentic_packets_for_its_addresses_once() {
     with_engine(|engine, own| {
         let mut node = Node::new();
