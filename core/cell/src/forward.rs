@@ -6,8 +6,9 @@
 //! ```
 //! The algorithm is AES-256-GCM. Each process of a node has a *run*, 16 random bytes. The key of a run is
 //! `prf+(data key, label | run)` with HMAC-SHA2-256 (RFC 7296 section 2.13), and the nonce is the counter of
-//! the run, so that no nonce is used twice with one key. The header and the run of the receiver are
-//! associated data: a recorded frame is of no use for another node, or after a restart of the receiver.
+//! the run (NIST SP 800-38D section 8.2.1), so that no nonce is used twice with one key. The header and the
+//! run of the receiver are associated data: a recorded frame is of no use for another node, or after a
+//! restart of the receiver.
 //!
 //! The packet is forwarded whole, with its outer addresses, ports, ECN and fragmentation. Frames are
 //! [`FRAME_OVERHEAD`] bytes longer.

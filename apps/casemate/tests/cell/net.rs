@@ -202,9 +202,13 @@ impl CellNet {
         assert!(self.charon.pings(PEER.into(), 8), "the outside bridge carries no packets");
     }
 
-    /// Gives all gateways the outside address of the cell, on their loopback interfaces.
+    /// Gives all gateways the outside address of the cell, on their loopback interfaces, as the manual says.
     pub(crate) fn assign_to_all(&self) {
         for host in &self.gateways {
+            for (setting, value) in [("arp_ignore", "1"), ("arp_announce", "2")] {
+                let path = format!("/proc/sys/net/ipv4/conf/all/{setting}");
+                host.run(|| fs::write(path, value)).unwrap();
+            }
             ip(host, &format!("address add {OUTSIDE_VIRTUAL}/32 dev lo"));
         }
     }
