@@ -85,3 +85,45 @@ pub(crate) const fn role_name(role: KeeperRole) -> &'static str {
         KeeperRole::Lost => "lost",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_cell::ForwardAddress;
+    use std::collections::BTreeSet;
+
+    /// The names of a JSON object, and those that the schema requires of it.
+    fn check(object: &Value, schema: &Value) {
+        let names: BTreeSet<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+        let required = schema["required"].as_array().unwrap().iter();
+        assert_eq!(names, required.map(|name| name.as_str().unwrap()).collect());
+        let properties = schema["properties"].as_object().unwrap();
+        assert_eq!(names, properties.keys().map(String::as_str).collect());
+    }
+
+    #[test]
+    fn the_schema_describes_a_node() {
+        let identity = CellIdentity { name: "a".into(), node: "b".into(), addresses: Vec::new() };
+        let address = "10.99.0.21:4510".parse().unwrap();
+        let run = casemate_cell::RunId::random(&mut casemate_test_support::TestRng::new(1));
+        let member = Member {
+            name: b"gw1".to_vec(),
+            is_running: true,
+            is_drained: false,
+            forward: Some(ForwardAddress { address, run }),
+        };
+        let forward = ForwardStatus { address, sent: 1, received: 2, rejected: 3, dropped: 4 };
+        let mut state = CellState::default();
+        (state.owner, state.members, state.forward) = (Some("gw1".into()), vec![member], Some(forward));
+        let shown = identity.to_json(&KeeperStatus::default(), Some(&state));
+        let schema = include_str!("../../../../docs/manual/schema/status.json");
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        let schema = &schema["properties"]["cell"];
+        check(&shown, schema);
+        check(&shown["nodes"][0], &schema["properties"]["nodes"]["items"]);
+        check(&shown["forward"], &schema["properties"]["forward"]);
+        assert_eq!(shown["nodes"][0], json!({"name": "gw1", "state": "owner", "forward": "10.99.0.21:4510"}));
+        let none = identity.to_json(&KeeperStatus::default(), None);
+        assert_eq!((&none["forward"], &none["nodes"]), (&Value::Null, &json!([])));
+    }
+}

@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 /// Networks behind the peers, and the one behind the cell.
 const INSIDE_NETWORK: &str = "10.1.0.0/24";
 
+/// Lease of a cell whose packets the test steers. Beside other tests, an owner must not lose it because it
+/// waits for a processor: nothing would lead packets to the next one.
+const STEERED_LEASE: &str = if cfg!(debug_assertions) { "8s" } else { "2s" };
+
 /// Longest wait for a role of a gateway, and interval of looking at it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -149,7 +153,9 @@ impl<'n> Gateways<'n> {
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         let delivery = match self.sharing {
-            Sharing::Steered => format!("forward {{ address = 10.99.0.{} }}", 21 + index),
+            Sharing::Steered => {
+                format!("lease = {STEERED_LEASE}\n forward {{ address = 10.99.0.{} }}", 21 + index)
+            }
             _ => format!(
                 "addresses {{\n outside {{ address = {OUTSIDE_VIRTUAL}/24\n interface = out0 }}\n \
                  inside {{ address = {INSIDE_VIRTUAL}/24\n interface = in0 }} }}"
