@@ -39,22 +39,20 @@ impl IkePorts {
         Ok(Self(ports))
     }
 
-    /// Receives IKE messages from one socket.
-    pub(crate) fn receive(
-        port: &mut UdpPort,
-        buffers: &mut Buffers,
-        datagrams: &mut Vec<IkeDatagram>,
-    ) -> io::Result<()> {
+    /// Receives a batch of IKE messages from one socket, as IP packets.
+    pub(crate) fn receive(port: &mut UdpPort, buffers: &mut Buffers) -> io::Result<()> {
         match port.receive(buffers, usize::MAX) {
-            Ok(_) => {}
             // An error of a datagram that was sent earlier, or no datagram to read.
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => Ok(()),
+            received => received.map(drop),
         }
+    }
+
+    /// The IKE messages of a batch from [`receive`](Self::receive).
+    pub(crate) fn datagrams(buffers: &mut Buffers) -> Vec<IkeDatagram> {
         let parse = |packet: &Packet<'_>| ike_datagram(packet.data(), payload_offset(packet.data())?);
-        buffers.with_packets(|packets| datagrams.extend(packets.iter().filter_map(parse)));
-        Ok(())
+        buffers.with_packets(|packets| packets.iter().filter_map(parse).collect())
     }
 }
 
@@ -161,7 +159,7 @@ pub(crate) fn ike_datagram(packet: &[u8], offset: usize) -> Option<IkeDatagram> 
 }
 
 /// Offset of the UDP payload in a packet from a [`UdpPort`].
-fn payload_offset(packet: &[u8]) -> Option<usize> {
+pub(crate) fn payload_offset(packet: &[u8]) -> Option<usize> {
     let header = match version(packet).ok()? {
         IpVersion::V4 => casemate_wire::ip::v4::HEADER_LEN,
         IpVersion::V6 => casemate_wire::ip::v6::HEADER_LEN,

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod crash_secret;
 pub mod dns;
 mod engine;
+mod forward_port;
 mod helper_process;
 pub mod ike;
 pub mod instance;
@@ -48,8 +49,8 @@ mod virtual_addresses;
 
 pub use engine::{
     CellNode, CellState, DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts,
-    FormerState, MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling, StateKeeper, StoreWaker,
-    SystemProblem, TunnelSpec,
+    FormerState, ForwardStatus, Forwarding, MAX_TUNNELS, ManualSa, Performance, PreparedTunnels, Scheduling,
+    StateKeeper, StoreWaker, SystemProblem, TunnelSpec,
 };
 pub use link_sender::LinkSending;
 pub use virtual_addresses::{

@@ -232,7 +232,7 @@ fn open_both_versions(open: impl Fn(IpAddr) -> Result<Vec<UdpPort>, Error>) -> R
 }
 
 /// The error of a port that could not be opened. Names the program that already has it.
-fn open_failed(what: String, port: u16, error: io::Error) -> Error {
+pub(crate) fn open_failed(what: String, port: u16, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => Error::other(what, format!("{error}: {}", port_holder::describe(port))),
         _ => Error::new(what, error),

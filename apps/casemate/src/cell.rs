@@ -77,8 +77,10 @@ fn table(cell: &Value) -> String {
     let name_of = |node: &Value| node.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let width = nodes.iter().map(|node| name_of(node).len()).max().unwrap_or_default();
     for node in nodes {
-        let state = node.get("state").and_then(Value::as_str).unwrap_or_default();
-        let _ = writeln!(text, "{:width$}  {state}", name_of(node));
+        let show = |name| node.get(name).and_then(Value::as_str);
+        let forward = show("forward").map(|address| format!(", forwarding address {address}"));
+        let state = show("state").unwrap_or_default();
+        let _ = writeln!(text, "{:width$}  {state}{}", name_of(node), forward.unwrap_or_default());
     }
     text
 }
@@ -108,6 +110,16 @@ pub(crate) fn describe(text: &mut String, cell: &Value) {
         let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
         let _ = writeln!(text, "The store fails: {problem}. Nothing new is negotiated; {held}.");
     }
+    if let Some(forward) = cell.get("forward").filter(|forward| forward.is_object()) {
+        let count = |name| forward.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let sent = output::counted(count("sent"), "packet", "packets");
+        let [received, rejected, dropped] = ["received", "rejected", "dropped"].map(count);
+        let _ = writeln!(
+            text,
+            "It has forwarded {sent} to owners, and handled {received} that other nodes have forwarded; {dropped} \
+             were lost, and {rejected} datagrams were not from a node."
+        );
+    }
     if count("low_reserves") > 0 {
         let sas = output::counted(count("low_reserves"), "Child SA", "Child SAs");
         let _ = writeln!(text, "{sas} will soon have no reserved sequence numbers left.");
@@ -123,7 +135,11 @@ mod tests {
         json!({
             "name": "berlin", "node": "gw2", "role": role, "owner": owner, "takeovers": 3, "ike_sas": 1,
             "low_reserves": 2, "held_messages": 0, "problem": null,
-            "nodes": [{"name": "gw1", "state": "owner"}, {"name": "gw10", "state": "drained, down"}],
+            "forward": {"address": "10.99.0.22:4510", "sent": 1, "received": 2, "rejected": 3, "dropped": 4},
+            "nodes": [
+                {"name": "gw1", "state": "owner", "forward": "10.99.0.21:4510"},
+                {"name": "gw10", "state": "drained, down", "forward": null},
+            ],
         })
     }
 
@@ -133,8 +149,10 @@ mod tests {
         assert_eq!(
             text,
             "Node gw2 of the cell berlin stands by while gw1 owns the SAs.\n\
+             It has forwarded 1 packet to owners, and handled 2 that other nodes have forwarded; 4 were lost, \
+             and 3 datagrams were not from a node.\n\
              2 Child SAs will soon have no reserved sequence numbers left.\n\n\
-             gw1   owner\ngw10  drained, down\n"
+             gw1   owner, forwarding address 10.99.0.21:4510\ngw10  drained, down\n"
         );
     }
 

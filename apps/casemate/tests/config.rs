@@ -309,6 +309,15 @@ fn dry_run_describes_the_cell() {
 ";
     assert!(stdout.contains(expected), "{stdout}");
     assert!(!error.contains(" cell."), "{error}");
+    assert!(!stdout.contains("#   forwards"), "{stdout}");
+
+    let forwards = CELL.replace("  addresses {", "  forward { address = 10.99.0.21 }\n  addresses {");
+    let (output, error) = Directory::new("cell-forward", &format!("{RIGHT}{forwards}")).run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let expected = "#   forwards packets of peers to the owner, and receives those of other nodes at \
+                    10.99.0.21:4510 (UDP)\n";
+    assert!(stdout.contains(expected), "{stdout}");
 }
 
 #[test]

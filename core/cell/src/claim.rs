@@ -7,8 +7,9 @@
 use crate::StoreKeys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
+use crate::registration::{self, ForwardAddress};
 use crate::seal::Sealer;
-use crate::start::{StartError, Tenure};
+use crate::start::{Claimed, StartError, Tenure};
 use crate::status::KeeperRole;
 use alloc::vec::Vec;
 use casemate_crypto::{Rng, SecretBytes};
@@ -30,23 +31,13 @@ const WATCH: WatchId = WatchId(1);
 /// What the entry that proves the data key contains, encrypted.
 const PROOF: &[u8] = b"data key of a cell";
 
-/// A claimed slot.
-#[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) lease: NodeLease,
-    /// Revision at which the slot was last changed.
-    pub(crate) epoch: Revision,
-    /// Number of owners, this one included.
-    pub(crate) owner: u64,
-    /// The records.
-    pub(crate) entries: Vec<Entry>,
-}
-
 /// A claim in progress.
 #[derive(Debug)]
 pub(crate) struct SlotClaim {
     keys: StoreKeys,
     node: Vec<u8>,
+    /// Value of the node's entry among those of the cell.
+    registration: Vec<u8>,
     tenure: Tenure,
     lease: Option<NodeLease>,
     step: Step,
@@ -106,9 +97,10 @@ pub(crate) struct ClaimContext<'a> {
 
 impl SlotClaim {
     /// `node` names the owner.
-    pub(crate) const fn new(keys: StoreKeys, node: Vec<u8>, tenure: Tenure) -> Self {
+    pub(crate) fn new(keys: StoreKeys, node: Vec<u8>, tenure: Tenure) -> Self {
         Self {
             keys,
+            registration: registration::value(&node, None),
             node,
             tenure,
             lease: None,
@@ -123,6 +115,11 @@ impl SlotClaim {
             seen_owner: None,
             problem: None,
         }
+    }
+
+    /// Enters where this node receives forwarded packets, when it registers.
+    pub(crate) fn register_forward(&mut self, forward: &ForwardAddress) {
+        self.registration = registration::value(&self.node, Some(forward));
     }
 
     const fn is_standby(&self) -> bool {
@@ -197,7 +194,7 @@ impl SlotClaim {
             Step::NewKey(sealed) => Request::Commit(self.create(self.keys.data_key(), sealed.clone(), None)),
             Step::Register => {
                 let key = self.keys.node(&self.node);
-                Request::Commit(self.create(key, self.node.clone(), self.lease()))
+                Request::Commit(self.create(key, self.registration.clone(), self.lease()))
             }
             Step::Drained | Step::Standby => Request::Read(self.all(self.keys.drained(&self.node))),
             Step::Slot => Request::Read(self.all(self.keys.owner())),

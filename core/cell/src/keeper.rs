@@ -7,6 +7,7 @@ use crate::members::{self, Members};
 use crate::outbox::{ChangeId, Outbox};
 use crate::records::{KeptRecord, KeptRecords};
 use crate::reentry::Reentry;
+use crate::registration::ForwardAddress;
 use crate::seal::Sealer;
 use crate::start::Tenure;
 use crate::writes::{CurrentWrite, Numbers};
@@ -123,6 +124,14 @@ impl<S: Store> Keeper<S> {
             writes_done: 0,
             is_ending: false,
             revocation: None,
+        }
+    }
+
+    /// Lets other nodes of the cell know where this one receives packets that they forward. To be called
+    /// before the first [`start`](Self::start).
+    pub fn register_forward(&mut self, forward: &ForwardAddress) {
+        if let State::Claiming(claim) = &mut self.state {
+            claim.register_forward(forward);
         }
     }
 

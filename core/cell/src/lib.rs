@@ -14,9 +14,12 @@
 //!  no answer: reentry.rs  the owner enters itself again, so that no late write is executed
 //!  end:     keeper.rs   records with the exact numbers
 //! ```
+//! Besides, a node that stands by forwards packets to the owner: forward.rs has the frames, and
+//! registration.rs the addresses that nodes enter.
+//!
 //! No I/O and no clock: time and randomness are arguments. Entries of the store:
 //! ```text
-//!  PREFIX nodes/NAME      node of a cell, bound to its lease
+//!  PREFIX nodes/NAME      node of a cell, and where it receives forwarded packets; bound to its lease
 //!  PREFIX drained/NAME    node that does not become the owner, until an administrator changes that
 //!  PREFIX data-key        proof that a node has the data key of the cell
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
@@ -30,20 +33,24 @@
 extern crate alloc;
 
 mod claim;
+mod forward;
 mod keeper;
 mod lease;
 mod members;
 mod outbox;
 mod records;
 mod reentry;
+mod registration;
 mod reserve;
 mod seal;
 mod start;
 mod status;
 mod writes;
 
+pub use forward::{FRAME_OVERHEAD, FrameError, FrameOpener, FrameSealer, Ingress, MAX_RUNS, RunId};
 pub use keeper::Keeper;
 pub use members::Member;
+pub use registration::ForwardAddress;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::{DATA_KEY_LEN, SealError, Sealer};
 pub use start::{StartError, Started, Tenure};

@@ -5,7 +5,8 @@
 
 use crate::StoreKeys;
 use crate::keeper::Requests;
-use alloc::collections::BTreeSet;
+use crate::registration::{self, ForwardAddress};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{
@@ -25,16 +26,20 @@ pub struct Member {
     pub is_running: bool,
     /// Whether it does not become the owner.
     pub is_drained: bool,
+    /// Where it receives packets that other nodes forward, if it does and runs.
+    pub forward: Option<ForwardAddress>,
 }
 
 /// The nodes of a cell.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    running: BTreeSet<Vec<u8>>,
+    running: BTreeMap<Vec<u8>, Option<ForwardAddress>>,
     drained: BTreeSet<Vec<u8>>,
     /// Requests for the running and for the drained nodes.
     requests: [Option<RequestId>; 2],
     next_at: Instant,
+    /// The last known owner other than this node, and where it receives packets.
+    target: Option<(Vec<u8>, Option<ForwardAddress>)>,
 }
 
 impl Members {
@@ -58,7 +63,7 @@ impl Members {
         self.requests.get_mut(which).map(Option::take);
         if let Ok(Outcome::Entries { entries, .. }) = outcome {
             match which {
-                0 => self.running = names(entries, &keys.nodes()),
+                0 => self.running = registered(entries, &keys.nodes()),
                 _ => self.drained = names(entries, &keys.all_drained()),
             }
         }
@@ -66,14 +71,36 @@ impl Members {
     }
 
     pub(crate) fn all(&self) -> Vec<Member> {
-        let names: BTreeSet<&Vec<u8>> = self.running.iter().chain(&self.drained).collect();
+        let names: BTreeSet<&Vec<u8>> = self.running.keys().chain(&self.drained).collect();
         let member = |name: &Vec<u8>| Member {
             name: name.clone(),
-            is_running: self.running.contains(name),
+            is_running: self.running.contains_key(name),
             is_drained: self.drained.contains(name),
+            forward: self.running.get(name).copied().flatten(),
         };
         names.into_iter().map(member).collect()
     }
+
+    /// Where the owner receives packets. `owner` is the node that owns the SAs; without one, and while the
+    /// owner is not among the nodes, the last known address stays.
+    pub(crate) fn forward_target(&mut self, owner: Option<&[u8]>) -> Option<ForwardAddress> {
+        if let Some(owner) = owner {
+            match (self.running.get(owner), &self.target) {
+                (Some(forward), _) => self.target = Some((owner.to_vec(), *forward)),
+                (None, Some((known, _))) if known == owner => {}
+                (None, _) => self.target = None,
+            }
+        }
+        self.target.as_ref().and_then(|(_, forward)| *forward)
+    }
+}
+
+/// The nodes of entries, and where they receive packets.
+fn registered(entries: &[Entry], prefix: &[u8]) -> BTreeMap<Vec<u8>, Option<ForwardAddress>> {
+    let node = |Entry { key, value, .. }: &Entry| {
+        Some((key.strip_prefix(prefix)?.to_vec(), registration::forward_address(value)))
+    };
+    entries.iter().filter_map(node).collect()
 }
 
 /// The names in the keys of entries.
@@ -89,4 +116,36 @@ pub(crate) fn drain(keys: &StoreKeys, node: &[u8], is_drained: bool) -> Request 
         false => Write::Delete(key),
     };
     Request::Commit(Transaction { comparisons: Vec::new(), writes: [write].into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::RunId;
+    use alloc::format;
+    use casemate_test_support::TestRng;
+
+    fn forward(port: u16) -> ForwardAddress {
+        let address = format!("10.0.0.1:{port}").parse().unwrap();
+        ForwardAddress { address, run: RunId::random(&mut TestRng::new(port.into())) }
+    }
+
+    #[test]
+    fn the_last_known_owner_is_the_target_until_there_is_another_one() {
+        let mut members = Members::default();
+        assert_eq!(members.forward_target(Some(b"gw1")), None, "not among the nodes yet");
+        members.running = [(b"gw1".to_vec(), Some(forward(1))), (b"gw2".to_vec(), None)].into();
+        assert_eq!(members.forward_target(None), None);
+        assert_eq!(members.forward_target(Some(b"gw1")), Some(forward(1)));
+        // The slot has no owner, or the lease of the owner has ended and no other node owns the slot.
+        assert_eq!(members.forward_target(None), Some(forward(1)));
+        members.running.remove(&b"gw1"[..]);
+        assert_eq!(members.forward_target(Some(b"gw1")), Some(forward(1)));
+        // Another owner, which receives nothing.
+        assert_eq!(members.forward_target(Some(b"gw2")), None);
+        members.running.insert(b"gw1".to_vec(), Some(forward(3)));
+        assert_eq!(members.forward_target(Some(b"gw1")), Some(forward(3)), "another run");
+        assert_eq!(members.forward_target(Some(b"gw3")), None, "unknown");
+        assert_eq!(members.forward_target(None), None);
+    }
 }

@@ -1,8 +1,9 @@
 //! The start of a keeper: it claims the state, and reads the records of the former owner. What a start
 //! depends on, and why it fails.
 
-use crate::claim::{ClaimContext, Claimed};
+use crate::claim::ClaimContext;
 use crate::keeper::{Keeper, Ownership, State};
+use crate::lease::NodeLease;
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 use casemate::{IkeRecord, OwnedRecord};
 use casemate_crypto::Rng;
 use casemate_sa::Instant;
-use casemate_store::{Key, Store, StoreError};
+use casemate_store::{Entry, Key, Revision, Store, StoreError};
 use core::fmt;
 use core::time::Duration;
 
@@ -66,6 +67,18 @@ impl fmt::Display for StartError {
 }
 
 impl core::error::Error for StartError {}
+
+/// A claimed slot.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) lease: NodeLease,
+    /// Revision at which the slot was last changed.
+    pub(crate) epoch: Revision,
+    /// Number of owners, this one included.
+    pub(crate) owner: u64,
+    /// The records.
+    pub(crate) entries: Vec<Entry>,
+}
 
 /// Progress of a start.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use crate::keeper::{Keeper, State};
 use crate::members::Member;
+use crate::registration::ForwardAddress;
 use crate::writes::CurrentWrite;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -95,5 +96,14 @@ impl<S: Store> Keeper<S> {
             State::Owner(_) => Some(&self.node),
             State::Lost => None,
         }
+    }
+
+    /// Where a node that stands by forwards packets: to the owner that it last knew. `None` for an owner,
+    /// and if that owner does not receive any.
+    pub fn forward_target(&mut self) -> Option<ForwardAddress> {
+        let State::Claiming(claim) = &self.state else { return None };
+        // The former process of this node may still be entered as the owner.
+        let owner = claim.seen_owner().filter(|owner| **owner != *self.node);
+        self.members.forward_target(owner)
     }
 }

@@ -78,12 +78,15 @@ impl EventLoop {
                 keeper.poll(&mut context, usage.sealed, usage.is_missing, now)?;
             self.ike_outbox.extend(released);
             context.keeper = keeper.status(now);
-            keeper.update_cell(&mut context)?;
+            keeper.update_cell(&mut context, shared.forwarder.as_ref())?;
             if let Some(former) = former {
                 drop(context);
                 self.take_over(former, shared, handler)?;
                 context = shared.lock_endpoint();
             }
+        }
+        if let (Some(keeper), Some(forwarder)) = (&mut self.keeper, &shared.forwarder) {
+            keeper.direct(forwarder);
         }
         let datapath = context.endpoint.datapath_mut();
         let written = self

@@ -1,5 +1,6 @@
 //! The endpoint with everything that its calls need, and access to it while the engine runs.
 
+use super::forwarding::ForwardStatus;
 use super::shared::Shared;
 use super::tunnels::{PreparedTunnels, TunnelSpec};
 use crate::Error;
@@ -221,6 +222,8 @@ pub struct CellState {
     pub owner: Option<String>,
     /// The nodes, in the order of their names.
     pub members: Vec<Member>,
+    /// Forwarding between the nodes, if it is configured.
+    pub forward: Option<ForwardStatus>,
     /// Whether the node is to be drained or to join again, if a client has requested that.
     pub(super) drain: Option<bool>,
 }

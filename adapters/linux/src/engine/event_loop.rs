@@ -24,6 +24,7 @@ use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::Endpoint;
+use casemate_cell::Ingress;
 use casemate_datapath::{Datapath, Outbound};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::{Instant, SpdId};
@@ -125,8 +126,12 @@ impl EventLoop {
             self.batch.now = self.clock.now();
             let mut ike_datagrams = shared.reports.take_ike();
             for port in self.ike.iter_mut().filter(|_| ike).flat_map(|ike| &mut ike.0) {
-                let received = IkePorts::receive(port, &mut self.batch.buffers, &mut ike_datagrams);
-                received.map_err(|error| Error::new("IKE port", error))?;
+                let buffers = &mut self.batch.buffers;
+                IkePorts::receive(port, buffers).map_err(|error| Error::new("IKE port", error))?;
+                if let Some(forwarder) = &shared.forwarder {
+                    forwarder.forward(Ingress::IkePort, buffers);
+                }
+                ike_datagrams.extend(IkePorts::datagrams(buffers));
             }
             self.send_dummies(shared);
             if ready.events().contains(&true) || !ike_datagrams.is_empty() || !self.is_idle(shared) {

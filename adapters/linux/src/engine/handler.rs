@@ -1,6 +1,6 @@
 //! What an engine is made from, and the callbacks through which it reports.
 
-use super::{DummyTraffic, EndpointHandle, FormerState, Scheduling, StateKeeper, TunnelSpec};
+use super::{DummyTraffic, EndpointHandle, FormerState, Forwarding, Scheduling, StateKeeper, TunnelSpec};
 use crate::Error;
 use crate::counters::CounterStore;
 use crate::dns::DnsState;
@@ -162,6 +162,8 @@ pub struct EngineParts {
     pub keeper: Option<StateKeeper>,
     /// The addresses of a cell, which its owner has.
     pub addresses: Option<VirtualAddresses>,
+    /// Forwarding between the nodes of a cell, if it is configured.
+    pub forwarding: Option<Forwarding>,
     /// The signals that end the run or ask for a reload.
     pub signals: Signals,
     /// Number of threads that move packets, at most. All but one sleep unless there is a backlog.

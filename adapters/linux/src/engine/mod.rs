@@ -29,6 +29,7 @@ mod cell_addresses;
 mod control;
 mod endpoint_context;
 mod event_loop;
+mod forwarding;
 mod gso;
 mod handler;
 mod held;
@@ -50,6 +51,7 @@ mod tunnels;
 mod workers;
 
 pub use endpoint_context::{CellState, EndpointContext, EndpointHandle};
+pub use forwarding::{ForwardStatus, Forwarding};
 pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 pub use state_keeper::{CellNode, FormerState, StateKeeper, StoreWaker};
 pub use timed_packets::DummyTraffic;
@@ -79,7 +81,7 @@ use event_loop::EventLoop;
 use inbound::InboundStage;
 use ip_idents::IpIdents;
 use outbound::OutboundStage;
-use rx::{BatchSizer, RxPoller};
+use rx::{BatchSizer, NetworkInputs, RxPoller};
 use shared::{Batch, Shared, SharedParts};
 use std::sync::Arc;
 use std::thread;
@@ -128,6 +130,7 @@ impl Engine {
             counters,
             keeper,
             addresses,
+            forwarding,
             signals,
             keeps_former_traffic,
             ..
@@ -165,9 +168,15 @@ impl Engine {
             removed_policies: 0,
             configured_tunnels: None,
         };
+        if let Some(forwarding) = &forwarding {
+            forwarding.set_mark(mark)?;
+        }
+        let (forwarder, receiver) =
+            forwarding.map(|Forwarding { forwarder, receiver }| (forwarder, receiver)).unzip();
+        let inputs = NetworkInputs { sockets, ports, forwarded: receiver };
         let own_tun = OwnTun { index: tun.index(), name: tun.name().into() };
         let shared = Shared::new(SharedParts {
-            rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,
+            rx: RxPoller::new(clock, tun, source, inputs, urgent.map(|_| BatchSizer::new()))?,
             endpoint: EndpointContext::new(
                 endpoint,
                 rng,
@@ -182,6 +191,7 @@ impl Engine {
             tunnels,
             inbound_addrs,
             idents,
+            forwarder,
             wakeup,
             worker_count,
         });

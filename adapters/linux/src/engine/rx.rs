@@ -1,8 +1,9 @@
 //! Reading packets, by one thread at a time.
 //!
 //! Packets come from numbered inputs: the TUN interface, the interfaces of route-based tunnels, then the
-//! packet sockets, then the UDP ports.
+//! packet sockets, then the UDP ports, then the port for packets that other nodes of a cell forward.
 
+use super::forwarding::ForwardReceiver;
 use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;
 use super::tunnels::TunnelInputs;
@@ -12,6 +13,7 @@ use crate::sys::NumberedFd;
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
+use casemate_cell::Ingress;
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use std::io;
@@ -27,9 +29,10 @@ pub(super) const TUNNELS: usize = TUN + 1;
 /// The input behind it: the first packet socket.
 const FIRST_SOCKET: usize = TUNNELS + 1;
 
-/// Largest number of inputs: the TUN interface, the interfaces of tunnels, four packet sockets, and two
-/// sockets of two IP versions for each of eight UDP ports (`EncapPorts` of the data path).
-pub(super) const MAX_INPUTS: usize = 2 + 4 + 2 * 2 * 8;
+/// Largest number of inputs: the TUN interface, the interfaces of tunnels, four packet sockets, two sockets
+/// of two IP versions for each of eight UDP ports (`EncapPorts` of the data path), and the port for forwarded
+/// packets.
+pub(super) const MAX_INPUTS: usize = 2 + 4 + 2 * 2 * 8 + 1;
 
 /// The inputs, [`MAX_INPUTS`] at most.
 pub(super) struct RxPoller {
@@ -37,11 +40,18 @@ pub(super) struct RxPoller {
     tun: Tun,
     pub(super) source: PacketSource,
     pub(super) tunnels: TunnelInputs,
-    sockets: Vec<PacketSocket>,
-    /// UDP ports of encapsulated ESP. With IKE, port 4500, which IKE shares, is among them.
-    ports: Vec<UdpPort>,
+    network: NetworkInputs,
     /// Limits batches from the network, if urgent packets overtake others.
     sizer: Option<BatchSizer>,
+}
+
+/// The inputs of packets to open.
+pub(super) struct NetworkInputs {
+    pub(super) sockets: Vec<PacketSocket>,
+    /// UDP ports of encapsulated ESP. With IKE, port 4500, which IKE shares, is among them.
+    pub(super) ports: Vec<UdpPort>,
+    /// The port for packets that other nodes of a cell forward.
+    pub(super) forwarded: Option<ForwardReceiver>,
 }
 
 const INPUT_EXISTS: &str = "the number of an input is one of `descriptors`";
@@ -52,12 +62,11 @@ impl RxPoller {
         clock: Clock,
         tun: Tun,
         source: PacketSource,
-        sockets: Vec<PacketSocket>,
-        ports: Vec<UdpPort>,
+        network: NetworkInputs,
         sizer: Option<BatchSizer>,
     ) -> Result<Self, Error> {
         let tunnels = TunnelInputs::new()?;
-        let poller = Self { clock, tun, source, tunnels, sockets, ports, sizer };
+        let poller = Self { clock, tun, source, tunnels, network, sizer };
         if poller.buffered().count() > MAX_INPUTS {
             return Err(Error::other("UDP ports of SAs", "there are more than eight"));
         }
@@ -68,7 +77,9 @@ impl RxPoller {
     /// input, and so are the interfaces of tunnels.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = NumberedFd<'_>> {
         let queues = self.tun.queues().map(|queue| NumberedFd { number: TUN, fd: queue.as_fd() });
-        let sockets = self.sockets.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
+        let NetworkInputs { sockets, ports, forwarded } = &self.network;
+        let sockets = sockets.iter().map(AsFd::as_fd).chain(ports.iter().map(AsFd::as_fd));
+        let sockets = sockets.chain(forwarded.iter().map(AsFd::as_fd));
         let tunnels = once(NumberedFd { number: TUNNELS, fd: self.tunnels.as_fd() });
         queues
             .chain(tunnels)
@@ -77,9 +88,11 @@ impl RxPoller {
 
     /// Whether each input has packets that were taken out of its descriptor and not returned yet.
     pub(super) fn buffered(&self) -> impl Iterator<Item = bool> {
-        let sockets = repeat_n(false, self.sockets.len());
+        let NetworkInputs { sockets, ports, forwarded } = &self.network;
+        let sockets = repeat_n(false, sockets.len());
         let interfaces = [self.source.has_buffered(), self.tunnels.has_buffered()].into_iter();
-        interfaces.chain(sockets).chain(self.ports.iter().map(UdpPort::has_buffered))
+        let ports = ports.iter().map(UdpPort::has_buffered);
+        interfaces.chain(sockets).chain(ports).chain(forwarded.iter().map(|_| false))
     }
 
     /// Reads a batch from an input. Returns whether more packets wait there.
@@ -88,9 +101,11 @@ impl RxPoller {
         let Some(socket) = input.checked_sub(FIRST_SOCKET) else {
             return if input == TUNNELS { self.read_tunnel(batch) } else { self.read_tun(batch, shared) };
         };
-        let has_more = match socket.checked_sub(self.sockets.len()) {
+        let NetworkInputs { sockets, ports, .. } = &self.network;
+        let has_more = match socket.checked_sub(sockets.len()) {
             None => self.read_socket(socket, batch, shared)?,
-            Some(port) => self.read_port(port, batch)?,
+            Some(port) if port < ports.len() => self.read_port(port, batch, shared)?,
+            Some(_) => self.read_forwarded(batch, shared)?,
         };
         if let Some(sizer) = self.sizer.as_mut().filter(|_| has_more) {
             sizer.note_backlog(self.clock.now());
@@ -116,19 +131,39 @@ impl RxPoller {
     }
 
     fn read_socket(&mut self, index: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
-        let Some(socket) = self.sockets.get(index).or_report(INPUT_EXISTS) else { return Ok(false) };
+        let Some(socket) = self.network.sockets.get(index).or_report(INPUT_EXISTS) else { return Ok(false) };
         let max = self.sizer.as_mut().map_or(BATCH, |sizer| sizer.max_packets(batch.now));
         let count = ignore_transient(socket.receive(&mut batch.buffers, max), "packet socket")?;
         // The kernel has its own copy of these packets and handles those that are not for the data path.
         let protected_addrs = shared.protected_addrs();
         batch.buffers.retain(|packet| PacketKind::of(packet, &protected_addrs) != PacketKind::Other);
+        drop(protected_addrs);
+        if let Some(forwarder) = &shared.forwarder {
+            forwarder.forward(Ingress::Ip, &mut batch.buffers);
+        }
         Ok(count == max)
     }
 
-    fn read_port(&mut self, index: usize, batch: &mut Batch) -> Result<bool, Error> {
-        let Some(port) = self.ports.get_mut(index).or_report(INPUT_EXISTS) else { return Ok(false) };
+    fn read_port(&mut self, index: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
+        let Some(port) = self.network.ports.get_mut(index).or_report(INPUT_EXISTS) else { return Ok(false) };
         let max_bytes = self.sizer.as_mut().map_or(usize::MAX, |sizer| sizer.max_bytes(batch.now));
-        ignore_transient(port.receive(&mut batch.buffers, max_bytes), "UDP port")
+        let has_more = ignore_transient(port.receive(&mut batch.buffers, max_bytes), "UDP port")?;
+        if let Some(forwarder) = &shared.forwarder {
+            forwarder.forward(Ingress::NattPort, &mut batch.buffers);
+        }
+        Ok(has_more)
+    }
+
+    /// Reads packets that other nodes of the cell have forwarded. They are not forwarded again.
+    fn read_forwarded(&mut self, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
+        let (Some(receiver), Some(forwarder)) = (&mut self.network.forwarded, &shared.forwarder) else {
+            return Ok(false);
+        };
+        let max = self.sizer.as_mut().map_or(BATCH, |sizer| sizer.max_packets(batch.now));
+        let received = receiver.receive(&mut batch.buffers, max);
+        let count = ignore_transient(received, "UDP port for forwarded packets")?;
+        receiver.open(forwarder, &mut batch.buffers, shared);
+        Ok(count == max)
     }
 }
 

@@ -1,6 +1,7 @@
 //! State that the threads of the engine share, and the order of its locks.
 
 use super::endpoint_context::EndpointContext;
+use super::forwarding::Forwarder;
 use super::inbound::InboundStage;
 use super::ip_idents::IpIdents;
 use super::outbound::OutboundStage;
@@ -57,6 +58,8 @@ pub(super) struct Shared {
     pub(super) tunnels: Tunnels,
     protected_addrs: RwLock<ProtectedAddrs>,
     pub(super) idents: IpIdents,
+    /// Forwards packets to the owner of a cell, if that is configured.
+    pub(super) forwarder: Option<Forwarder>,
     /// Packets that wait for their Child SA.
     pub(super) held: Mutex<HeldPackets>,
     pub(super) reports: WorkerReports,
@@ -74,6 +77,7 @@ pub(super) struct SharedParts {
     /// Local addresses of the inbound SAs.
     pub(super) inbound_addrs: HashSet<IpAddr>,
     pub(super) idents: IpIdents,
+    pub(super) forwarder: Option<Forwarder>,
     /// Wakes the event loop.
     pub(super) wakeup: EventFd,
     /// Number of threads besides the event loop.
@@ -83,7 +87,7 @@ pub(super) struct SharedParts {
 impl Shared {
     pub(super) fn new(parts: SharedParts) -> Self {
         let SharedParts { rx, endpoint, outbound, inbound, tun, tunnels, inbound_addrs, .. } = parts;
-        let SharedParts { idents, wakeup, worker_count, .. } = parts;
+        let SharedParts { idents, forwarder, wakeup, worker_count, .. } = parts;
         let free_batches =
             || repeat_with(Batch::new).take(worker_count.saturating_mul(FREE_BATCHES_PER_WORKER)).collect();
         Self {
@@ -98,6 +102,7 @@ impl Shared {
                 with_ike: HashSet::new(),
             }),
             idents,
+            forwarder,
             held: Mutex::default(),
             reports: WorkerReports::new(wakeup),
             workers: WorkerPool::new(),

@@ -3,13 +3,15 @@
 
 use super::SystemProblem;
 use super::endpoint_context::{CellState, EndpointContext};
+use super::forwarding::Forwarder;
 use super::handler::EngineHandler;
 use crate::Error;
 use crate::process::SystemRng;
 use crate::sys::{Epoll, EventFd, NumberedFd};
 use casemate::{Endpoint, OwnedRecord};
 use casemate_cell::{
-    Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys, Tenure,
+    ForwardAddress, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys,
+    Tenure,
 };
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
@@ -119,6 +121,16 @@ impl StateKeeper {
     fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {
         let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
         Self { keeper, waker, sealed, checked_at, problem, role: KeeperRole::Starting, is_node }
+    }
+
+    /// Lets the other nodes know where this one receives forwarded packets.
+    pub fn register_forward(&mut self, forward: &ForwardAddress) {
+        self.keeper.register_forward(forward);
+    }
+
+    /// Directs the forwarding to the present owner.
+    pub(super) fn direct(&mut self, forwarder: &Forwarder) {
+        forwarder.set_target(self.keeper.is_owner(), self.keeper.forward_target());
     }
 
     /// Whether other nodes may continue the SAs after any end of this process.
@@ -244,13 +256,18 @@ impl StateKeeper {
 
     /// Follows the request of a client to drain this node, and reports the state. An error ends the run of an
     /// owner that was drained.
-    pub(super) fn update_cell(&mut self, context: &mut EndpointContext) -> Result<(), Error> {
+    pub(super) fn update_cell(
+        &mut self,
+        context: &mut EndpointContext,
+        forwarder: Option<&Forwarder>,
+    ) -> Result<(), Error> {
         if !self.is_node {
             return Ok(());
         }
         let requested = context.cell.take().and_then(|cell| cell.drain);
         let (owner, members) = (self.owner_node(), self.keeper.members());
-        context.cell = Some(CellState { owner, members, drain: None });
+        context.cell =
+            Some(CellState { owner, members, forward: forwarder.map(Forwarder::status), drain: None });
         let Some(is_drained) = requested else { return Ok(()) };
         if !self.keeper.drain(is_drained, context.now()) {
             return Err(Error::other(WHAT, "it does not take the request to drain this node"));

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::thread;
 
 /// Parts of an engine without SAs in the current namespace.
-fn parts(directory: &Path) -> EngineParts {
+pub(super) fn parts(directory: &Path) -> EngineParts {
     let mut netlink = Netlink::open().unwrap();
     let tun = Tun::create("tun5", &mut netlink).unwrap();
     let instance = Instance::at(directory, "tun5");
@@ -68,20 +68,21 @@ fn parts(directory: &Path) -> EngineParts {
         counters: None,
         keeper: None,
         addresses: None,
+        forwarding: None,
         signals: Signals::block().unwrap(),
         threads: NonZeroUsize::MIN,
     }
 }
 
 /// Handler that asserts in each call that the endpoint is not locked.
-struct LockChecker<'e> {
+pub(super) struct LockChecker<'e> {
     shared: &'e Shared,
     never_signalled: EventFd,
     notices: usize,
 }
 
 impl<'e> LockChecker<'e> {
-    fn new(shared: &'e Shared) -> Self {
+    pub(super) fn new(shared: &'e Shared) -> Self {
         Self { shared, never_signalled: EventFd::new().unwrap(), notices: 0 }
     }
 

@@ -266,6 +266,7 @@ impl Totals {
             guard: Some(context.guard_state()),
             store: Some(context.keeper()),
             is_node: context.cell().is_some(),
+            forward: context.cell().and_then(|cell| cell.forward),
             manual: has_manual_keys.then(sums),
             padding: datapath.padding_counters(),
             rejected_writes: context.rejected_gro_writes(),

@@ -105,6 +105,7 @@ pub(super) const FAMILIES: &[Family] = &[
     instance::STORE_FAILING,
     instance::STORE_LOW_RESERVES,
     instance::CELL_ROLE,
+    instance::CELL_FORWARDED,
     instance::LOST_EVENTS,
     instance::LOST_LOG_LINES,
     instance::BROKEN_INVARIANTS,

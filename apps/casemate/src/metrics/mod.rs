@@ -26,8 +26,8 @@ use casemate::{ChildCounters, MessageCounters};
 use casemate_cell::KeeperStatus;
 use casemate_datapath::{DropReason, PaddingCounters, SaCounters};
 use casemate_ike::IkeState;
-use casemate_linux::SystemProblem;
 use casemate_linux::setup::GuardState;
+use casemate_linux::{ForwardStatus, SystemProblem};
 use casemate_sched::{Counters, PerClass};
 use event_counters::ConnectionCounters;
 use std::collections::BTreeMap;
@@ -90,6 +90,8 @@ struct Totals {
     store: Option<KeeperStatus>,
     /// Whether the store is that of a cell.
     is_node: bool,
+    /// Forwarding between the nodes of a cell.
+    forward: Option<ForwardStatus>,
     /// Inbound and outbound SAs with manual keys; `None` with IKE.
     manual: Option<[SaCounters; 2]>,
     padding: PaddingCounters,

@@ -9,7 +9,10 @@ use casemate_cell::{DATA_KEY_LEN, Sealer};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
-use casemate_linux::{CellNode, StateKeeper, StoreWaker, VirtualAddress, VirtualAddresses, sandbox};
+use casemate_linux::process::SystemRng;
+use casemate_linux::{
+    CellNode, Forwarding, StateKeeper, StoreWaker, VirtualAddress, VirtualAddresses, sandbox,
+};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -25,6 +28,8 @@ pub(super) struct JoinedCell {
     pub(super) watch: CellWatch,
     /// The addresses that the owner has; `None` if another program moves them.
     pub(super) addresses: Option<VirtualAddresses>,
+    /// Forwarding between the nodes, if it is configured.
+    pub(super) forwarding: Option<Forwarding>,
 }
 
 /// What the controller follows of the store of a cell.
@@ -55,6 +60,7 @@ pub(super) fn join(
     cell: &CellConfig,
     directory: &Path,
     providers: &[&'static dyn Provider],
+    rng: &mut SystemRng,
 ) -> Result<JoinedCell, Failure> {
     let addresses: Vec<VirtualAddress> = cell.addresses.iter().map(CellAddress::to_virtual).collect();
     let has_addresses = !addresses.is_empty();
@@ -62,11 +68,17 @@ pub(super) fn join(
     let addresses = addresses.map_err(|error| Failure::failed(format!("cell.addresses: {error}")))?;
     let waker = StoreWaker::new().map_err(Failure::failed)?;
     let wake = waker.clone();
-    let OpenedCell { store, sealer, seen } = open(cell, directory, providers, move || wake.wake())?;
+    let OpenedCell { store, sealer, seen, data_key } = open(cell, directory, providers, move || wake.wake())?;
     let watch = CellWatch { monitor: store.monitor(), seen };
     let node = CellNode { prefix: prefix(cell).into_bytes(), name: cell.node.clone(), lease: cell.lease };
-    let keeper = StateKeeper::join(Box::new(store), waker, sealer, &node);
-    Ok(JoinedCell { keeper, watch, addresses })
+    let mut keeper = StateKeeper::join(Box::new(store), waker, sealer, &node);
+    let open = |address| Forwarding::open(address, &data_key, providers, rng);
+    let forwarding = cell.forward.map(open).transpose();
+    let forwarding = forwarding.map_err(|error| Failure::failed(format!("cell.forward: {error}")))?;
+    if let Some(forwarding) = &forwarding {
+        keeper.register_forward(&forwarding.address());
+    }
+    Ok(JoinedCell { keeper, watch, addresses, forwarding })
 }
 
 /// First characters of all entries of a cell.
@@ -82,6 +94,8 @@ pub struct OpenedCell {
     pub sealer: Sealer,
     /// File for what the store has seen of the cluster.
     pub seen: SeenFile,
+    /// The data key, for forwarded packets.
+    pub data_key: SecretBytes,
 }
 
 /// Opens the store of a cell. Its threads have no capabilities. They connect with the first request, so the
@@ -105,7 +119,7 @@ pub fn open(
     let (seen, known) = SeenFile::open(directory, &cell.name, &cell.node).map_err(Failure::failed)?;
     let config = Config { seen: known, thread_entry: drop_capabilities, ..store_config(cell)? };
     let store = EtcdStore::open(config, Arc::new(wake)).map_err(Failure::failed)?;
-    Ok(OpenedCell { store, sealer, seen })
+    Ok(OpenedCell { store, sealer, seen, data_key: key })
 }
 
 /// Reads the files of the cell without opening the store, for a dry run. The data key is read only if the
@@ -228,6 +242,7 @@ mod tests {
                 deadline: Duration::from_secs(2),
             },
             addresses: Vec::new(),
+            forward: None,
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// What this gateway does as a node of a cell, as comment lines.
 pub(super) fn cell(cell: &CellConfig) -> String {
-    let CellConfig { name, node, lease, data_key, etcd, addresses } = cell;
+    let CellConfig { name, node, lease, data_key, etcd, addresses, forward } = cell;
     let servers: Vec<String> = etcd.servers.iter().map(ToString::to_string).collect();
     let security = if etcd.tls.is_some() { "TLS" } else { "clear text" };
     let user = etcd.login.as_ref().map_or(String::new(), |login| format!(", user {}", login.user));
@@ -36,6 +36,12 @@ pub(super) fn cell(cell: &CellConfig) -> String {
     for address in addresses {
         // Writing to a string does not fail.
         let _ = writeln!(text, "#   address {}: {address}, if no other node has it", address.name);
+    }
+    if let Some(address) = forward {
+        let _ = writeln!(
+            text,
+            "#   forwards packets of peers to the owner, and receives those of other nodes at {address} (UDP)"
+        );
     }
     text
 }

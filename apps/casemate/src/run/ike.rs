@@ -101,7 +101,7 @@ impl IkeConfig {
         let cell = match (&loaded.cell, &instance.resources) {
             (Some(cell), Some(resources)) => {
                 let directory = resources.instance.lasting_directory();
-                Some(cell_store::join(cell, &directory, source.providers())?)
+                Some(cell_store::join(cell, &directory, source.providers(), &mut start.rng)?)
             }
             _ => None,
         };
@@ -245,8 +245,8 @@ impl IkeState {
         parts.scheduling = self.scheduling().cloned();
         parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
-        if let Some(JoinedCell { keeper, watch, addresses }) = self.cell.take() {
-            (parts.keeper, parts.addresses) = (Some(keeper), addresses);
+        if let Some(JoinedCell { keeper, watch, addresses, forwarding }) = self.cell.take() {
+            (parts.keeper, parts.addresses, parts.forwarding) = (Some(keeper), addresses, forwarding);
             return (None, Some(watch));
         }
         let Some(OpenedStore { keeper, former }) = self.store.take() else { return (None, None) };

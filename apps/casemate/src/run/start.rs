@@ -192,14 +192,12 @@ fn run_instance(
         counters: None,
         keeper: None,
         addresses: None,
+        forwarding: None,
         signals,
         threads: args.threads(),
     };
     let (ike, (former, cell)) = match state {
-        ModeState::Manual(state) => {
-            state.add_to(&mut parts)?;
-            (None, (None, None))
-        }
+        ModeState::Manual(state) => (None, state.add_to(&mut parts).map(|()| (None, None))?),
         ModeState::Ike(mut state) => {
             let continued = state.add_to(&mut parts);
             (Some(state), continued)

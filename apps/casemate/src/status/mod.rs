@@ -1,5 +1,6 @@
 //! `casemate status`: shows the state of the running instances.
 
+mod cell;
 mod child_traffic;
 mod connections;
 mod ike_snapshot;
@@ -15,6 +16,7 @@ use crate::output::print;
 use crate::printable;
 use casemate_datapath::Direction;
 use casemate_linux::instance::Instance;
+pub(crate) use cell::role_name;
 pub(crate) use child_traffic::{ChildTraffic, child_traffic};
 use clap::Args;
 pub(crate) use connections::{ConnectionState, ConnectionStatus, last_heard};
@@ -22,7 +24,6 @@ pub use ike_snapshot::ike_sas;
 pub(crate) use narrowing::Narrowing;
 use serde_json::Value;
 pub(crate) use shared_traffic::SharedTraffic;
-pub(crate) use snapshot::role_name;
 pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! A snapshot of the state of an instance, and its JSON.
 
+use super::cell::CellIdentity;
 use super::child_traffic::path_mtu;
 use super::connections::ConnectionStatus;
 use super::ike_snapshot::{Algorithms, IkeSnapshot};
@@ -7,7 +8,7 @@ use super::{seconds, word};
 use crate::history::History;
 use crate::run::RunArgs;
 use crate::swanctl::CellConfig;
-use casemate_cell::{KeeperRole, KeeperStatus, Member};
+use casemate_cell::KeeperStatus;
 use casemate_datapath::pmtu::PathMtuSource;
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_linux::dns::DnsState;
@@ -19,14 +20,6 @@ use casemate_wire::invariant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
-
-/// Names of a cell and of this node.
-#[derive(Debug, Clone)]
-struct CellIdentity {
-    name: String,
-    node: String,
-    addresses: Vec<String>,
-}
 
 /// The parameters of an instance that are not in its data path.
 #[derive(Debug, Clone)]
@@ -71,12 +64,7 @@ impl InstanceIdentity {
     /// Sets the cell of this node.
     #[must_use]
     pub fn with_cell(self, cell: Option<&CellConfig>) -> Self {
-        let cell = cell.map(|CellConfig { name, node, addresses, .. }| CellIdentity {
-            name: name.clone(),
-            node: node.clone(),
-            addresses: addresses.iter().map(ToString::to_string).collect(),
-        });
-        Self { cell, ..self }
+        Self { cell: cell.map(CellIdentity::new), ..self }
     }
 
     /// Sets the mark of packets that take the routes of the system.
@@ -193,7 +181,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "store": store.as_ref().map(|path| stored(path, &self.store)),
-            "cell": cell.as_ref().map(|cell| of_cell(cell, &self.store, self.cell.as_ref())),
+            "cell": cell.as_ref().map(|cell| cell.to_json(&self.store, self.cell.as_ref())),
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
@@ -276,55 +264,6 @@ fn name_servers(state: &DnsState) -> Value {
         "all_names": settings.all_names,
         "unused": state.unused,
     })
-}
-
-/// State of this node of a cell.
-fn of_cell(cell: &CellIdentity, status: &KeeperStatus, state: Option<&CellState>) -> Value {
-    let owner = state.and_then(|state| state.owner.as_deref());
-    let members = state.map(|state| state.members.as_slice()).unwrap_or_default();
-    let node = |member: &Member| {
-        let name = String::from_utf8_lossy(&member.name);
-        json!({"name": name, "state": state_of(member, owner == Some(&*name))})
-    };
-    json!({
-        "name": cell.name,
-        "node": cell.node,
-        "role": role_name(status.role),
-        "owner": owner,
-        "takeovers": status.owner,
-        "nodes": members.iter().map(node).collect::<Vec<_>>(),
-        "addresses": cell.addresses,
-        "ike_sas": status.records,
-        "writes": status.writes,
-        "pending": status.pending,
-        "held_messages": status.held,
-        "dropped_messages": status.dropped,
-        "low_reserves": status.low_reserves,
-        "problem": status.problem.map(|problem| problem.to_string()),
-    })
-}
-
-/// What a node of the cell does, as far as this one knows.
-const fn state_of(member: &Member, is_owner: bool) -> &'static str {
-    match (member.is_running, member.is_drained, is_owner) {
-        (true, _, true) => "owner",
-        (true, false, false) => "standby",
-        (true, true, false) => "drained",
-        (false, ..) => "drained, down",
-    }
-}
-
-/// The name of a role in JSON output and metrics.
-pub(crate) const fn role_name(role: KeeperRole) -> &'static str {
-    match role {
-        KeeperRole::Starting => "starting",
-        KeeperRole::NameTaken => "name-taken",
-        KeeperRole::Standby => "standby",
-        KeeperRole::Drained => "drained",
-        KeeperRole::Owner => "owner",
-        KeeperRole::Fenced => "fenced",
-        KeeperRole::Lost => "lost",
-    }
 }
 
 /// State of the store of SAs.

@@ -10,20 +10,23 @@ use super::value::{Parsed, time};
 use casemate_linux::VirtualAddress;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const CELL: Schema = Schema {
     keys: &[("name", Rule::Read), ("node", Rule::Read), ("lease", Rule::Read), ("data_key", Rule::Read)],
-    sections: &["=etcd", "=addresses"],
+    sections: &["=etcd", "=addresses", "=forward"],
 };
 
 const ADDRESSES: Schema = Schema { keys: &[], sections: &[""] };
 
 pub(super) const ADDRESS: Schema =
     Schema { keys: &[("address", Rule::Read), ("interface", Rule::Read)], sections: &[] };
+
+pub(super) const FORWARD: Schema =
+    Schema { keys: &[("address", Rule::Read), ("port", Rule::Read)], sections: &[] };
 
 /// Maximum number of addresses of a cell.
 pub const MAX_CELL_ADDRESSES: usize = 16;
@@ -34,6 +37,8 @@ const LEASES: RangeInclusive<u64> = 2..=60;
 /// The lease if none is configured. etcd looks for ends of leases twice a second, so that another node takes
 /// over 1.7 to 2.6 s after the last renewal.
 const LEASE: Duration = Duration::from_secs(2);
+/// The UDP port for forwarded packets if none is configured.
+const FORWARD_PORT: u16 = 4510;
 /// File with the name of this host (proc_sys_kernel(5)).
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
@@ -52,6 +57,9 @@ pub struct CellConfig {
     pub etcd: EtcdServers,
     /// Addresses that one node at a time has, in the order of the file: at most [`MAX_CELL_ADDRESSES`].
     pub addresses: Vec<CellAddress>,
+    /// Address and UDP port of this node at which the other nodes forward packets to it; `None` if packets
+    /// are not forwarded.
+    pub forward: Option<SocketAddr>,
 }
 
 /// An address that one node of a cell has at a time.
@@ -90,19 +98,27 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
     let name = keys.get("name", name);
     let lease = keys.get("lease", lease).unwrap_or(LEASE);
     let data_key = keys.get("data_key", |file| Ok(directory.join(file)));
-    let (mut servers, mut addresses) = (None, Vec::new());
+    let (mut servers, mut addresses, mut forward) = (None, Vec::new(), None);
     let sections = resolved.sections();
     for section in &sections {
         match section.name() {
             "etcd" => servers = etcd::read(section, directory, lease, problems),
             "addresses" => addresses = read_addresses(section, problems),
+            "forward" => forward = read_forward(section, problems),
             _ => {}
         }
     }
     if !sections.iter().any(|section| section.name() == "etcd") {
         keys.section_error("the section `etcd` was expected, with the servers of the store");
     }
-    Some(CellConfig { name: name?, node: node(&keys)?, lease, data_key, etcd: servers?, addresses })
+    let node = node(&keys);
+    if let Some(own) = forward.filter(|own| addresses.iter().any(|address| address.address == own.ip())) {
+        keys.section_error(&format!(
+            "`forward` has the address {}, which moves between the nodes: an address of this node was expected",
+            own.ip()
+        ));
+    }
+    Some(CellConfig { name: name?, node: node?, lease, data_key, etcd: servers?, addresses, forward })
 }
 
 /// The name of this node: that of the host, unless the section has one.
@@ -154,6 +170,34 @@ fn read_addresses(resolved: &Resolved<'_, '_>, problems: &Problems) -> Vec<CellA
         addresses.push(CellAddress { name, address, prefix_len, interface });
     }
     addresses
+}
+
+/// Reads where this node receives forwarded packets.
+fn read_forward(resolved: &Resolved<'_, '_>, problems: &Problems) -> Option<SocketAddr> {
+    let keys = Keys::new(resolved, &FORWARD, problems);
+    if !keys.has("address") {
+        keys.section_error("`address` was expected, the address of this node for the other nodes");
+    }
+    let (address, port) = (keys.get("address", own_address), keys.get("port", forward_port));
+    Some(SocketAddr::new(address?, port.unwrap_or(FORWARD_PORT)))
+}
+
+/// Reads an address of this node.
+fn own_address(text: &str) -> Parsed<IpAddr> {
+    let address: Option<IpAddr> = text.parse().ok();
+    // A link-local address needs an interface, too.
+    let is_usable = |address: &IpAddr| {
+        let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        !address.is_unspecified() && !address.is_multicast() && !is_link_local
+    };
+    let expected = "an address of this node that the other nodes reach was expected, such as 10.99.0.21";
+    address.filter(is_usable).ok_or_else(|| expected.into())
+}
+
+/// Reads a UDP port. Those of IKE are in use.
+fn forward_port(text: &str) -> Parsed<u16> {
+    let port = text.parse().ok().filter(|port| ![0, 500, 4500].contains(port));
+    port.ok_or_else(|| "a number from 1 to 65535 was expected, other than 500 and 4500".into())
 }
 
 /// Reads the name of a cell or node.

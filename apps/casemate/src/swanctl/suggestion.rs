@@ -4,7 +4,7 @@ use super::schema::{Rule, Schema};
 use super::{PERFORMANCE, auth_round, cell, charon, child, connection, etcd, pool, scheduler, secret, token};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md or cell.md.
-const SECTIONS: [(&str, &Schema); 22] = [
+const SECTIONS: [(&str, &Schema); 23] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -27,6 +27,7 @@ const SECTIONS: [(&str, &Schema); 22] = [
     ("cell", &cell::CELL),
     ("cell.etcd", &etcd::ETCD),
     ("cell.addresses.NAME", &cell::ADDRESS),
+    ("cell.forward", &cell::FORWARD),
 ];
 
 /// The message for a key that is unknown in its section. Names a section that accepts the key, unless this

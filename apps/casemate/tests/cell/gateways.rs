@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 /// Networks behind the peers, and the one behind the cell.
 const INSIDE_NETWORK: &str = "10.1.0.0/24";
 
+/// Lease of a cell whose packets the test steers. Beside other tests, an owner must not lose it because it
+/// waits for a processor: nothing would lead packets to the next one.
+const STEERED_LEASE: &str = if cfg!(debug_assertions) { "8s" } else { "2s" };
+
 /// Longest wait for a role of a gateway, and interval of looking at it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -88,15 +92,20 @@ pub(crate) enum Addresses {
     Routed,
     /// Another program assigns them.
     OtherProgram,
+    /// All gateways have the outside one, and forward packets to the owner.
+    AllGateways,
 }
 
 impl Addresses {
-    /// The section `addresses`.
-    fn section(self) -> String {
+    /// The sections of a gateway that depend on it.
+    fn sections(self, gateway: usize) -> String {
         let (outside, inside) = match self {
             Self::OnLink => (format!("{OUTSIDE_VIRTUAL}/24"), format!("{INSIDE_VIRTUAL}/24")),
             Self::Routed => (format!("{OUTSIDE_VIRTUAL}/32"), format!("{INSIDE_ROUTED}/32")),
             Self::OtherProgram => return String::new(),
+            Self::AllGateways => {
+                return format!("lease = {STEERED_LEASE}\n forward {{ address = 10.99.0.{} }}", 21 + gateway);
+            }
         };
         format!(
             "addresses {{\n outside {{ address = {outside}\n interface = out0 }}\n \
@@ -177,7 +186,7 @@ impl<'n> Gateways<'n> {
             GATEWAYS[index],
             key.display(),
             servers.join(", "),
-            addresses.section(),
+            addresses.sections(index),
         )
     }
 

@@ -12,6 +12,7 @@ mod bgp;
 mod charon;
 mod etcd;
 mod failover;
+mod forwarded;
 mod gateways;
 mod keepalived;
 mod many;
@@ -22,6 +23,7 @@ mod oracle_tests;
 mod other_programs;
 mod partitions;
 mod replays;
+mod steering;
 mod store_file;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]

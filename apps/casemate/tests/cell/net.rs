@@ -56,6 +56,11 @@ pub(crate) fn server_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, 0, 11 + index as u8)
 }
 
+/// Address of a gateway itself on the outside bridge.
+fn outside_address(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 11 + index as u8)
+}
+
 /// How a host loses its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
@@ -165,7 +170,7 @@ impl CellNet {
     fn connect(&self) -> Result<(), Error> {
         for (index, (host, port)) in self.gateways.iter().zip(GATEWAYS).enumerate() {
             let number = index as u8;
-            self.outside.connect(port, host, "out0", Ipv4Addr::new(192, 0, 2, 11 + number))?;
+            self.outside.connect(port, host, "out0", outside_address(index))?;
             self.inside.connect(port, host, "in0", Ipv4Addr::new(10, 1, 0, 11 + number))?;
             self.etcd.connect(port, host, "etcd0", Ipv4Addr::new(10, 99, 0, 21 + number))?;
         }
@@ -215,6 +220,36 @@ impl CellNet {
     pub(crate) fn restore_gateway(&self, index: usize) {
         for segment in [&self.outside, &self.inside, &self.etcd] {
             segment.restore(GATEWAYS[index]);
+        }
+    }
+
+    /// Gives all gateways the outside address of the cell, on their loopback interfaces, as the manual says.
+    pub(crate) fn assign_to_all(&self) {
+        for host in &self.gateways {
+            for (setting, value) in [("arp_ignore", "1"), ("arp_announce", "2")] {
+                let path = format!("/proc/sys/net/ipv4/conf/all/{setting}");
+                host.run(|| fs::write(path, value)).unwrap();
+            }
+            ip(host, &format!("address add {OUTSIDE_VIRTUAL}/32 dev lo"));
+        }
+    }
+
+    /// Routes packets of the inner host through the owner, and those of the peers through another gateway.
+    pub(crate) fn steer(&self, owner: usize, via: usize) {
+        for host in [&self.peer, &self.charon] {
+            ip(host, &format!("route replace {OUTSIDE_VIRTUAL}/32 via {}", outside_address(via)));
+        }
+        ip(&self.inner, &format!("route replace default via 10.1.0.{}", 11 + owner));
+    }
+
+    /// Routes packets of the peers through all gateways, by a hash of their addresses and ports. A packet
+    /// takes another path for each of the `first`.
+    pub(crate) fn steer_by_hash(&self, first: usize) {
+        let path = |index: usize| format!("nexthop via {}", outside_address((first + index) % NODES));
+        let paths: Vec<String> = (0..NODES).map(path).collect();
+        for host in [&self.peer, &self.charon] {
+            host.run(|| fs::write("/proc/sys/net/ipv4/fib_multipath_hash_policy", "1")).unwrap();
+            ip(host, &format!("route replace {OUTSIDE_VIRTUAL}/32 {}", paths.join(" ")));
         }
     }
 

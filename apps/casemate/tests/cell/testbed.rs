@@ -3,7 +3,7 @@
 use crate::charon::Charon;
 use crate::etcd::Servers;
 use crate::gateways::{self, Addresses, Gateways, Sharing, end_of, ike_spis};
-use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, OUTSIDE_PORTS, many};
+use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, NODES, OUTSIDE_PORTS, many};
 use crate::testnet::{Running, eventually};
 use crate::traffic::{self, Delivery, Flow};
 use crate::wire::Wire;
@@ -50,6 +50,21 @@ impl<'n> Testbed<'n> {
         let mut gateways = Gateways::new(net, Sharing::Cell(addresses), tunnels);
         gateways.start_all();
         gateways.wait_for_owner(None);
+        Some(Self::start(net, Some(servers), gateways, tunnels))
+    }
+
+    /// Like [`cell_with_tunnels`](Self::cell_with_tunnels), with gateways that forward packets. Those of the
+    /// peers arrive at a gateway that stands by, the one behind the owner.
+    pub(crate) fn steered(net: &'n CellNet, tunnels: u16) -> Option<Self> {
+        let servers = Servers::start(net)?;
+        net.assign_to_all();
+        let mut gateways = Gateways::new(net, Sharing::Cell(Addresses::AllGateways), tunnels);
+        gateways.start_all();
+        let owner = gateways.wait_for_owner(None);
+        net.steer(owner, (owner + 1) % NODES);
+        for index in (0..NODES).filter(|index| *index != owner) {
+            gateways.wait_until_standby(index);
+        }
         Some(Self::start(net, Some(servers), gateways, tunnels))
     }
 

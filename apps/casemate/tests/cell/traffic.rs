@@ -110,6 +110,11 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    /// Number of datagrams that were sent.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.len()
+    }
+
     /// Number of datagrams that did not arrive.
     pub(crate) fn lost(&self) -> usize {
         let mut arrived = vec![false; self.sent.len()];

@@ -3,8 +3,10 @@
 use crate::gateway::{self, Host, Simulation};
 use crate::{SECOND, traffic};
 use casemate::OwnedRecord;
-use casemate_cell::{Keeper, KeeperRole, StartError, Started, Tenure};
+use casemate_cell::{ForwardAddress, Keeper, KeeperRole, RunId, StartError, Started, Tenure};
+use casemate_sa::Instant;
 use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _, Transaction, Write};
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -338,4 +340,52 @@ fn a_node_whose_host_cannot_move_packets_does_not_take_over() {
     assert!(elapsed < 20 * MILLISECOND, "{elapsed:?}");
     drop(cell.take_over(records, b"gw1"));
     cell.check_tunnel();
+}
+
+/// A node that stands by knows where the owner receives packets, also if the store fails, and nothing before
+/// that.
+#[test]
+fn a_standby_forwards_to_the_owner_that_it_last_knew() {
+    let hub = MemoryHub::new();
+    let mut rng = TestRng::new(1);
+    let mut forward =
+        |port: u16| ForwardAddress { address: ([10, 99, 0, 21], port).into(), run: RunId::random(&mut rng) };
+    let (of_owner, of_standby) = (forward(1), forward(2));
+    let [mut owner, mut standby, mut silent] = [&b"gw1"[..], b"gw2", b"gw3"].map(|name| node(&hub, name));
+    owner.register_forward(&of_owner);
+    standby.register_forward(&of_standby);
+    let mut now = Instant::from_secs(1_000);
+    let mut run = |keepers: &mut [&mut Keeper<MemoryStore>], time: Duration| {
+        for _ in 0..time.as_millis() {
+            for keeper in keepers.iter_mut().filter(|keeper| keeper.is_waiting()) {
+                gateway::step(keeper, now).unwrap();
+            }
+            hub.advance(MILLISECOND);
+            now = now.after(MILLISECOND);
+        }
+    };
+    run(&mut [&mut owner], SECOND / 2);
+    assert!(owner.is_owner() && owner.forward_target().is_none());
+    run(&mut [&mut standby, &mut silent], SECOND / 2);
+    assert_eq!(standby.forward_target(), Some(of_owner));
+    assert_eq!(silent.forward_target(), Some(of_owner));
+    let shown: Vec<_> = silent.members().into_iter().map(|member| member.forward).collect();
+    assert_eq!(shown[..2], [Some(of_owner), Some(of_standby)]);
+    // The owner is dead, and no node can learn it.
+    let down = Link { delivers_requests: false, deadline: SECOND / 2, ..Link::default() };
+    standby.store().set_link(down);
+    silent.store().set_link(down);
+    run(&mut [&mut standby, &mut silent], 5 * SECOND);
+    assert_eq!(standby.forward_target(), Some(of_owner));
+    standby.store().set_link(Link::default());
+    for _ in 0..100 {
+        // Nothing renews the lease of an owner here.
+        if standby.is_waiting() {
+            run(&mut [&mut standby], SECOND / 10);
+        }
+    }
+    assert!(standby.is_owner() && standby.forward_target().is_none());
+    silent.store().set_link(Link::default());
+    run(&mut [&mut silent], 5 * SECOND / 2);
+    assert_eq!(silent.forward_target(), Some(of_standby));
 }

@@ -6,6 +6,7 @@ use super::{Family, Kind, Rows};
 use crate::status::role_name;
 use casemate::{ExchangeCounters, MessageCount};
 use casemate_cell::KeeperStatus;
+use casemate_linux::ForwardStatus;
 use casemate_sched::{Class, Counters};
 
 pub(super) const BUILD: Family = Family {
@@ -281,6 +282,21 @@ pub(super) const CELL_ROLE: Family = Family::gauge(
     Rows::Once(|snapshot, samples| {
         if let Some(status) = snapshot.totals.store.filter(|_| snapshot.totals.is_node) {
             samples.write(&[role_name(status.role)], 1_u64);
+        }
+    }),
+);
+
+pub(super) const CELL_FORWARDED: Family = Family::counter(
+    "casemate_cell_forwarded_packets",
+    &["result"],
+    "Packets that were sent to the owner of a cell, received from other nodes and handled, rejected because no \
+     node has made them for this one, or dropped.",
+    Rows::Once(|snapshot, samples| {
+        if let Some(ForwardStatus { sent, received, rejected, dropped, .. }) = snapshot.totals.forward {
+            samples.write(&["sent"], sent);
+            samples.write(&["received"], received);
+            samples.write(&["rejected"], rejected);
+            samples.write(&["dropped"], dropped);
         }
     }),
 );

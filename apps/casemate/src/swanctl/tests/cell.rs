@@ -46,6 +46,10 @@ cell {
          interface = eth1
       }
    }
+   forward {
+      address = 10.99.0.21
+      port = 4511
+   }
 }";
 
 #[test]
@@ -76,6 +80,7 @@ fn every_key_is_read() {
             address("outside", "192.0.2.1", 24, "eth0"),
             address("inside", "2001:db8:1::1", 64, "eth1"),
         ],
+        forward: Some("10.99.0.21:4511".parse().unwrap()),
     };
     assert_eq!(read(WHOLE), expected);
     assert_eq!(ok("").cell, None);
@@ -86,7 +91,10 @@ fn missing_keys_have_defaults() {
     let config = read(&cell(""));
     assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(2), Duration::from_secs(1)));
     assert_eq!((config.data_key, config.etcd.tls, config.etcd.login), (None, None, None));
-    assert_eq!((config.etcd.server_name, config.addresses), (None, vec![]));
+    assert_eq!((config.etcd.server_name, config.addresses, config.forward), (None, vec![], None));
+    let forward = |address: &str| read(&cell(&format!("forward {{\naddress = {address}\n}}"))).forward;
+    assert_eq!(forward("10.99.0.21"), Some("10.99.0.21:4510".parse().unwrap()));
+    assert_eq!(forward("2001:db8::21"), Some("[2001:db8::21]:4510".parse().unwrap()));
     assert_eq!(read(&cell("lease = 2s")).etcd.deadline, Duration::from_secs(1), "below the lease");
     assert_eq!(read(&cell("lease = 1m")).etcd.deadline, Duration::from_secs(2));
     let one_way = read(&etcd("servers = 10.0.0.11:2379\nca = ca.pem"));
@@ -146,6 +154,27 @@ fn each_wrong_value_is_an_error() {
             cell("addresses {\na {\naddress = 192.0.2.1/24\ninterface = a/b\n}\n}"),
             10,
             "cell.addresses.a.interface: `a/b`: the name of an interface was expected",
+        ),
+        (cell("forward {\n}"), 7, "cell.forward: `address` was expected, the address of this node"),
+        (cell("forward {\nport = 1\n}"), 7, "cell.forward: `address` was expected"),
+        (cell("forward {\naddress = gw1\n}"), 8, "cell.forward.address: `gw1`: an address of this node that"),
+        (cell("forward {\naddress = 10.0.0.1:5\n}"), 8, "address: `10.0.0.1:5`: an address of this node"),
+        (cell("forward {\naddress = 0.0.0.0\n}"), 8, "address: `0.0.0.0`: an address of this node"),
+        (cell("forward {\naddress = fe80::1\n}"), 8, "address: `fe80::1`: an address of this node"),
+        (
+            cell("forward {\naddress = 10.0.0.1\nport = 0\n}"),
+            9,
+            "cell.forward.port: `0`: a number from 1 to 65535 was expected, other than 500 and 4500",
+        ),
+        (cell("forward {\naddress = 10.0.0.1\nport = 4500\n}"), 9, "port: `4500`: a number from 1 to 65535"),
+        (cell("forward {\naddress = 10.0.0.1\nprot = 1\n}"), 9, "cell.forward.prot: not a key of"),
+        (
+            cell(
+                "addresses {\na {\naddress = 192.0.2.1/24\ninterface = e\n}\n}\n\
+                 forward {\naddress = 192.0.2.1\n}",
+            ),
+            1,
+            "`forward` has the address 192.0.2.1, which moves between the nodes",
         ),
     ] {
         let problem = only(&text);

@@ -9,7 +9,7 @@ use casemate_ike::config::{LocalMethod, PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 23] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 24] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -69,6 +69,12 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 23] = [
         "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n \
          addresses { v {\n address = 192.0.2.1/24\n interface = eth0\n",
         "} } }",
+    ),
+    (
+        "cell.forward",
+        &cell::FORWARD,
+        "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n forward {\n address = 192.0.2.1\n",
+        "} }",
     ),
 ];
 
