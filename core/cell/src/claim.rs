@@ -8,11 +8,10 @@ use crate::StoreKeys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
-use crate::seal::Sealer;
-use crate::start::{Claimed, StartError, Tenure};
+use crate::start::{ClaimContext, Claimed, StartError, Tenure};
 use crate::status::KeeperRole;
 use alloc::vec::Vec;
-use casemate_crypto::{Rng, SecretBytes};
+use casemate_crypto::SecretBytes;
 use casemate_sa::Instant;
 use casemate_store::{
     Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
@@ -86,13 +85,6 @@ enum Step {
         owner: u64,
         entries: Vec<Entry>,
     },
-}
-
-/// What a claim needs of its host.
-pub(crate) struct ClaimContext<'a> {
-    pub(crate) sealer: &'a Sealer,
-    pub(crate) rng: &'a mut dyn Rng,
-    pub(crate) now: Instant,
 }
 
 impl SlotClaim {
@@ -336,20 +328,18 @@ impl SlotClaim {
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
             (Step::Records { epoch, owner, entries: mut known }, Outcome::Entries { entries, more, .. }) => {
                 known.extend(entries);
-                let is_fenced = self.lease.as_ref().is_some_and(|lease| lease.is_fenced(now));
-                match more {
-                    true => Step::Records { epoch, owner, entries: known },
-                    // This process was stopped, or the store was slow: another node may have taken over. The
-                    // answer to a renewal will show it.
-                    false if is_cell && is_fenced => {
-                        self.begin_at = now.after(CONFIRM);
-                        Step::Records { epoch, owner, entries: Vec::new() }
-                    }
-                    false => {
-                        let lease = self.lease.take().ok_or(StartError::Unexpected)?;
-                        return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
-                    }
+                let is_fenced = |lease: &NodeLease| is_cell && lease.is_fenced(now);
+                if !more && !self.lease.as_ref().is_some_and(is_fenced) {
+                    let lease = self.lease.take().ok_or(StartError::Unexpected)?;
+                    return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
                 }
+                if !more {
+                    // This process was stopped: the answer to a renewal shows whether another one owns the
+                    // slot now.
+                    known.clear();
+                    self.begin_at = now.after(CONFIRM);
+                }
+                Step::Records { epoch, owner, entries: known }
             }
             _ => return Err(StartError::Unexpected),
         };

@@ -1,10 +1,10 @@
 //! The start of a keeper: it claims the state, and reads the records of the former owner. What a start
 //! depends on, and why it fails.
 
-use crate::claim::ClaimContext;
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
 use crate::records::{KeptRecord, KeptRecords, StoredRecord};
+use crate::seal::Sealer;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -67,6 +67,13 @@ impl fmt::Display for StartError {
 }
 
 impl core::error::Error for StartError {}
+
+/// What a claim needs of its host.
+pub(crate) struct ClaimContext<'a> {
+    pub(crate) sealer: &'a Sealer,
+    pub(crate) rng: &'a mut dyn Rng,
+    pub(crate) now: Instant,
+}
 
 /// A claimed slot.
 #[derive(Debug)]

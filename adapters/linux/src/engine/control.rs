@@ -3,6 +3,7 @@
 use super::cell_addresses::AwaitedAddresses;
 use super::endpoint_context::{EndpointContext, EndpointHandle};
 use super::event_loop::EventLoop;
+use super::notices::{PendingNotices, apply_notice};
 use super::shared::Shared;
 use super::state_keeper::{FormerState, Polled};
 use super::timers::TICK;
@@ -10,12 +11,11 @@ use super::transmitter::REFUSED;
 use super::{EngineHandler, SystemProblem, held};
 use crate::Error;
 use crate::ike::IkeDatagram;
-use crate::setup::SystemState;
 use casemate::{Endpoint, Notice, NoticeSa};
 use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
 use casemate_datapath::{Datapath, Direction};
-use casemate_ike::{Event, Path, Transmit};
-use casemate_sa::{Protocol, Selector, SpdId};
+use casemate_ike::{Path, Transmit};
+use casemate_sa::{Selector, SpdId};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -24,9 +24,6 @@ use std::time::Duration;
 
 /// IKE messages that wait for the system, at most.
 const MAX_OUTBOX: usize = 4_096;
-
-/// Notices that wait for the system, at most. Further notices are counted and dropped.
-const MAX_NOTICES: usize = 16_384;
 
 impl EventLoop {
     /// Whether the control plane has nothing to do, which is so after most packets. This check costs much
@@ -330,55 +327,8 @@ impl EventLoop {
     }
 }
 
-/// Notes what has to change in the system, and accepts packets for new Child SAs.
-fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, handler: &mut dyn EngineHandler) {
-    match notice {
-        Notice::Policy(change) => system.note_policy(change),
-        Notice::Ike(event) => {
-            if let Event::ChildUp(up) = event {
-                shared.add_inbound_addr(up.inbound.dst);
-                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
-                    shared.idents.assign_before_protection();
-                }
-            }
-            if let Err(error) = system.note_event(event) {
-                handler.on_problem(SystemProblem::Policies, error.to_string());
-            }
-        }
-        Notice::Datapath(_)
-        | Notice::SaCounters { .. }
-        | Notice::PeerUsesUnknownSpi { .. }
-        | Notice::TrapNotInstalled { .. }
-        | Notice::ChildNotInstalled { .. } => {}
-    }
-}
-
-/// Notices for the handler that wait until the system matches the policies, the oldest first.
-#[derive(Debug, Default)]
-pub(super) struct PendingNotices {
-    waiting: Vec<(Notice, Option<NoticeSa>)>,
-    /// Number of dropped notices.
-    lost: u64,
-}
-
-impl PendingNotices {
-    /// Whether a notice has to wait. Notices of the data path do not depend on the system, and those of
-    /// policies say nothing about it: with thousands of connections, they would displace the others.
-    const fn must_wait(notice: &Notice) -> bool {
-        !matches!(notice, Notice::Datapath(_) | Notice::Policy(_))
-    }
-
-    /// Adds a notice, if there is room.
-    fn push(&mut self, notice: Notice, sa: Option<NoticeSa>) {
-        if self.waiting.len() < MAX_NOTICES {
-            self.waiting.push((notice, sa));
-        } else {
-            self.lost = self.lost.saturating_add(1);
-        }
-    }
-}
-
-/// DISCARD policies for the outbound traffic that a former run protected and no policy covers yet.
+/// DISCARD policies for the outbound traffic that a former run protected, or that another node of the cell
+/// may protect, and that no policy covers yet.
 ///
 /// The packet filter drops such packets. But a route for another policy may lead them into the TUN interface,
 /// where packets that match no policy pass, with our mark, which the filter accepts. So each selector of such
@@ -411,36 +361,8 @@ impl DiscardPolicies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate::PolicyChange;
-    use casemate_datapath::spd::PolicyTable;
-    use casemate_datapath::{Config, Event as DatapathEvent, Unmatched};
-    use casemate_ike::StateFault;
+    use casemate_datapath::{Config, Unmatched};
     use casemate_sa::{AddrRange, Limits};
-    use casemate_wire::flow::{FlowKey, FlowPorts};
-    use std::net::Ipv4Addr;
-
-    #[test]
-    fn notices_about_sas_wait_in_bounded_memory_and_others_do_not_wait() {
-        let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
-        let policy = Policy { spd: SpdId::MAIN, selector: any, action: Action::Discard, priority: 0 };
-        let id = PolicyTable::new(1, 1).insert(policy).unwrap();
-        let (host, ports) = (Ipv4Addr::LOCALHOST, FlowPorts::new(0, 0));
-        let [policy, datapath] = [
-            Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id }),
-            Notice::Datapath(DatapathEvent::Acquire { policy: id, flow: FlowKey::v4(host, host, 1, ports) }),
-        ];
-        let ike = Notice::Ike(Event::Fault {
-            fault: StateFault::MessageId.into(),
-            path: Path { local: (host, 500).into(), remote: (host, 500).into() },
-            connection: None,
-            explanation: None,
-        });
-        assert!(!PendingNotices::must_wait(&policy) && !PendingNotices::must_wait(&datapath));
-        assert!(PendingNotices::must_wait(&ike));
-        let mut notices = PendingNotices::default();
-        (0..MAX_NOTICES + 3).for_each(|_| notices.push(ike.clone(), None));
-        assert_eq!((notices.waiting.len(), notices.lost), (MAX_NOTICES, 3));
-    }
 
     fn selector(n: u8) -> Selector {
         let range = |net: u8| AddrRange::prefix([10, net, n, 0].into(), 24).unwrap();

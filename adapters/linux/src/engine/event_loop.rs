@@ -2,8 +2,9 @@
 //! as the workers do, and alone handles signals, IKE and timers.
 
 use super::cell_addresses::{AwaitedAddresses, CellAddresses};
-use super::control::{DiscardPolicies, PendingNotices};
+use super::control::DiscardPolicies;
 use super::endpoint_context::{EndpointContext, EndpointHandle};
+use super::notices::PendingNotices;
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
 use super::shared::{Batch, Shared};

@@ -1,7 +1,7 @@
 //! Builds the data path from a file with manual keys: SAs, policies, and MTUs.
 
 use super::manual::DirectedSa;
-use super::start::InitialPolicies;
+use super::plan::InitialPolicies;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::providers;

@@ -2,7 +2,7 @@
 //! start: the cell, the traffic that is blocked, and the addresses, identities, algorithms and actions of
 //! connections.
 
-use super::start::InitialPolicies;
+use super::plan::InitialPolicies;
 use crate::log::wording;
 use crate::swanctl::CellConfig;
 use casemate_datapath::spd::{Action, Policy};

@@ -3,7 +3,8 @@
 
 use super::RunArgs;
 use super::datapath_builder::DatapathBuilder;
-use super::start::{LIMITS, ModeState, PlanParts, Prepared, Start};
+use super::plan::PlanParts;
+use super::start::{LIMITS, ModeState, Prepared, Start};
 use crate::config_source::key_file_warning;
 use crate::failure::Failure;
 use crate::log::Log;

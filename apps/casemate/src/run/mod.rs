@@ -17,6 +17,7 @@ mod ike;
 mod key_log;
 mod manual;
 mod name_servers;
+mod plan;
 mod radius;
 mod reload;
 mod requests;

@@ -6,6 +6,7 @@ use super::controller::RunController;
 use super::ike::{IkeConfig, IkeState};
 use super::manual::{ManualKeys, ManualState};
 use super::name_servers::{ClaimedNameServers, NameServersUse};
+use super::plan::PlanParts;
 use crate::control::{self, Channels, ControlServer, Listeners};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -14,22 +15,18 @@ use crate::metrics::MetricsAddress;
 use crate::output;
 use crate::status::InstanceIdentity;
 use casemate::Endpoint;
-use casemate_datapath::Direction;
-use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_linux::crash_secret;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{Journal, Leftovers};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::nft::Nft;
 use casemate_linux::process::{Clock, RunEnd, Signals, SystemRng};
-use casemate_linux::protected_traffic::ProtectedSelector;
 use casemate_linux::route::RoutingNumbers;
 use casemate_linux::service_manager::ServiceManager;
-use casemate_linux::setup::{Plan, PlanInput, SystemState};
+use casemate_linux::setup::{Plan, SystemState};
 use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, EngineParts, Performance, Scheduling, VirtualAddress, sandbox, unix_socket};
+use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox, unix_socket};
 use casemate_sa::Limits;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 /// Limits of the endpoint and of the engine.
@@ -110,32 +107,12 @@ pub(super) enum ModeState {
     Ike(Box<IkeState>),
 }
 
-/// The parts of a [`PlanInput`] that depend on the mode.
-pub(super) struct PlanParts {
-    pub(super) tun_mtu: usize,
-    pub(super) policies: InitialPolicies,
-    /// UDP ports on which ESP arrives.
-    pub(super) encap_ports: Vec<u16>,
-    /// Addresses of a cell.
-    pub(super) cell_addresses: Vec<VirtualAddress>,
-    /// Remote addresses of the SAs.
-    pub(super) peers: Vec<IpAddr>,
-    /// Traffic that a previous run protected.
-    pub(super) former_protected: Vec<ProtectedSelector>,
-}
-
-/// The policies at start, in order of precedence.
-#[derive(Default)]
-pub(super) struct InitialPolicies {
-    pub(super) outbound: Vec<(PolicyId, Policy)>,
-    pub(super) inbound: Vec<(PolicyId, Policy)>,
-}
-
-impl InitialPolicies {
-    pub(super) fn add(&mut self, direction: Direction, id: PolicyId, policy: Policy) {
-        match direction {
-            Direction::Outbound => self.outbound.push((id, policy)),
-            Direction::Inbound => self.inbound.push((id, policy)),
+impl ModeState {
+    /// The scheduler of outbound packets, if one is configured.
+    fn scheduling(&self) -> Option<&Scheduling> {
+        match self {
+            Self::Manual(_) => None,
+            Self::Ike(state) => state.scheduling(),
         }
     }
 }
@@ -152,7 +129,9 @@ pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftove
     }
     let mut start = Start::new(args, log, leftovers, mode.name_servers(args))?;
     let mut prepared = mode.prepare(&mut start)?;
-    let plan = prepared.plan(args, &mut start.netlink)?;
+    let scheduling = prepared.state.scheduling();
+    let numbers = prepared.instance.numbers;
+    let plan = prepared.plan.plan(args, numbers, scheduling, &mut start.netlink)?;
     let (Some(resources), Some(signals)) = (prepared.instance.resources.take(), signals) else {
         return output::print(&format!("{plan}{}", prepared.notes));
     };
@@ -373,35 +352,4 @@ impl<'a> Start<'a> {
             resources: Some(InstanceResources { instance, journal, tun, name_servers }),
         })
     }
-}
-
-impl Prepared {
-    /// Plans the changes to the system, without making any.
-    fn plan(&self, args: &RunArgs, netlink: &mut Netlink) -> Result<Plan, Failure> {
-        let PlanParts { tun_mtu, policies, encap_ports, cell_addresses, peers, former_protected } =
-            &self.plan;
-        let [outbound, inbound] =
-            [&policies.outbound, &policies.inbound].map(|policies| by_reference(policies));
-        let scheduling = match &self.state {
-            ModeState::Manual(_) => None,
-            ModeState::Ike(state) => state.scheduling(),
-        };
-        let input = PlanInput {
-            tun: &args.tun,
-            tun_mtu: *tun_mtu,
-            numbers: self.instance.numbers,
-            outbound: &outbound,
-            inbound: &inbound,
-            encap_ports,
-            cell_addresses,
-            peers,
-            former_protected,
-            classifier: scheduling.map(|scheduling| &scheduling.classifier),
-        };
-        Plan::new(&input, netlink).map_err(Failure::failed)
-    }
-}
-
-fn by_reference(policies: &[(PolicyId, Policy)]) -> Vec<(PolicyId, &Policy)> {
-    policies.iter().map(|(id, policy)| (*id, policy)).collect()
 }
