@@ -9,7 +9,7 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 /// Whether the program is optimized, as for `cargo xtask cell`. The ordinary tests run beside others, on
 /// processors that all gateways and servers share.
-const IS_ALONE: bool = !cfg!(debug_assertions);
+pub(crate) const IS_ALONE: bool = !cfg!(debug_assertions);
 /// Longest gap after the end of an owner that could not release the cell: its lease of 2 s, half a second
 /// until etcd notices that, and the takeover.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(if IS_ALONE { 3_500 } else { 20_000 });

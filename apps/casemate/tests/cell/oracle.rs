@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Most findings that are kept.
-const MAX_FINDINGS: usize = 50;
+const MAX_FINDINGS: usize = 2_000;
 /// Number of recent frames that are kept: those of some seconds.
 const MAX_RECENT: usize = 4_096;
 const ETHERNET_LEN: usize = 14;
