@@ -97,7 +97,7 @@ fn documented_examples_load() {
 fn documented_cells_load() {
     let page = manual("cell.md");
     let cells: Vec<_> = examples(&page).into_iter().map(|block| (block, ok(block))).collect();
-    assert_eq!(cells.len(), 3);
+    assert_eq!(cells.len(), 4);
     for (block, config) in &cells {
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         let cell = config.cell.as_ref().unwrap();
