@@ -274,6 +274,12 @@ impl<'n> Gateways<'n> {
         }
     }
 
+    /// Waits until this gateway alone has the outside address.
+    pub(crate) fn wait_for_holder(&self, index: usize) {
+        let is_only = || self.net.holders(OUTSIDE_VIRTUAL) == [index];
+        self.eventually("it alone has the address", || is_only().then_some(()));
+    }
+
     /// Waits until a gateway stands by.
     pub(crate) fn wait_until_standby(&self, index: usize) {
         self.wait_for_role(index, "standby");
