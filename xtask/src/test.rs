@@ -203,7 +203,8 @@ pub(crate) fn run_ci(_: &[String]) -> Result {
 pub(crate) const CELL_ABOUT: &str =
     "Disrupt a cell of three gateways at random moments (apps/casemate/tests/cell), optimized
 Kills, drains and suspends gateways under the traffic of 1,000 tunnels, 50 times, and stops all etcd servers
-for a minute. Disrupts cells with keepalived and FRR. Needs root and two hours at most. --repetitions N, --tunnels N and --seed N set the numbers.";
+for a minute. Disrupts cells with keepalived and FRR. Needs root and two hours at most. --repetitions N,
+--tunnels N and --seed N set the numbers.";
 
 /// Runs the long tests of cells.
 pub(crate) fn run_cell(arguments: &[String]) -> Result {

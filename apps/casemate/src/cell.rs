@@ -116,8 +116,8 @@ pub(crate) fn describe(text: &mut String, cell: &Value) {
         let [received, rejected, dropped] = ["received", "rejected", "dropped"].map(count);
         let _ = writeln!(
             text,
-            "It has forwarded {sent} to owners, and handled {received} that other nodes have forwarded; {dropped} \
-             were lost, and {rejected} datagrams were not from a node."
+            "It has forwarded {sent} to owners, and handled {received} that other nodes have forwarded; \
+             {dropped} were lost, and {rejected} datagrams were not from a node."
         );
     }
     if count("low_reserves") > 0 {
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(
             text,
             "Node gw2 of the cell berlin stands by while gw1 owns the SAs.\n\
-             It has forwarded 1 packet to owners, and handled 2 that other nodes have forwarded; 4 were lost, \
-             and 3 datagrams were not from a node.\n\
+             It has forwarded 1 packet to owners, and handled 2 that other nodes have forwarded; 4 were \
+             lost, and 3 datagrams were not from a node.\n\
              2 Child SAs will soon have no reserved sequence numbers left.\n\n\
              gw1   owner, forwarding address 10.99.0.21:4510\ngw10  drained, down\n"
         );

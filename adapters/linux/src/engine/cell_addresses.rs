@@ -84,8 +84,8 @@ impl CellAddresses {
     }
 
     /// Takes addresses back that have ended because this process was stopped: at once if it has renewed its
-    /// lease since, otherwise when no other host has answered. Without the store, no other node can have
-    /// become the owner unless it had before.
+    /// lease since, otherwise when no other host has answered. While the store does not respond, no node
+    /// becomes the owner, but one may have become it before.
     fn take_back(&mut self, role: KeeperRole, now: Instant) -> Result<(), Error> {
         let Some(Probing { sent, last_at }) = &mut self.probing else { return Ok(()) };
         match role {

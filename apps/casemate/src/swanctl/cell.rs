@@ -114,7 +114,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
     let node = node(&keys);
     if let Some(own) = forward.filter(|own| addresses.iter().any(|address| address.address == own.ip())) {
         keys.section_error(&format!(
-            "`forward` has the address {}, which moves between the nodes: an address of this node was expected",
+            "`forward` has the address {}, which moves between the nodes: an address of this node was \
+             expected",
             own.ip()
         ));
     }

@@ -289,8 +289,8 @@ pub(super) const CELL_ROLE: Family = Family::gauge(
 pub(super) const CELL_FORWARDED: Family = Family::counter(
     "casemate_cell_forwarded_packets",
     &["result"],
-    "Packets that were sent to the owner of a cell, received from other nodes and handled, rejected because no \
-     node has made them for this one, or dropped.",
+    "Packets that were sent to the owner of a cell, received from other nodes and handled, rejected because \
+     no node has made them for this one, or dropped.",
     Rows::Once(|snapshot, samples| {
         if let Some(ForwardStatus { sent, received, rejected, dropped, .. }) = snapshot.totals.forward {
             samples.write(&["sent"], sent);

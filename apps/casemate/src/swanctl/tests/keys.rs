@@ -73,7 +73,8 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 24] = [
     (
         "cell.forward",
         &cell::FORWARD,
-        "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n forward {\n address = 192.0.2.1\n",
+        "cell {\n name = a\n node = b\n etcd {\n servers = 127.0.0.1:2379\n }\n forward {\n \
+         address = 192.0.2.1\n",
         "} }",
     ),
 ];
