@@ -72,9 +72,9 @@ const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_micros(500);
 /// Checks for all addresses together, at most: 50 ms. An interface that is switched off never delivers.
 const MAX_DELIVERY_CHECKS: u32 = 100;
 /// Time between two events about the use of an address by other hosts. After each of them this host defends
-/// the addresses by announcing them. RFC 5227 section 2.4 allows one defence in 10 s (DEFEND_INTERVAL), because
-/// two hosts might defend an address without end. In a cell, a former owner ends when it learns that it has
-/// lost its lease.
+/// the addresses by announcing them. RFC 5227 section 2.4 allows one defence in 10 s (DEFEND_INTERVAL),
+/// because two hosts might defend an address without end. In a cell, a former owner ends when it learns that
+/// it has lost its lease.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An address that moves between the hosts of a cell.
