@@ -10,6 +10,7 @@ mod bgp;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../charon/mod.rs"]
 mod charon;
+mod clear_text;
 mod etcd;
 mod failover;
 mod forwarded;
