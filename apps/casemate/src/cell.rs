@@ -57,14 +57,14 @@ pub(crate) fn cell(args: &CellArgs) -> Result<(), Failure> {
 }
 
 fn status(json: bool) -> Result<(), Failure> {
-    let answer = control::query(&Request::Status, TIMEOUT)?;
-    let cell = answer.get("cell").filter(|cell| cell.is_object());
-    let cell = cell.ok_or_else(|| {
-        Failure::failed("the instance is not a node of a cell: its configuration has no section `cell`")
-    })?;
+    let cell = control::query(&Request::Cell, TIMEOUT)?;
+    if !cell.is_object() {
+        let why = "the instance is not a node of a cell: its configuration has no section `cell`";
+        return Err(Failure::failed(why));
+    }
     match json {
         true => output::print(&format!("{cell}\n")),
-        false => output::print(&table(cell)),
+        false => output::print(&table(&cell)),
     }
 }
 

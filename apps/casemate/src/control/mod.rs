@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 pub enum Request {
     /// Report the state.
     Status,
+    /// Report the state of the cell.
+    Cell,
     /// Set up the SAs of this name.
     Initiate {
         /// A connection, one of its children, or both as `connection/child`.
@@ -73,6 +75,7 @@ impl Request {
     pub fn to_line(&self) -> String {
         let value = match self {
             Self::Status => json!({"do": "status"}),
+            Self::Cell => json!({"do": "cell"}),
             Self::Initiate { name, ike } => json!({"do": "initiate", "name": name, "ike": ike}),
             Self::Terminate(name) => json!({"do": "terminate", "name": name}),
             Self::Rekey { name, ike } => json!({"do": "rekey", "name": name, "ike": ike}),
@@ -98,6 +101,7 @@ impl Request {
         let number = |name: &str| value.get(name)?.as_u64().and_then(|number| u16::try_from(number).ok());
         Some(match value.get("do")?.as_str()? {
             "status" => Self::Status,
+            "cell" => Self::Cell,
             "initiate" => Self::Initiate { name: name()?, ike: flag("ike")? },
             "terminate" => Self::Terminate(name()?),
             "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
@@ -139,6 +143,7 @@ mod tests {
     fn requests_survive_encoding_and_decoding() {
         for request in [
             Request::Status,
+            Request::Cell,
             Request::Initiate { name: "a \"b\"\n".into(), ike: true },
             Request::Terminate(String::new()),
             Request::Rekey { name: "x".into(), ike: true },

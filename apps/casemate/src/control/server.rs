@@ -44,8 +44,17 @@ pub(crate) struct Reply {
 impl Reply {
     /// Queues a line. Returns false if the client is gone or too slow.
     pub(crate) fn send(&self, line: String) -> bool {
-        let is_taken =
-            self.shared.take_line() && self.responses.send(Response::Line(self.client, line)).is_ok();
+        self.queue(Response::Line(self.client, line))
+    }
+
+    /// Queues a line that the control thread makes, because it takes long. Returns false if the client is
+    /// gone or too slow.
+    pub(crate) fn send_made(&self, make: impl FnOnce() -> String + Send + 'static) -> bool {
+        self.queue(Response::Made(self.client, Box::new(make)))
+    }
+
+    fn queue(&self, line: Response) -> bool {
+        let is_taken = self.shared.take_line() && self.responses.send(line).is_ok();
         if is_taken {
             signal(&self.waker);
         }
@@ -76,6 +85,8 @@ pub(crate) struct PendingRequest {
 enum Response {
     /// A line for a client.
     Line(u64, String),
+    /// A line for a client that is still to be made.
+    Made(u64, Box<dyn FnOnce() -> String + Send>),
     /// The end of the response to a client.
     End(u64),
 }
@@ -244,7 +255,7 @@ impl ControlThread {
             if events.has_responses {
                 clear(&self.response_ready);
             }
-            self.queue_responses(now);
+            self.queue_responses();
             self.pass_requests(now);
             self.clients.retain(|client| !client.is_closed());
             if self.vici.as_mut().is_some_and(|vici| vici.serve(&events.vici, now)) {
@@ -297,13 +308,17 @@ impl ControlThread {
         })
     }
 
-    fn queue_responses(&mut self, now: Instant) {
+    fn queue_responses(&mut self) {
         for response in self.from_loop.try_iter() {
-            let (Response::Line(id, _) | Response::End(id)) = &response;
+            let (Response::Line(id, _) | Response::Made(id, _) | Response::End(id)) = &response;
             let Some(client) = self.clients.iter_mut().find(|client| client.id == *id) else { continue };
             match response {
-                Response::Line(_, line) => client.push_line(&line, now),
-                Response::End(_) => client.finish(now),
+                Response::Line(_, line) => client.push_line(&line, Instant::now()),
+                Response::Made(_, make) => {
+                    let line = make();
+                    client.push_line(&line, Instant::now());
+                }
+                Response::End(_) => client.finish(Instant::now()),
             }
         }
     }

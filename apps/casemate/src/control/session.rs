@@ -102,15 +102,16 @@ impl ClientSession {
 
     /// When the session times out, if the client is the one to act.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (self.state == State::Requesting || self.has_output()).then(|| self.last_progress + TIMEOUT)
+        (self.is_incomplete() || self.has_output()).then(|| self.last_progress + TIMEOUT)
     }
 
-    /// Reads and writes without blocking, and closes the session on timeout or error.
+    fn is_incomplete(&self) -> bool {
+        self.state == State::Requesting && !self.request.contains(&b'\n')
+    }
+
+    /// Reads and writes without blocking, and closes the session on timeout or error. The timeout comes last:
+    /// this thread may have been busy with the response to another client.
     pub(super) fn serve(&mut self, ready: &Ready, now: Instant) {
-        let is_late = self.deadline().is_some_and(|deadline| deadline <= now);
-        if is_late {
-            return self.close();
-        }
         if ready.readable && self.state == State::Requesting && self.read().is_err() {
             return self.close();
         }
@@ -119,6 +120,9 @@ impl ClientSession {
         }
         if ready.writable {
             self.write(now);
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.close();
         }
     }
 

@@ -18,7 +18,13 @@ impl RunController {
         let result = match request {
             Request::Status => {
                 let snapshot = Snapshot::take(&handle.lock(), &self.identity, &self.history);
-                let _ = reply.send(snapshot.to_json().to_string());
+                let _ = reply.send_made(move || snapshot.to_json().to_string());
+                return;
+            }
+            Request::Cell => {
+                let context = handle.lock();
+                let cell = self.identity.cell_json(&context.keeper(), context.cell());
+                let _ = reply.send(cell.to_string());
                 return;
             }
             Request::Why(name) => {

@@ -73,6 +73,11 @@ impl InstanceIdentity {
         Self { mark, ..self }
     }
 
+    /// State of the cell of this node, as `casemate cell status --json` shows it; null without a cell.
+    pub(crate) fn cell_json(&self, status: &KeeperStatus, state: Option<&CellState>) -> Value {
+        self.cell.as_ref().map_or(Value::Null, |cell| cell.to_json(status, state))
+    }
+
     /// Name of the TUN interface.
     pub(crate) fn tun(&self) -> &str {
         &self.tun
@@ -159,7 +164,7 @@ impl Snapshot {
 
     /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let InstanceIdentity { tun, xfrm, config, counters, store, cell, .. } = &self.identity;
+        let InstanceIdentity { tun, xfrm, config, counters, store, .. } = &self.identity;
         let policy = |policy: &PolicySnapshot| {
             json!({
                 "direction": word(policy.direction),
@@ -181,7 +186,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "store": store.as_ref().map(|path| stored(path, &self.store)),
-            "cell": cell.as_ref().map(|cell| cell.to_json(&self.store, self.cell.as_ref())),
+            "cell": self.identity.cell_json(&self.store, self.cell.as_ref()),
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa, negotiated.get(&sa.id))).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),

@@ -237,11 +237,11 @@ impl<'n> Gateways<'n> {
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }
 
-    /// Role of a gateway in its cell, as `casemate status` shows it. `None` if it does not run.
+    /// Role of a gateway in its cell, as `casemate cell status` shows it. `None` if it does not run.
     pub(crate) fn role(&self, index: usize) -> Option<String> {
-        let output = self.net.gateways[index].casemate(&["status", "--json"]);
-        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-        Some(status.pointer("/cell/role")?.as_str()?.to_owned())
+        let output = self.net.gateways[index].casemate(&["cell", "status", "--json"]);
+        let cell: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(cell["role"].as_str()?.to_owned())
     }
 
     /// Waits until exactly one of the running gateways says that it is the owner and has the virtual
