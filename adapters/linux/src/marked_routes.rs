@@ -22,6 +22,8 @@ pub(crate) struct MarkedRoutes {
     has_changed: Cell<bool>,
     /// Our addresses for packets to peers, found since the last change: hundreds of traps may ask for one.
     sources: RefCell<HashMap<IpAddr, IpAddr>>,
+    /// MTUs of the links to peers, found since the last change.
+    link_mtus: RefCell<HashMap<IpAddr, Option<usize>>>,
     resolver: Resolver,
     /// Addresses of interfaces that are switched off; `None` if that may have changed.
     switched_off: RefCell<Option<Vec<IpAddr>>>,
@@ -29,8 +31,8 @@ pub(crate) struct MarkedRoutes {
     error: RefCell<Option<Error>>,
 }
 
-/// Sources that are kept, at most.
-const MAX_SOURCES: usize = 1_024;
+/// Sources and MTUs that are kept, at most.
+const MAX_KEPT: usize = 16_384;
 
 /// Index and name of a TUN interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,7 @@ impl MarkedRoutes {
             monitor: RefCell::new(NetworkMonitor::routes()?),
             has_changed: Cell::default(),
             sources: RefCell::default(),
+            link_mtus: RefCell::default(),
             resolver: Resolver::new()?,
             switched_off: RefCell::default(),
             error: RefCell::default(),
@@ -71,6 +74,7 @@ impl MarkedRoutes {
             self.has_changed.set(true);
             self.switched_off.replace(None);
             self.sources.borrow_mut().clear();
+            self.link_mtus.borrow_mut().clear();
         }
     }
 
@@ -156,11 +160,9 @@ impl casemate::Routes for MarkedRoutes {
         let found = self.found(source.and_then(|source| {
             source.map(|source| self.check_past_tun(remote, source).map(|()| source)).transpose()
         }));
-        let mut sources = self.sources.borrow_mut();
-        if sources.len() >= MAX_SOURCES {
-            sources.clear();
+        if let Some(source) = found {
+            keep(&mut self.sources.borrow_mut(), remote, source);
         }
-        sources.extend(found.map(|source| (remote, source)));
         found
     }
 
@@ -188,13 +190,30 @@ impl casemate::Routes for MarkedRoutes {
     }
 
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
-        let mtu = self.netlink.borrow_mut().link_mtu_to(remote, self.mark);
-        self.found(mtu)
+        self.read_changes();
+        if let Some(known) = self.link_mtus.borrow().get(&remote) {
+            return *known;
+        }
+        let result = self.netlink.borrow_mut().link_mtu_to(remote, self.mark);
+        let is_known = result.is_ok();
+        let mtu = self.found(result);
+        if is_known {
+            keep(&mut self.link_mtus.borrow_mut(), remote, mtu);
+        }
+        mtu
     }
 
     fn host_addrs(&self, name: &str, lookup: Lookup) -> HostAddrs {
         self.resolver.addrs(name, lookup)
     }
+}
+
+/// Keeps what was found for a peer. Forgets everything if there are too many.
+fn keep<T>(known: &mut HashMap<IpAddr, T>, remote: IpAddr, found: T) {
+    if known.len() >= MAX_KEPT {
+        known.clear();
+    }
+    known.insert(remote, found);
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use crate::StoreKeys;
 use crate::claim::SlotClaim;
 use crate::lease::{NodeLease, Renewal};
 use crate::members::{self, Members};
-use crate::outbox::{ChangeId, Outbox};
-use crate::records::{KeptRecord, KeptRecords};
+use crate::outbox::Outbox;
+use crate::records::KeptRecords;
 use crate::reentry::Reentry;
 use crate::registration::ForwardAddress;
 use crate::seal::Sealer;
 use crate::start::Tenure;
-use crate::writes::{CurrentWrite, Numbers};
+use crate::writes::CurrentWrite;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
@@ -56,25 +56,30 @@ pub struct Keeper<S> {
     pub(crate) is_node: bool,
     pub(crate) records: KeptRecords,
     pub(crate) outbox: Outbox,
-    /// The write in progress. There is one at a time: otherwise a later one could be executed without an
-    /// earlier one, and a Child SA that has moved to another IKE SA would be in no record.
+    /// The write in progress. There is one at a time: otherwise a later record of an IKE SA could be followed
+    /// by an earlier one.
     pub(crate) current: Option<CurrentWrite>,
     /// What has to precede the next write.
     pub(crate) reentry: Reentry,
-    /// Changes that the next write completes.
-    pub(crate) waiting: Vec<ChangeId>,
-    /// Our SPIs of IKE SAs whose entries are to be deleted.
-    pub(crate) ended: Vec<u64>,
     /// Whether the endpoint has not been asked yet what it has restored.
     pub(crate) has_restorable: bool,
     pub(crate) checked_at: Instant,
     pub(crate) retry_at: Option<Instant>,
     pub(crate) problem: Option<StoreError>,
     pub(crate) writes_done: u64,
-    /// Whether the ownership ends after the write in progress.
-    pub(crate) is_ending: bool,
+    pub(crate) ending: Ending,
     /// The end of the lease, until the store has confirmed it.
     pub(crate) revocation: Option<RequestId>,
+}
+
+/// Whether the ownership ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    No,
+    /// When all changes are written.
+    Writing,
+    /// The store was told to end the lease.
+    Revoked,
 }
 
 pub(crate) enum State {
@@ -82,12 +87,6 @@ pub(crate) enum State {
     Owner(Box<Ownership>),
     /// Another owner has the slot, or the store is damaged.
     Lost,
-}
-
-/// Which write the messages of an IKE SA wait for.
-enum WaitsFor {
-    Current,
-    NextWrite,
 }
 
 #[derive(Debug)]
@@ -115,14 +114,12 @@ impl<S: Store> Keeper<S> {
             outbox: Outbox::default(),
             current: None,
             reentry: Reentry::NotNeeded,
-            waiting: Vec::new(),
-            ended: Vec::new(),
             has_restorable: true,
             checked_at: Instant::ZERO,
             retry_at: None,
             problem: None,
             writes_done: 0,
-            is_ending: false,
+            ending: Ending::No,
             revocation: None,
         }
     }
@@ -143,31 +140,17 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
-        let now = context.now;
-        let (mut unwritten, mut in_progress) = (Vec::new(), Vec::new());
-        for ike in endpoint.take_changed() {
-            match self.note_change(ike, endpoint, now) {
-                Some((spi, WaitsFor::NextWrite)) => unwritten.push(spi),
-                Some((spi, WaitsFor::Current)) => in_progress.push(spi),
-                None => {}
-            }
-        }
-        self.records.reserves.retain(|spi, _| endpoint.sas_of_spi(*spi).is_some());
+        self.note_changes(endpoint, context.now);
         if self.has_restorable && matches!(self.state, State::Owner(_)) {
             self.has_restorable = false;
-            self.forget_not_restored();
-        }
-        if let Some(current) = self.current.as_mut().filter(|_| !in_progress.is_empty()) {
-            current.changes.push(self.outbox.add(in_progress));
-        }
-        if !unwritten.is_empty() {
-            self.waiting.push(self.outbox.add(unwritten));
+            let not_restored = self.records.forget_not_restored();
+            not_restored.into_iter().for_each(|spi| self.outbox.add([spi]));
         }
         let mut free = self.begin_write(endpoint, unix_time, context);
         free.append(&mut transmits);
         let free: Vec<Transmit> =
             free.into_iter().filter_map(|transmit| self.outbox.hold(transmit)).collect();
-        self.unless_fenced(free, now)
+        self.unless_fenced(free, context.now)
     }
 
     /// Drops messages unless this node is the owner, and sure of it. Their peers or this host repeat them.
@@ -181,31 +164,34 @@ impl<S: Store> Keeper<S> {
         }
     }
 
-    /// Notes the state of an IKE SA. Returns our SPI of it if its messages have to wait.
-    fn note_change(
-        &mut self,
-        ike: IkeSaId,
-        endpoint: &mut Endpoint,
-        now: Instant,
-    ) -> Option<(u64, WaitsFor)> {
+    /// Notes what has changed in the endpoint. If the record of one IKE SA is to be written, those that have
+    /// changed together with it are, too.
+    pub(crate) fn note_changes(&mut self, endpoint: &mut Endpoint, now: Instant) {
+        for step in endpoint.take_changes() {
+            let mut must_write = false;
+            let mut spis = Vec::new();
+            for ike in step {
+                if let Some((spi, is_changed)) = self.note_change(ike, endpoint, now) {
+                    spis.push(spi);
+                    must_write |= is_changed;
+                }
+            }
+            if must_write {
+                self.outbox.add(spis);
+            }
+        }
+        self.records.forget_ended(endpoint);
+    }
+
+    /// Notes the state of an IKE SA. Returns our SPI of it, and whether its entry is to be written.
+    fn note_change(&mut self, ike: IkeSaId, endpoint: &mut Endpoint, now: Instant) -> Option<(u64, bool)> {
         let State::Owner(ownership) = &self.state else { return None };
         let owner = ownership.owner;
         let Some(mut record) = endpoint.record(ike, now) else {
-            let spi = self.records.spis.remove(&ike)?;
-            self.records.by_spi.remove(&spi);
-            self.ended.push(spi);
-            return Some((spi, WaitsFor::NextWrite));
+            return self.records.end(ike).map(|spi| (spi, true));
         };
-        let spi = record.own_spi();
-        self.records.spis.insert(ike, spi);
-        let kept = self.records.by_spi.entry(spi).or_insert_with(|| KeptRecord::new(owner));
-        let must_write = kept.note(&mut record, &mut self.records.reserves, endpoint, now);
-        match (must_write, kept.is_being_written()) {
-            (true, _) => Some((spi, WaitsFor::NextWrite)),
-            // The record in progress may contain the change already.
-            (false, true) => Some((spi, WaitsFor::Current)),
-            (false, false) => None,
-        }
+        let is_changed = self.records.note(ike, &mut record, owner, endpoint, now);
+        Some((record.own_spi(), is_changed))
     }
 
     /// Handles the completions of the store, extends reserves, and repeats what has failed. Returns the
@@ -241,8 +227,11 @@ impl<S: Store> Keeper<S> {
         let elapsed = context.now.since(self.checked_at);
         if is_urgent || elapsed >= CHECK {
             self.checked_at = context.now;
-            self.records.grow(endpoint, elapsed);
+            let unrecorded = self.records.take_unrecorded(now);
+            let due = self.records.grow(endpoint, elapsed).into_iter().chain(unrecorded);
+            due.for_each(|spi| self.outbox.add([spi]));
         }
+        self.note_changes(endpoint, now);
         released.extend(self.begin_write(endpoint, unix_time, context));
         self.unless_fenced(released, now)
     }
@@ -263,9 +252,9 @@ impl<S: Store> Keeper<S> {
             }
             Err(StoreError::Unavailable) => {
                 self.reentry = Reentry::Needed;
-                self.write_failed(current, StoreError::Unavailable, now);
+                self.write_failed(current.changes, StoreError::Unavailable, now);
             }
-            Err(StoreError::Refused) => self.write_failed(current, StoreError::Refused, now),
+            Err(StoreError::Refused) => self.write_failed(current.changes, StoreError::Refused, now),
         }
         Vec::new()
     }
@@ -275,7 +264,7 @@ impl<S: Store> Keeper<S> {
         self.revocation.take_if(|revocation| *revocation == id);
         let State::Owner(ownership) = &mut self.state else { return };
         match ownership.lease.completed(id, outcome, now) {
-            Some(Renewal::Ended) if !self.is_ending => self.state = State::Lost,
+            Some(Renewal::Ended) if self.ending == Ending::No => self.state = State::Lost,
             Some(Renewal::Failed(StoreError::Damaged)) => {
                 self.problem = Some(StoreError::Damaged);
                 self.state = State::Lost;
@@ -300,7 +289,7 @@ impl<S: Store> Keeper<S> {
             WatchEvent::Deleted(_, key, revision) => *key == slot && revision > epoch,
             WatchEvent::Gap(_) => false,
         };
-        if is_lost && !self.is_ending {
+        if is_lost && self.ending == Ending::No {
             self.state = State::Lost;
         }
     }
@@ -335,21 +324,17 @@ impl<S: Store> Keeper<S> {
     /// Without an answer to the last write, nothing more is written: the next owner begins behind the
     /// reserves, as after a crash.
     pub fn finish(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
-        let ikes: Vec<IkeSaId> = self.records.spis.keys().copied().collect();
-        let mut writes = Vec::new();
-        if matches!(self.state, State::Owner(_)) {
-            for ike in ikes {
-                writes.extend(self.prepare(ike, Numbers::Used, endpoint, unix_time, context));
-            }
-        }
-        self.end_with(writes, context.now);
+        self.note_changes(endpoint, context.now);
+        self.records.all().into_iter().for_each(|spi| self.outbox.add([spi]));
+        self.end(endpoint, unix_time, context);
     }
 
     /// Deletes all records, and ends the ownership, as [`finish`](Self::finish).
-    pub fn clear(&mut self, now: Instant) {
+    pub fn clear(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
+        self.note_changes(endpoint, context.now);
         let KeptRecords { by_spi, .. } = core::mem::take(&mut self.records);
-        self.ended.extend(by_spi.into_keys());
-        self.end_with(Vec::new(), now);
+        by_spi.into_keys().for_each(|spi| self.outbox.add([spi]));
+        self.end(endpoint, unix_time, context);
     }
 
     /// The store.

@@ -1,9 +1,9 @@
 //! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
 
-use crate::reserve::{GrowingReserve, NumberUse, Reserve};
+use crate::reserve::{GrowingReserve, NumberUse, RECEIVED_BLOCK, Reserve};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use casemate::{ChildSequence, Endpoint, IkeRecord, RecordChange};
+use casemate::{ChildSas, ChildSequence, Endpoint, IkeRecord, RecordChange};
 use casemate_crypto::SecretBytes;
 use casemate_ike::IkeSaId;
 use casemate_sa::Instant;
@@ -12,8 +12,11 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use zeroize::Zeroize as _;
 
-/// Requests of the peer that changed nothing are recorded after this time, if nothing else is.
+/// Exchanges that changed nothing are recorded after this time, if nothing else is.
 const LATEST: Duration = Duration::from_secs(30);
+/// The same if the peer has left out numbers: the next owner need not ask for these again. A new owner asks
+/// all peers first.
+const LATEST_SKIP: Duration = Duration::from_secs(1);
 
 /// A record in the store, before its encryption.
 #[derive(Debug, PartialEq, Eq, Encode, Decode)]
@@ -60,12 +63,35 @@ pub(crate) struct ChildReserves {
     /// Whether a record says that the peer uses the SA: then the next owner asks it to leave out numbers
     /// instead of rekeying (RFC 6311).
     is_in_use: bool,
+    /// Our SPI of the IKE SA that has it.
+    ike: u64,
+    /// Its SAs, once the endpoint has them.
+    sas: Option<ChildSas>,
 }
 
 impl ChildReserves {
-    fn first(esn: bool) -> Self {
+    fn first(ike: u64, esn: bool) -> Self {
         let reserve = |used_as| GrowingReserve::new(used_as, Reserve::first(used_as), esn);
-        Self { sent: reserve(NumberUse::Sent), received: reserve(NumberUse::Received), is_in_use: false }
+        let (sent, received) = (reserve(NumberUse::Sent), reserve(NumberUse::Received));
+        Self { sent, received, is_in_use: false, ike, sas: None }
+    }
+
+    fn is_low(&self) -> bool {
+        self.sent.is_low() || self.received.is_low()
+    }
+
+    /// Extends the reserves that are low, `elapsed` after the last call. Returns whether a record is to be
+    /// written.
+    fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) -> bool {
+        let Some(ChildSas { inbound, outbound }) = self.sas else { return false };
+        let datapath = endpoint.datapath();
+        let sent = outbound.and_then(|sa| datapath.sa_sequence(sa));
+        let received = datapath.sa_sequence(inbound);
+        let begins_use = !self.is_in_use && received.is_some_and(|number| number > 0);
+        self.is_in_use |= begins_use;
+        let sent = sent.is_some_and(|used| self.sent.grow(used, elapsed));
+        let received = received.is_some_and(|used| self.received.grow(used, elapsed));
+        begins_use || sent || received
     }
 }
 
@@ -73,15 +99,14 @@ impl ChildReserves {
 #[derive(Debug)]
 pub(crate) struct KeptRecord {
     created_by: u64,
+    /// The IKE SA, once the endpoint has it.
+    ike: Option<IkeSaId>,
     /// What the last record contained, and when it was made; `None` if there is none.
     made: Option<(IkeRecord, Instant)>,
     /// SPIs of the inbound SAs of its Child SAs.
     children: BTreeSet<u32>,
-    /// Since when requests of the peer that changed nothing are not recorded.
-    unrecorded_since: Option<Instant>,
-    /// Whether the record is to be written, whatever has changed.
-    must_write: bool,
-    is_being_written: bool,
+    /// When exchanges that changed nothing are recorded, if they are not yet.
+    record_at: Option<Instant>,
 }
 
 /// The reserves that a written record names.
@@ -90,14 +115,7 @@ pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
 impl KeptRecord {
     /// An IKE SA that this owner has set up.
     pub(crate) fn new(created_by: u64) -> Self {
-        Self {
-            created_by,
-            made: None,
-            children: BTreeSet::new(),
-            unrecorded_since: None,
-            must_write: true,
-            is_being_written: false,
-        }
+        Self { created_by, ike: None, made: None, children: BTreeSet::new(), record_at: None }
     }
 
     /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
@@ -121,11 +139,11 @@ impl KeptRecord {
             let is_in_use = reached.is_some_and(|reached| reached > 0);
             children.insert(spi, (sent, received, esn, is_in_use));
         }
-        let spis = children.keys().copied().collect();
+        let (spis, ike) = (children.keys().copied().collect(), record.own_spi());
         reserves.extend(children.into_iter().map(|(spi, (sent, received, esn, is_in_use))| {
             let sent = GrowingReserve::new(NumberUse::Sent, sent, esn);
             let received = GrowingReserve::restored(received, skip, esn);
-            (spi, ChildReserves { sent, received, is_in_use })
+            (spi, ChildReserves { sent, received, is_in_use, ike, sas: None })
         }));
         Some(Self { children: spis, ..Self::new(stored.created_by) })
     }
@@ -135,118 +153,32 @@ impl KeptRecord {
         self.created_by
     }
 
-    /// Brings the Child SAs up to date with a record of the endpoint, and limits their numbers. Sets the
-    /// reserves as the numbers of the record. Returns whether the record is to be written before messages
-    /// leave.
-    pub(crate) fn note(
-        &mut self,
-        record: &mut IkeRecord,
-        reserves: &mut Reserves,
-        endpoint: &mut Endpoint,
-        now: Instant,
-    ) -> bool {
-        let all: Vec<ChildSequence> = record.sequences().collect();
-        self.children = all.iter().map(|child| child.spi).collect();
-        for ChildSequence { spi, esn, sent, .. } in all {
-            let of_child = reserves.entry(spi).or_insert_with(|| ChildReserves::first(esn));
-            of_child.sent.skip_to(sent);
-            record.set_sequence_numbers(spi, of_child.sent.requested(), of_child.received.requested());
-            limit(spi, of_child, endpoint);
-        }
-        let change = match &self.made {
-            None => RecordChange::State,
-            Some((made, at)) => {
-                let mut former = made.clone();
-                former.advance(now.since(*at));
-                record.change_since(&former)
-            }
-        };
-        match change {
-            RecordChange::None => {}
-            RecordChange::PeerRequests => {
-                self.unrecorded_since.get_or_insert(now);
-            }
-            RecordChange::State => self.must_write = true,
-        }
-        self.must_write
-    }
-
-    /// Whether the record is to be written now, although no message waits for it.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.must_write || self.unrecorded_since.is_some_and(|since| now.since(since) >= LATEST)
-    }
-
-    /// Notes that the record is being written. Returns the reserves that it names.
-    pub(crate) fn begin_write(
-        &mut self,
-        record: IkeRecord,
-        reserves: &Reserves,
-        now: Instant,
-    ) -> NamedReserves {
-        self.made = Some((record, now));
-        self.unrecorded_since = None;
-        (self.must_write, self.is_being_written) = (false, true);
-        let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
-        self.children.iter().filter_map(|spi| Some((*spi, named(reserves.get(spi)?)))).collect()
-    }
-
-    /// Whether its last record is being written.
-    pub(crate) const fn is_being_written(&self) -> bool {
-        self.is_being_written
-    }
-
-    /// Notes that the record is written.
-    pub(crate) const fn end_write(&mut self) {
-        self.is_being_written = false;
-    }
-
-    /// Notes that the record could not be written.
-    pub(crate) const fn write_failed(&mut self) {
-        (self.must_write, self.is_being_written) = (true, false);
-    }
-
-    /// Extends the reserves of its Child SAs that are low.
-    pub(crate) fn grow(&mut self, reserves: &mut Reserves, endpoint: &Endpoint, elapsed: Duration) {
-        for spi in &self.children {
-            let (Some(sas), Some(reserves)) = (endpoint.sas_of_spi(*spi), reserves.get_mut(spi)) else {
-                continue;
-            };
-            let datapath = endpoint.datapath();
-            let sent = sas.outbound.and_then(|sa| datapath.sa_sequence(sa));
-            let received = datapath.sa_sequence(sas.inbound);
-            if !reserves.is_in_use && received.is_some_and(|number| number > 0) {
-                (reserves.is_in_use, self.must_write) = (true, true);
-            }
-            for (used, reserve) in [(sent, &mut reserves.sent), (received, &mut reserves.received)] {
-                self.must_write |= used.is_some_and(|used| reserve.grow(used, elapsed));
-            }
-        }
+    /// The IKE SA; `None` before the endpoint has restored it.
+    pub(crate) const fn ike(&self) -> Option<IkeSaId> {
+        self.ike
     }
 }
 
+/// Whether the peer has left out numbers of a Child SA since a record was made.
+fn has_left_out_numbers(made: &IkeRecord, record: &IkeRecord) -> bool {
+    let mut pairs = made.sequences().zip(record.sequences());
+    let reached = |child: ChildSequence| child.reached.unwrap_or(0);
+    pairs.any(|(before, now)| reached(now).saturating_sub(reached(before)) >= RECEIVED_BLOCK / 2)
+}
+
 /// Limits the SAs of a Child SA to the numbers that are written.
-fn limit(spi: u32, reserves: &ChildReserves, endpoint: &mut Endpoint) {
-    let Some(sas) = endpoint.sas_of_spi(spi) else { return };
+fn limit(reserves: &ChildReserves, endpoint: &mut Endpoint) {
+    let Some(ChildSas { inbound, outbound }) = reserves.sas else { return };
     let datapath = endpoint.datapath_mut();
-    if let Some(outbound) = sas.outbound {
+    if let Some(outbound) = outbound {
         datapath.set_durable(outbound, reserves.sent.written());
     }
-    datapath.set_receive_limit(sas.inbound, reserves.received.written());
+    datapath.set_receive_limit(inbound, reserves.received.written());
 }
 
 /// The reserves of all Child SAs, by the SPIs of their inbound SAs. A Child SA that moves to another IKE SA
 /// keeps its reserves.
 pub(crate) type Reserves = BTreeMap<u32, ChildReserves>;
-
-/// Notes that a record with these reserves is written, and lets the Child SAs use them.
-pub(crate) fn note_written(reserves: &mut Reserves, named: &NamedReserves, endpoint: &mut Endpoint) {
-    for (spi, (sent, received)) in named {
-        let Some(of_child) = reserves.get_mut(spi) else { continue };
-        of_child.sent.note_written(*sent);
-        of_child.received.note_written(*received);
-        limit(*spi, of_child, endpoint);
-    }
-}
 
 /// The IKE SAs of this owner, by our SPI.
 #[derive(Debug, Default)]
@@ -254,24 +186,156 @@ pub(crate) struct KeptRecords {
     pub(crate) reserves: Reserves,
     pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
     /// Our SPI of each IKE SA.
-    pub(crate) spis: BTreeMap<IkeSaId, u64>,
+    spis: BTreeMap<IkeSaId, u64>,
+    /// IKE SAs with exchanges that changed nothing, and when these are recorded.
+    unrecorded: BTreeSet<(Instant, u64)>,
+    /// Child SAs that no record has any more. Their IKE SA may end before they do.
+    leaving: BTreeSet<u32>,
+    low_reserves: usize,
 }
 
 impl KeptRecords {
-    /// The IKE SAs whose records are to be written, the oldest first.
-    pub(crate) fn due(&self, now: Instant) -> Vec<IkeSaId> {
-        let is_due = |spi| self.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
-        self.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect()
+    /// Notes the present record of an IKE SA: brings its Child SAs up to date and limits their numbers. Sets
+    /// the reserves as the numbers of the record. Returns whether it is to be written before messages leave.
+    pub(crate) fn note(
+        &mut self,
+        ike: IkeSaId,
+        record: &mut IkeRecord,
+        owner: u64,
+        endpoint: &mut Endpoint,
+        now: Instant,
+    ) -> bool {
+        let spi = record.own_spi();
+        self.spis.insert(ike, spi);
+        let kept = self.by_spi.entry(spi).or_insert_with(|| KeptRecord::new(owner));
+        kept.ike = Some(ike);
+        let all: Vec<ChildSequence> = record.sequences().collect();
+        let before = core::mem::replace(&mut kept.children, all.iter().map(|child| child.spi).collect());
+        self.leaving.extend(before.difference(&kept.children));
+        for ChildSequence { spi: child, esn, sent, .. } in all {
+            let reserves = self.reserves.entry(child).or_insert_with(|| ChildReserves::first(spi, esn));
+            (reserves.ike, reserves.sas) = (spi, endpoint.sas_of_spi(child));
+            reserves.sent.skip_to(sent);
+            record.set_sequence_numbers(child, reserves.sent.requested(), reserves.received.requested());
+            limit(reserves, endpoint);
+        }
+        let change = match &kept.made {
+            None => RecordChange::State,
+            Some((made, at)) => {
+                let mut former = made.clone();
+                former.advance(now.since(*at));
+                record.change_since(&former)
+            }
+        };
+        if change == RecordChange::Exchanges {
+            let skips = kept.made.as_ref().is_some_and(|(made, _)| has_left_out_numbers(made, record));
+            let at = now.after(if skips { LATEST_SKIP } else { LATEST });
+            let at = kept.record_at.map_or(at, |before| at.min(before));
+            if let Some(before) = kept.record_at.replace(at) {
+                self.unrecorded.remove(&(before, spi));
+            }
+            self.unrecorded.insert((at, spi));
+        }
+        change == RecordChange::State
     }
 
-    /// Child SAs that have nearly used up what is reserved and written.
-    pub(crate) fn low_reserves(&self) -> usize {
-        self.reserves.values().filter(|child| child.sent.is_low() || child.received.is_low()).count()
+    /// Notes that an IKE SA has ended. Returns our SPI if it has a record.
+    pub(crate) fn end(&mut self, ike: IkeSaId) -> Option<u64> {
+        let spi = self.spis.remove(&ike)?;
+        let kept = self.by_spi.remove(&spi)?;
+        if let Some(at) = kept.record_at {
+            self.unrecorded.remove(&(at, spi));
+        }
+        self.leaving.extend(kept.children);
+        Some(spi)
     }
 
-    /// Extends the reserves that are low, `elapsed` after the last call.
-    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) {
-        let Self { by_spi, reserves, .. } = self;
-        by_spi.values_mut().for_each(|kept| kept.grow(reserves, endpoint, elapsed));
+    /// Forgets the reserves of Child SAs that have ended.
+    pub(crate) fn forget_ended(&mut self, endpoint: &Endpoint) {
+        let Self { reserves, by_spi, leaving, .. } = self;
+        leaving.retain(|child| {
+            let ike = reserves.get(child).map(|reserves| reserves.ike);
+            let has_moved =
+                ike.and_then(|ike| by_spi.get(&ike)).is_some_and(|kept| kept.children.contains(child));
+            let exists = endpoint.sas_of_spi(*child).is_some();
+            if !exists {
+                reserves.remove(child);
+            }
+            exists && !has_moved
+        });
+    }
+
+    /// Forgets the IKE SAs of the former owner that the endpoint did not restore. Returns our SPIs of them.
+    pub(crate) fn forget_not_restored(&mut self) -> Vec<u64> {
+        let not_restored = self.by_spi.extract_if(.., |_, kept| kept.ike.is_none());
+        let (spis, ended): (Vec<u64>, Vec<KeptRecord>) = not_restored.unzip();
+        for child in ended.iter().flat_map(|kept| &kept.children) {
+            self.reserves.remove(child);
+        }
+        spis
+    }
+
+    /// Notes that the record of an IKE SA is being written. Returns the reserves that it names.
+    pub(crate) fn begin_write(&mut self, record: IkeRecord, now: Instant) -> NamedReserves {
+        let spi = record.own_spi();
+        let Some(kept) = self.by_spi.get_mut(&spi) else { return NamedReserves::new() };
+        if let Some(at) = kept.record_at.take() {
+            self.unrecorded.remove(&(at, spi));
+        }
+        kept.made = Some((record, now));
+        let named = |child: &ChildReserves| (child.sent.requested(), child.received.requested());
+        kept.children.iter().filter_map(|spi| Some((*spi, named(self.reserves.get(spi)?)))).collect()
+    }
+
+    /// Notes that a record with these reserves is written, and lets the Child SAs use them.
+    pub(crate) fn written(&mut self, named: &NamedReserves, endpoint: &mut Endpoint) {
+        for (spi, (sent, received)) in named {
+            let Some(reserves) = self.reserves.get_mut(spi) else { continue };
+            reserves.sent.note_written(*sent);
+            reserves.received.note_written(*received);
+            limit(reserves, endpoint);
+        }
+    }
+
+    /// Number of IKE SAs.
+    pub(crate) fn len(&self) -> usize {
+        self.spis.len()
+    }
+
+    /// Our SPIs of all IKE SAs.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.spis.values().copied().collect()
+    }
+
+    /// Child SAs that had nearly used up what is reserved and written at the last call of [`Self::grow`].
+    pub(crate) const fn low_reserves(&self) -> usize {
+        self.low_reserves
+    }
+
+    /// Extends the reserves that are low, `elapsed` after the last call. Returns our SPIs of IKE SAs whose
+    /// records are to be written for that reason.
+    pub(crate) fn grow(&mut self, endpoint: &Endpoint, elapsed: Duration) -> BTreeSet<u64> {
+        let mut grown = BTreeSet::new();
+        self.low_reserves = 0;
+        for reserves in self.reserves.values_mut() {
+            if reserves.grow(endpoint, elapsed) {
+                grown.insert(reserves.ike);
+            }
+            self.low_reserves = self.low_reserves.saturating_add(usize::from(reserves.is_low()));
+        }
+        grown
+    }
+
+    /// Takes the IKE SAs whose records are to be written although no message waits for them: exchanges that
+    /// changed nothing are not recorded for some time.
+    pub(crate) fn take_unrecorded(&mut self, now: Instant) -> Vec<u64> {
+        let mut due = Vec::new();
+        while let Some((at, spi)) = self.unrecorded.first().copied()
+            && at <= now
+        {
+            self.unrecorded.pop_first();
+            due.push(spi);
+        }
+        due
     }
 }

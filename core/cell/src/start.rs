@@ -3,10 +3,9 @@
 
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
-use crate::records::{KeptRecord, KeptRecords, StoredRecord};
+use crate::records::{KeptRecord, StoredRecord};
 use crate::seal::Sealer;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use casemate::{IkeRecord, OwnedRecord};
 use casemate_crypto::Rng;
@@ -149,7 +148,7 @@ impl<S: Store> Keeper<S> {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
-                    self.ended.extend(spi_of(&key));
+                    spi_of(&key).into_iter().for_each(|spi| self.outbox.add([spi]));
                 }
             }
         }
@@ -182,14 +181,6 @@ impl<S: Store> Keeper<S> {
         let Some(owners) = owners else { return Ok(None) };
         self.records.by_spi.insert(record.own_spi(), kept);
         Ok(Some(OwnedRecord { record, owners }))
-    }
-
-    /// Forgets the IKE SAs of the former owner that the endpoint did not restore.
-    pub(crate) fn forget_not_restored(&mut self) {
-        let KeptRecords { by_spi, spis, .. } = &mut self.records;
-        let restored: BTreeSet<u64> = spis.values().copied().collect();
-        self.ended.extend(by_spi.keys().filter(|spi| !restored.contains(spi)));
-        by_spi.retain(|spi, _| restored.contains(spi));
     }
 }
 

@@ -74,7 +74,7 @@ impl<S: Store> Keeper<S> {
         KeeperStatus {
             role,
             owner,
-            records: self.records.spis.len(),
+            records: self.records.len(),
             writes: self.writes_done,
             pending: self.current.as_ref().map_or(0, CurrentWrite::transactions),
             held: self.outbox.held(),

@@ -1,8 +1,8 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
-use crate::keeper::{Keeper, State};
-use crate::outbox::ChangeId;
-use crate::records::{KeptRecord, NamedReserves, StoredRecord, note_written};
+use crate::keeper::{Ending, Keeper, State};
+use crate::outbox::{Batch, ChangeId};
+use crate::records::{NamedReserves, StoredRecord};
 use crate::reentry::Reentry;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,30 +15,19 @@ use core::time::Duration;
 /// Pause after a failed write.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 
-/// Sequence numbers in a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// Those that are reserved.
-    Reserved,
-    /// Those that were used: nothing is sent or received after them.
-    Used,
-}
-
-/// A write, and the reserves that it names; `None` for a deletion.
-#[derive(Clone)]
+/// A write, and the reserves that it names: none for a deletion.
 pub(crate) struct PreparedWrite {
-    /// Our SPI of the IKE SA.
-    pub(crate) spi: u64,
-    pub(crate) write: Write,
-    pub(crate) named: Option<NamedReserves>,
+    write: Write,
+    named: NamedReserves,
 }
 
 /// Transactions that are executed one after the other.
 pub(crate) struct CurrentWrite {
     /// The request of the first one. The others are not submitted yet.
     pub(crate) request: RequestId,
-    submitted: Vec<PreparedWrite>,
-    left: VecDeque<Vec<PreparedWrite>>,
+    /// The reserves that the records of the first one name.
+    submitted: Vec<NamedReserves>,
+    left: VecDeque<PreparedWrite>,
     /// Changes that are written with the last one.
     pub(crate) changes: Vec<ChangeId>,
 }
@@ -46,13 +35,13 @@ pub(crate) struct CurrentWrite {
 impl CurrentWrite {
     /// Number of transactions that are not completed.
     pub(crate) fn transactions(&self) -> usize {
-        self.left.len().saturating_add(1)
+        self.left.len().div_ceil(MAX_WRITES).saturating_add(1)
     }
 }
 
 impl<S: Store> Keeper<S> {
-    /// Writes what is due, unless a write is in progress or has just failed. Returns messages that do not
-    /// wait any more, because there is nothing to write.
+    /// Writes the oldest changes, unless a write is in progress or has just failed. Returns messages that do
+    /// not wait any more, because there is nothing to write.
     pub(crate) fn begin_write(
         &mut self,
         endpoint: &mut Endpoint,
@@ -60,113 +49,114 @@ impl<S: Store> Keeper<S> {
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
         let now = context.now;
-        let must_wait = self.current.is_some()
-            || self.reentry != Reentry::NotNeeded
-            || self.is_ending
-            || self.retry_at.is_some_and(|at| now < at);
-        if must_wait || !matches!(self.state, State::Owner(_)) {
-            return Vec::new();
+        let mut released = Vec::new();
+        self.retry_at = self.retry_at.filter(|at| now < *at);
+        while self.may_write() {
+            let Batch { changes, mut spis } = self.outbox.take(MAX_WRITES);
+            if changes.is_empty() {
+                if self.ending == Ending::Writing {
+                    self.revoke();
+                }
+                break;
+            }
+            // The youngest IKE SA comes first, in case there are more than one transaction can write: until
+            // all are written, the state of the oldest one holds. Deletions come last.
+            spis.sort_unstable_by_key(|spi| core::cmp::Reverse(self.ike_of(*spi)));
+            let prepare = |spi| self.prepare(spi, endpoint, unix_time, context);
+            let writes = spis.into_iter().filter_map(prepare).collect();
+            released.extend(self.submit_next(writes, changes, now));
         }
+        released
+    }
+
+    /// Whether the next write may begin.
+    fn may_write(&self) -> bool {
+        matches!(self.state, State::Owner(_))
+            && self.current.is_none()
+            && self.reentry == Reentry::NotNeeded
+            && self.retry_at.is_none()
+            && self.ending != Ending::Revoked
+    }
+
+    fn ike_of(&self, spi: u64) -> Option<IkeSaId> {
+        self.records.by_spi.get(&spi)?.ike()
+    }
+
+    /// Ends the ownership when everything is written.
+    pub(crate) fn end(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
+        self.ending = Ending::Writing;
         self.retry_at = None;
-        let mut writes = Vec::new();
-        for ike in self.records.due(now) {
-            writes.extend(self.prepare(ike, Numbers::Reserved, endpoint, unix_time, context));
-        }
-        // The youngest IKE SA comes first: until all are written, the state of the oldest one holds.
-        writes.reverse();
-        writes.extend(self.deletions());
-        let changes = core::mem::take(&mut self.waiting);
-        self.submit_next(chunks(&writes), changes, now)
-    }
-
-    /// Deletions of the records of IKE SAs that have ended.
-    fn deletions(&mut self) -> Vec<PreparedWrite> {
-        let ended = core::mem::take(&mut self.ended);
-        let delete = |spi| PreparedWrite { spi, write: Write::Delete(self.keys.record(spi)), named: None };
-        ended.into_iter().map(delete).collect()
-    }
-
-    /// Writes records and deletions after the write in progress, and then ends the ownership.
-    pub(crate) fn end_with(&mut self, mut writes: Vec<PreparedWrite>, now: Instant) {
-        writes.extend(self.deletions());
-        let mut changes = core::mem::take(&mut self.waiting);
-        self.is_ending = true;
-        if self.reentry != Reentry::NotNeeded || !matches!(self.state, State::Owner(_)) {
-            return self.revoke();
-        }
-        if let Some(current) = &mut self.current {
-            current.left.extend(chunks(&writes));
-            current.changes.append(&mut changes);
+        if self.current.is_some() {
             return;
         }
-        // Without writes, there is nothing that messages wait for.
-        let _ = self.submit_next(chunks(&writes), changes, now);
+        if !self.may_write() {
+            return self.revoke();
+        }
+        // Nothing is released: messages of this owner do not matter any more.
+        let _ = self.begin_write(endpoint, unix_time, context);
     }
 
-    /// Submits the first of these transactions. Returns the messages of the changes if there is none.
+    /// Submits the first of these writes as a transaction. Returns the messages of the changes if there are
+    /// none.
     fn submit_next(
         &mut self,
-        mut left: VecDeque<Vec<PreparedWrite>>,
+        mut left: VecDeque<PreparedWrite>,
         changes: Vec<ChangeId>,
         now: Instant,
     ) -> Vec<Transmit> {
         let State::Owner(ownership) = &self.state else { return Vec::new() };
-        let epoch = ownership.epoch;
-        let Some(submitted) = left.pop_front() else {
-            if self.is_ending {
-                self.revoke();
-            }
-            return changes.into_iter().flat_map(|change| self.outbox.written(change)).collect();
-        };
-        let comparisons = [Comparison::Changed(self.keys.owner(), epoch)].into();
-        let writes = submitted.iter().map(|prepared| prepared.write.clone()).collect();
+        if left.is_empty() {
+            return self.outbox.written(changes);
+        }
+        let comparisons = [Comparison::Changed(self.keys.owner(), ownership.epoch)].into();
+        let first = left.drain(..left.len().min(MAX_WRITES));
+        let (writes, submitted) = first.map(|PreparedWrite { write, named }| (write, named)).unzip();
         let request = self.requests.submit(Request::Commit(Transaction { comparisons, writes }));
-        let is_submitted = request.is_some();
-        let request = request.unwrap_or(RequestId(0));
-        let current = CurrentWrite { request, submitted, left, changes };
-        if is_submitted {
-            self.current = Some(current);
-        } else {
-            self.write_failed(current, StoreError::Unavailable, now);
+        match request {
+            Some(request) => self.current = Some(CurrentWrite { request, submitted, left, changes }),
+            None => self.write_failed(changes, StoreError::Unavailable, now),
         }
         Vec::new()
     }
 
     /// Ends the lease, and with it the ownership.
     fn revoke(&mut self) {
+        self.ending = Ending::Revoked;
         if let Some(lease) = self.lease() {
             self.revocation = self.requests.submit(Request::Revoke(lease));
         }
     }
 
-    /// The write of the record of an IKE SA.
-    pub(crate) fn prepare(
+    /// The write of the record of an IKE SA. At an end, it has the numbers that were used instead of those
+    /// that are reserved.
+    fn prepare(
         &mut self,
-        ike: IkeSaId,
-        numbers: Numbers,
+        spi: u64,
         endpoint: &mut Endpoint,
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Option<PreparedWrite> {
         let State::Owner(ownership) = &self.state else { return None };
         let owner = ownership.owner;
-        let mut record = endpoint.record(ike, context.now)?;
-        let spi = record.own_spi();
-        let kept = self.records.by_spi.get_mut(&spi)?;
-        if numbers == Numbers::Reserved {
-            kept.note(&mut record, &mut self.records.reserves, endpoint, context.now);
-        }
         let key = self.keys.record(spi);
+        let Some(kept) = self.records.by_spi.get(&spi) else {
+            return Some(PreparedWrite { write: Write::Delete(key), named: NamedReserves::new() });
+        };
+        let (ike, created_by) = (kept.ike()?, kept.created_by());
+        let mut record = endpoint.record(ike, context.now)?;
+        if self.ending == Ending::No {
+            self.records.note(ike, &mut record, owner, endpoint, context.now);
+        }
         let stored = StoredRecord {
-            created_by: kept.created_by(),
+            created_by,
             written_at: unix_time,
             record: record.encode().ok()?.expose().to_vec().into(),
             store: self.requests.store.identity(),
         };
         let bytes = stored.into_bytes()?;
         let value = self.sealer.seal(&key, owner, &bytes, context.rng).ok()?;
-        let named = kept.begin_write(record, &self.records.reserves, context.now);
-        Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
+        let named = self.records.begin_write(record, context.now);
+        Some(PreparedWrite { write: Write::Put { key, value, lease: None }, named })
     }
 
     /// Notes that the submitted transaction is executed, and continues. Returns the messages of the changes
@@ -179,35 +169,17 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
-        for PreparedWrite { spi, named, .. } in &current.submitted {
-            self.records.by_spi.get_mut(spi).into_iter().for_each(KeptRecord::end_write);
-            named.iter().for_each(|named| note_written(&mut self.records.reserves, named, endpoint));
-        }
+        current.submitted.iter().for_each(|named| self.records.written(named, endpoint));
         self.submit_next(current.left, current.changes, now)
     }
 
-    /// Writes the same IKE SAs again later, with their state of then.
-    pub(crate) fn write_failed(&mut self, current: CurrentWrite, error: StoreError, now: Instant) {
+    /// Lets the changes of a write wait again.
+    pub(crate) fn write_failed(&mut self, changes: Vec<ChangeId>, error: StoreError, now: Instant) {
         self.problem = Some(error);
         self.retry_at = Some(now.after(RETRY));
-        let CurrentWrite { submitted, left, mut changes, .. } = current;
-        for PreparedWrite { spi, named, .. } in submitted.into_iter().chain(left.into_iter().flatten()) {
-            match (named, self.records.by_spi.get_mut(&spi)) {
-                (Some(_), Some(kept)) => kept.write_failed(),
-                // It has ended meanwhile, and its entry is deleted.
-                (Some(_), None) => {}
-                (None, _) => self.ended.push(spi),
-            }
-        }
-        changes.append(&mut self.waiting);
-        self.waiting = changes;
-        if self.is_ending {
+        self.outbox.put_back(changes);
+        if self.ending == Ending::Writing {
             self.revoke();
         }
     }
-}
-
-/// Splits writes into transactions.
-fn chunks(writes: &[PreparedWrite]) -> VecDeque<Vec<PreparedWrite>> {
-    writes.chunks(MAX_WRITES).map(<[_]>::to_vec).collect()
 }

@@ -91,7 +91,7 @@ impl Ike {
             #[cfg(feature = "records")]
             keeps_records: false,
             #[cfg(feature = "records")]
-            changed: alloc::collections::BTreeSet::new(),
+            changes: Vec::new(),
             last_child_id: 0,
             last_ike_id: 0,
             effects: Vec::new(),
@@ -293,6 +293,7 @@ impl Ike {
         }
         // A retry that fails again gets a later time.
         while let Some(retry) = self.shared.retries.pop_due(context.now) {
+            self.shared.begin_step();
             self.retry(retry, host, context);
             self.run_effects(host, context);
         }
@@ -347,6 +348,7 @@ impl Ike {
         context: &mut Context<'_>,
         act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> SaUpdate {
+        self.shared.begin_step();
         let exists = self.apply_to_sa(id, host, context, act);
         self.run_effects(host, context);
         match (exists, self.sas.get(id)) {

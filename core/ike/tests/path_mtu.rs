@@ -148,6 +148,36 @@ fn a_path_that_becomes_wider_or_narrower_is_noticed() {
     assert!(link.is_up());
 }
 
+/// Another process continues the IKE SA of the left host.
+#[cfg(feature = "records")]
+#[test]
+fn the_next_owner_knows_the_path_and_searches_later() {
+    let mut link = ProbedPair::new(1_400);
+    link.pair.left.ike.keep_records(true);
+    link.advance(SEARCH);
+    assert_eq!(link.reported().last(), Some(&Some(1_400)));
+    let (now, old) = (link.pair.now, &link.pair.left);
+    let record = old.ike.record(old.ike.status().next().unwrap().id, now).unwrap();
+    let mut new = IkePeer::new(&old.addr.to_string(), 7, (*old.ike.connections()[0]).clone());
+    new.ike.probe_path_mtu();
+    new.routes.link_mtu = Some(LINK);
+    new.host.last = 1_000;
+    new.with_context(now, |ike, host, context| {
+        let mut restoration = casemate_ike::Restoration::new(ike.connections());
+        ike.restore(record, 1, &mut restoration, host, context).unwrap();
+    });
+    link.pair.left = new;
+    let child = link.pair.left.ike.status().next().unwrap().children[0].id;
+    assert_eq!(link.pair.left.ike.probed_path_mtu(child), Some(1_400));
+    link.probes.clear();
+    link.advance(Duration::from_secs(59));
+    assert_eq!(link.probes, [0; 0]);
+    link.path = LINK;
+    link.advance(PAUSE);
+    assert_eq!(link.reported(), [None]);
+    assert!(link.is_up());
+}
+
 /// The first messages that carry probes or their responses are lost in every combination.
 #[test]
 fn no_pattern_of_losses_ends_the_ike_sa_or_changes_the_result() {

@@ -286,7 +286,7 @@ impl StateKeeper {
 
     /// Deletes the state: its peers were told that their SAs have ended.
     pub(super) fn clear(mut self, context: &mut EndpointContext) -> Result<(), Error> {
-        self.keeper.clear(context.now());
+        context.with(|endpoint, context| self.keeper.clear(endpoint, unix_micros(), context));
         self.complete(context).map(drop)
     }
 

@@ -235,8 +235,10 @@ impl Host {
         let Self { endpoint, keeper, hub, now, rng, .. } = self;
         with_context(endpoint, *now, rng, |endpoint, context| {
             keeper.finish(endpoint, 0, context);
-            hub.advance(Duration::from_millis(1));
-            keeper.poll(endpoint, false, 0, context);
+            for _ in 0..100 {
+                hub.advance(Duration::from_millis(1));
+                keeper.poll(endpoint, false, 0, context);
+            }
         });
         assert!(self.keeper.is_idle());
     }

@@ -38,9 +38,10 @@ impl Endpoint {
         self.datapath.limit_new_sas(sent, received);
     }
 
-    /// Takes the IKE SAs that may have changed or ended since the last call. Empty unless records are kept.
-    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
-        self.ike.take_changed()
+    /// Takes the IKE SAs that may have changed or ended since the last call. Those of one message, timer or
+    /// command are together: their records and messages depend on each other. Empty unless records are kept.
+    pub fn take_changes(&mut self) -> Vec<Vec<IkeSaId>> {
+        self.ike.take_changes()
     }
 
     /// The SAs of the data path of the Child SA with this inbound SPI.
@@ -112,7 +113,7 @@ impl Endpoint {
     }
 
     fn restore(&mut self, records: Vec<OwnedRecord>, context: &mut Context<'_>) -> Vec<NotRestored> {
-        let mut restoration = Restoration::default();
+        let mut restoration = Restoration::new(self.ike.connections());
         let mut failed = Vec::new();
         for OwnedRecord { record, owners } in records {
             let result = self

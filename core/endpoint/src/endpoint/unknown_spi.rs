@@ -35,6 +35,8 @@ const ATTEMPTS_PER_SECOND: u32 = 64;
 pub(super) struct NamedPeers {
     /// Ordered by address, then as configured.
     peers: Vec<NamedPeer>,
+    /// Positions in `peers`, ordered by the names of the connections.
+    by_name: Vec<usize>,
     limiter: RateLimiter,
 }
 
@@ -51,7 +53,11 @@ struct NamedPeer {
 
 impl NamedPeers {
     pub(super) const fn new() -> Self {
-        Self { peers: Vec::new(), limiter: RateLimiter::new(ATTEMPTS_PER_SECOND, ATTEMPTS_PER_SECOND) }
+        Self {
+            peers: Vec::new(),
+            by_name: Vec::new(),
+            limiter: RateLimiter::new(ATTEMPTS_PER_SECOND, ATTEMPTS_PER_SECOND),
+        }
     }
 
     /// Replaces the connections, and the addresses of their hosts. A connection that keeps its name keeps its
@@ -78,6 +84,9 @@ impl NamedPeers {
             })
         }));
         self.peers.sort_by_key(|peer| peer.addr);
+        let Self { peers, by_name, .. } = self;
+        *by_name = (0..peers.len()).collect();
+        by_name.sort_by_key(|at| peers.get(*at).map(|peer| &peer.connection.name));
     }
 
     /// The connections with the peer at this address.
@@ -119,7 +128,12 @@ impl NamedPeers {
             Event::IkeDown { connection, half_open: false, .. } => (connection, None),
             _ => return,
         };
-        for peer in self.peers.iter_mut().filter(|peer| peer.connection.name == connection.name) {
+        let Self { peers, by_name, .. } = self;
+        let name_at = |at: &usize| peers.get(*at).map(|peer| &*peer.connection.name);
+        let first = by_name.partition_point(|at| name_at(at) < Some(&*connection.name));
+        for at in by_name.iter().skip(first) {
+            let peer = peers.get_mut(*at).filter(|peer| peer.connection.name == connection.name);
+            let Some(peer) = peer else { break };
             match is_stopped {
                 Some(is_stopped) => (peer.is_stopped, peer.attempts) = (is_stopped, 0),
                 None => peer.paused_until = peer.paused_until.max(now.after(CONNECTED_PAUSE)),

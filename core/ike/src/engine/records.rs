@@ -1,21 +1,36 @@
 //! Records of IKE SAs, and IKE SAs that continue those of records (docs/decisions/0140-cells.md).
 
 use super::Ike;
+use crate::config::Connection;
 use crate::record::{IkeRecord, RestoreError};
 use crate::state::{IkeSa, RestoredIds};
 use crate::transport::MAX_OWNERS;
 use crate::{Context, DownReason, Host, IkeSaId, IkeSpis};
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::IkeSpi;
 use core::net::IpAddr;
 
 /// Records to restore together. IKE SAs of one peer that follow each other keep that relation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Restoration {
     /// Identifiers of origins, by their SPIs.
     origins: BTreeMap<IkeSpis, IkeSaId>,
+    /// Connections by their names.
+    connections: BTreeMap<String, Arc<Connection>>,
+}
+
+impl Restoration {
+    /// Records for these connections.
+    pub fn new(connections: &[Arc<Connection>]) -> Self {
+        let named = |connection: &Arc<Connection>| (connection.name.clone(), connection.clone());
+        // Of several with the same name, the first one counts.
+        let connections = connections.iter().rev().map(named).collect();
+        Self { origins: BTreeMap::new(), connections }
+    }
 }
 
 impl Ike {
@@ -30,13 +45,14 @@ impl Ike {
         self.sas.get(ike)?.record(now)
     }
 
-    /// Takes the IKE SAs that may have changed or ended since the last call. Empty unless records are kept.
-    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
-        core::mem::take(&mut self.shared.changed).into_iter().collect()
+    /// Takes the IKE SAs that may have changed or ended since the last call. Those of one message, timer or
+    /// command are together: their records and messages depend on each other. Empty unless records are kept.
+    pub fn take_changes(&mut self) -> Vec<Vec<IkeSaId>> {
+        core::mem::take(&mut self.shared.changes)
     }
 
-    /// Continues the IKE SA of a record, after [`configure`](Self::configure). `owners` is the number of
-    /// processes and hosts that have had it before, at least 1. The IKE SA and its Child SAs are reported as
+    /// Continues the IKE SA of a record, after [`configure`](Self::configure). `restoration` is for the same
+    /// connections. `owners` is the number of processes and hosts that have had it before, at least 1. The IKE SA and its Child SAs are reported as
     /// new ones, with `is_restored`. If the configuration does not allow them any more, the IKE SA is closed
     /// with a message to the peer.
     ///
@@ -54,9 +70,8 @@ impl Ike {
         if owners == 0 || owners > MAX_OWNERS {
             return Err(RestoreError::TooManyOwners);
         }
-        let connections = self.shared.connections.all();
-        let connection = connections.iter().find(|connection| connection.name == record.connection).cloned();
-        let connection = connection.ok_or(RestoreError::NoConnection)?;
+        let connection = restoration.connections.get(&record.connection);
+        let connection = connection.ok_or(RestoreError::NoConnection)?.clone();
         if self.sas.get_by_spi(IkeSpi(record.own_spi())).is_some() {
             return Err(RestoreError::SpiInUse);
         }

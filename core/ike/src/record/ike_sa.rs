@@ -129,6 +129,15 @@ pub(crate) struct MobikeFields {
     pub(crate) former: Option<(PathFields, bool)>,
 }
 
+/// The result of a search for the path MTU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct PathMtuFields {
+    /// The path MTU in bytes; `None` if it is that of the link.
+    #[n(0)]
+    pub(crate) limit: Option<u16>,
+}
+
 /// Synchronization with a peer that is a cluster (RFC 6311).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

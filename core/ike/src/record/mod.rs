@@ -29,13 +29,15 @@ pub(crate) use fields::{
     AssignedFields, MessageFields, PathFields, PurposeFields, Secret, Span, SuiteFields,
 };
 pub(crate) use ike_sa::{
-    DynamicFields, FragmentFields, IkeKeyFields, MobikeFields, NatFields, OriginFields, PhaseField,
-    SpiFields, SyncFields, TimeFields, WindowFields,
+    DynamicFields, FragmentFields, IkeKeyFields, MobikeFields, NatFields, OriginFields, PathMtuFields,
+    PhaseField, SpiFields, SyncFields, TimeFields, WindowFields,
 };
 pub(crate) use peer::PeerFields;
 
 /// Longest encoded record in bytes. A stored response may contain a chain of certificates.
 pub const MAX_RECORD: usize = 48 << 10;
+/// Room that most records need: keys are deleted from all of it.
+const USUAL_RECORD: usize = 2 << 10;
 
 /// The state of an established IKE SA and its Child SAs. Times are relative to the moment at which it was
 /// made.
@@ -87,6 +89,9 @@ pub struct IkeRecord {
     /// Absent in records of earlier versions.
     #[n(20)]
     pub(crate) sync: Option<SyncFields>,
+    /// What the last search for the path MTU has found; `None` before the first one has ended.
+    #[n(21)]
+    pub(crate) path_mtu: Option<PathMtuFields>,
 }
 
 /// Why a record cannot be read or made.
@@ -159,8 +164,9 @@ pub struct ChildSequence {
 pub enum RecordChange {
     /// Nothing.
     None,
-    /// The peer has sent requests that changed nothing, such as liveness checks.
-    PeerRequests,
+    /// Exchanges that changed nothing, such as liveness checks: requests of the peer, or its response to a
+    /// request of ours, which the next owner repeats. Or another path MTU was found.
+    Exchanges,
     /// Anything else.
     State,
 }
@@ -168,11 +174,17 @@ pub enum RecordChange {
 impl IkeRecord {
     /// Encodes the record. The result contains keys.
     pub fn encode(&self) -> Result<SecretBytes, RecordError> {
-        let mut room = Zeroizing::new(alloc::vec![0; MAX_RECORD]);
+        let encoded = self.encode_into(USUAL_RECORD).or_else(|| self.encode_into(MAX_RECORD));
+        encoded.ok_or(RecordError::TooLong)
+    }
+
+    /// Encodes the record, if it has at most this number of bytes.
+    fn encode_into(&self, most: usize) -> Option<SecretBytes> {
+        let mut room = Zeroizing::new(alloc::vec![0; most]);
         let mut cursor = minicbor::encode::write::Cursor::new(room.as_mut_slice());
-        minicbor::encode(self, &mut cursor).map_err(|_| RecordError::TooLong)?;
+        minicbor::encode(self, &mut cursor).ok()?;
         let len = cursor.position();
-        Ok(SecretBytes::new(room.get(..len).ok_or(RecordError::TooLong)?))
+        room.get(..len).map(SecretBytes::new)
     }
 
     /// Decodes a record.
@@ -217,8 +229,8 @@ impl IkeRecord {
         if self.is_same(former) {
             return RecordChange::None;
         }
-        let own_requests = |window: &WindowFields| (window.next, window.request.clone());
-        if own_requests(&self.window) != own_requests(&former.window) {
+        let has_request = self.window.request.is_some() && self.window.request != former.window.request;
+        if has_request || self.window.next != former.window.next {
             return RecordChange::State;
         }
         let last_response =
@@ -226,9 +238,9 @@ impl IkeRecord {
         if last_response(self) != last_response(former) && !self.has_answered_check() {
             return RecordChange::State;
         }
-        let window = former.window.clone();
-        match (Self { window, ..self.clone() }).is_same(former) {
-            true => RecordChange::PeerRequests,
+        let (window, path_mtu) = (former.window.clone(), former.path_mtu);
+        match (Self { window, path_mtu, ..self.clone() }).is_same(former) {
+            true => RecordChange::Exchanges,
             false => RecordChange::State,
         }
     }

@@ -7,8 +7,8 @@ use crate::child_sa::{ChildSa, DynamicAddrs, Stage};
 use crate::mobike::Mobike;
 use crate::record::{
     AssignedFields, ChildFields, ChildKeys, ChildTimes, ClosedChild, DynamicFields, FragmentFields,
-    IkeRecord, MobikeFields, OriginFields, PeerFields, PhaseField, PurposeFields, Secret, Span, SpiFields,
-    SuiteFields, TimeFields, WindowFields,
+    IkeRecord, MobikeFields, OriginFields, PathMtuFields, PeerFields, PhaseField, PurposeFields, Secret,
+    Span, SpiFields, SuiteFields, TimeFields, WindowFields,
 };
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::{ChildId, IkeSpis, Role};
@@ -63,6 +63,7 @@ impl Established {
             children: children.map(|child| self.child_fields(child, now)).collect::<Option<_>>()?,
             closed: Some(self.closed_children()).filter(|closed| !closed.is_empty()),
             sync: Some(self.channel.sync.into()),
+            path_mtu: contents.path_search.found().map(|limit| PathMtuFields { limit }),
         })
     }
 

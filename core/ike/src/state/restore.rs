@@ -19,8 +19,8 @@ use crate::engine::peer_index::Proof;
 use crate::mobike::Mobike;
 use crate::path_mtu::PathSearch;
 use crate::record::{
-    ChildFields, DynamicFields, FragmentFields, IkeRecord, MobikeFields, PhaseField, PurposeFields,
-    RestoreError, Span, SpiFields, TimeFields,
+    ChildFields, DynamicFields, FragmentFields, IkeRecord, MobikeFields, PathMtuFields, PhaseField,
+    PurposeFields, RestoreError, Span, SpiFields, TimeFields,
 };
 use crate::state::{Established, IkeSa, PathProbe, SaCommon, SaContents, State, Task};
 use crate::transport::{FragmentSupport, MessageCipher, SecureChannel, Window};
@@ -29,8 +29,14 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_sa::Instant;
 use casemate_sa::Mode;
 use casemate_wire::ike::IkeSpi;
+use core::time::Duration;
+
+/// Seconds until the path of a restored IKE SA is searched again, if it was before.
+const FIRST_SEARCH: u64 = 60;
+const LAST_SEARCH: u64 = 600;
 
 impl From<SpiFields> for IkeSpis {
     fn from(SpiFields { initiator, responder }: SpiFields) -> Self {
@@ -337,7 +343,7 @@ fn contents(
     let leased =
         record.leased.iter().filter_map(|addr| step.shared.pools.lease_assigned(*addr, to)).collect();
     let path_search = if common.connection.path_mtu_probes && step.shared.path_prober.is_some() {
-        PathSearch::starting_at(step.context.now)
+        restored_search(record, step.context.now)
     } else {
         PathSearch::OFF
     };
@@ -352,6 +358,14 @@ fn contents(
         path_search,
         tasks: VecDeque::new(),
     }
+}
+
+/// The next search of a path. An owner that has taken over many IKE SAs does not search all paths at once.
+fn restored_search(record: &IkeRecord, now: Instant) -> PathSearch {
+    let Some(PathMtuFields { limit }) = record.path_mtu else { return PathSearch::starting_at(now) };
+    let spread = record.own_spi().checked_rem(LAST_SEARCH.saturating_sub(FIRST_SEARCH)).unwrap_or(0);
+    let at = now.after(Duration::from_secs(FIRST_SEARCH.saturating_add(spread)));
+    PathSearch::continued(limit, at, now)
 }
 
 fn restored_mobike(fields: &MobikeFields) -> Box<Mobike> {

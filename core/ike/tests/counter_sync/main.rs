@@ -94,7 +94,7 @@ fn next_owner(
     new.ike.keep_records(true);
     new.host.last = 1_000 * u32::from(owners);
     new.with_context(now, |ike, host, context| {
-        let mut restoration = Restoration::default();
+        let mut restoration = Restoration::new(ike.connections());
         for record in records {
             ike.restore(record, owners, &mut restoration, host, context).unwrap();
         }

@@ -273,3 +273,25 @@ fn simultaneous_takeovers_of_both_hosts() {
     pair.advance(30 * SECOND);
     check_usable(&mut pair);
 }
+
+/// Child SAs move from the old IKE SA to the new one, so both records are written together.
+#[test]
+fn changes_of_one_message_are_together() {
+    let mut pair = established(Pair::with_defaults());
+    let old = ids(&pair.left)[0];
+    pair.left.ike.take_changes();
+    rekey_ike(&mut pair.left, pair.now);
+    assert_eq!(pair.left.ike.take_changes(), [[old]]);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    let changes = pair.left.ike.take_changes();
+    let [of_response] = &changes[..] else { panic!("{changes:?}") };
+    let new = ids(&pair.left).into_iter().find(|id| *id != old).unwrap();
+    assert!(of_response.contains(&old) && of_response.contains(&new) && of_response.len() == 2);
+    // Two commands are two changes, also for the same IKE SA.
+    for _ in 0..2 {
+        rekey_child(&mut pair.left, pair.now);
+    }
+    assert_eq!(pair.left.ike.take_changes(), [[new], [new]]);
+    assert_eq!(pair.left.ike.take_changes(), [[]; 0]);
+}

@@ -42,7 +42,7 @@ fn restore(
     owners: u16,
     now: Instant,
 ) -> Result<Vec<IkeSaId>, RestoreError> {
-    let mut restoration = Restoration::default();
+    let mut restoration = Restoration::new(new.ike.connections());
     new.with_context(now, |ike, host, context| {
         let restored =
             records.into_iter().map(|record| ike.restore(record, owners, &mut restoration, host, context));
