@@ -206,7 +206,7 @@ fn an_ike_sa_that_cannot_go_on_is_named() {
     assert!(gateway.log().contains(expected), "{}", gateway.log());
     assert!(gateway.end_for_restart().success());
 
-    // Another data key.
+    // Another wrapping key.
     fs::write(scratch.file("sas.key"), [1; 32]).unwrap();
     let gateway = run_with_store(&net.right, &right, &store);
     assert!(!gateway.log().contains("continued"), "{}", gateway.log());

@@ -258,9 +258,9 @@ pub(crate) struct KeptRecords {
 }
 
 impl KeptRecords {
-    /// The IKE SAs whose records are to be written, the oldest first.
-    pub(crate) fn due(&self, now: Instant) -> Vec<IkeSaId> {
-        let is_due = |spi| self.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
+    /// The IKE SAs whose records are to be written, the oldest first: those that have changed, and `others`.
+    pub(crate) fn due(&self, now: Instant, others: &BTreeSet<u64>) -> Vec<IkeSaId> {
+        let is_due = |spi| others.contains(spi) || self.by_spi.get(spi).is_some_and(|kept| kept.is_due(now));
         self.spis.iter().filter(|(_, spi)| is_due(spi)).map(|(ike, _)| *ike).collect()
     }
 

@@ -1,5 +1,6 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
+use crate::data_keys::MAX_KEY_WRITES;
 use crate::keeper::{Keeper, State};
 use crate::outbox::ChangeId;
 use crate::records::{KeptRecord, NamedReserves, StoredRecord, note_written};
@@ -69,14 +70,20 @@ impl<S: Store> Keeper<S> {
         }
         self.retry_at = None;
         let mut writes = Vec::new();
-        for ike in self.records.due(now) {
+        self.data_keys.replace_if_due(now);
+        let encrypted_with_former_keys = self.data_keys.take_due(now);
+        for ike in self.records.due(now, &encrypted_with_former_keys) {
             writes.extend(self.prepare(ike, Numbers::Reserved, endpoint, unix_time, context));
         }
         // The youngest IKE SA comes first: until all are written, the state of the oldest one holds.
         writes.reverse();
         writes.extend(self.deletions());
         let changes = core::mem::take(&mut self.waiting);
-        self.submit_next(chunks(&writes), changes, now)
+        let mut transactions = chunks(&writes);
+        if transactions.is_empty() && self.data_keys.has_unused() {
+            transactions.push_back(Vec::new());
+        }
+        self.submit_next(transactions, changes, now)
     }
 
     /// Deletions of the records of IKE SAs that have ended.
@@ -94,13 +101,18 @@ impl<S: Store> Keeper<S> {
         if self.reentry != Reentry::NotNeeded || !matches!(self.state, State::Owner(_)) {
             return self.revoke();
         }
+        let mut transactions = chunks(&writes);
+        if self.data_keys.are_all_former() {
+            // Deletes data keys when all records are deleted.
+            transactions.push_back(Vec::new());
+        }
         if let Some(current) = &mut self.current {
-            current.left.extend(chunks(&writes));
+            current.left.append(&mut transactions);
             current.changes.append(&mut changes);
             return;
         }
         // Without writes, there is nothing that messages wait for.
-        let _ = self.submit_next(chunks(&writes), changes, now);
+        let _ = self.submit_next(transactions, changes, now);
     }
 
     /// Submits the first of these transactions. Returns the messages of the changes if there is none.
@@ -119,7 +131,8 @@ impl<S: Store> Keeper<S> {
             return changes.into_iter().flat_map(|change| self.outbox.written(change)).collect();
         };
         let comparisons = [Comparison::Changed(self.keys.owner(), epoch)].into();
-        let writes = submitted.iter().map(|prepared| prepared.write.clone()).collect();
+        let of_records = submitted.iter().map(|prepared| prepared.write.clone());
+        let writes = of_records.chain(self.data_keys.writes()).collect();
         let request = self.requests.submit(Request::Commit(Transaction { comparisons, writes }));
         let is_submitted = request.is_some();
         let request = request.unwrap_or(RequestId(0));
@@ -164,7 +177,7 @@ impl<S: Store> Keeper<S> {
             store: self.requests.store.identity(),
         };
         let bytes = stored.into_bytes()?;
-        let value = self.sealer.seal(&key, owner, &bytes, context.rng).ok()?;
+        let value = self.data_keys.seal(owner, spi, &bytes, context)?;
         let named = kept.begin_write(record, &self.records.reserves, context.now);
         Some(PreparedWrite { spi, write: Write::Put { key, value, lease: None }, named: Some(named) })
     }
@@ -179,6 +192,7 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
+        self.data_keys.written(current.submitted.iter().map(|prepared| (prepared.spi, &prepared.write)));
         for PreparedWrite { spi, named, .. } in &current.submitted {
             self.records.by_spi.get_mut(spi).into_iter().for_each(KeptRecord::end_write);
             named.iter().for_each(|named| note_written(&mut self.records.reserves, named, endpoint));
@@ -207,7 +221,8 @@ impl<S: Store> Keeper<S> {
     }
 }
 
-/// Splits writes into transactions.
+/// Splits writes into transactions, with room for those of data keys.
 fn chunks(writes: &[PreparedWrite]) -> VecDeque<Vec<PreparedWrite>> {
-    writes.chunks(MAX_WRITES).map(<[_]>::to_vec).collect()
+    let most = MAX_WRITES.saturating_sub(MAX_KEY_WRITES);
+    writes.chunks(most).map(<[_]>::to_vec).collect()
 }
