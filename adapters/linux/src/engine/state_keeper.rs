@@ -72,8 +72,6 @@ pub(super) struct Polled {
 /// A node of a cell.
 #[derive(Debug, Clone)]
 pub struct CellNode {
-    /// First bytes of all entries of the cell in the store.
-    pub prefix: Vec<u8>,
     /// Name of this node, which no other one of the cell has.
     pub name: String,
     /// Time after which another node takes over, in whole seconds.
@@ -115,16 +113,17 @@ impl StateKeeper {
         }
     }
 
-    /// A node of a cell, which owns nothing until the present owner has ended. Its store reports to `waker`.
+    /// A node of a cell, which owns nothing until the present owner has ended. The store contains the entries
+    /// of this cell only, and reports to `waker`.
     pub fn join(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
         wrapping: WrappingKey,
         node: &CellNode,
     ) -> Self {
-        let CellNode { prefix, name, lease } = node;
+        let CellNode { name, lease } = node;
         let tenure = Tenure::Cell { lease: *lease };
-        Self::new(Keeper::new(store, StoreKeys::new(prefix), wrapping, name.as_bytes(), tenure), waker, true)
+        Self::new(Keeper::new(store, StoreKeys::new(b""), wrapping, name.as_bytes(), tenure), waker, true)
     }
 
     fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {

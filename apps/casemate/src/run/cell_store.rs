@@ -70,7 +70,7 @@ pub(super) fn join(
     let wake = waker.clone();
     let OpenedCell { store, wrapping, seen, key } = open(cell, directory, providers, move || wake.wake())?;
     let watch = CellWatch { monitor: store.monitor(), seen };
-    let node = CellNode { prefix: prefix(cell).into_bytes(), name: cell.node.clone(), lease: cell.lease };
+    let node = CellNode { name: cell.node.clone(), lease: cell.lease };
     let mut keeper = StateKeeper::join(Box::new(store), waker, wrapping, &node);
     let open = |address| Forwarding::open(address, &key, providers, rng);
     let forwarding = cell.forward.map(open).transpose();
