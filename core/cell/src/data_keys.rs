@@ -95,7 +95,7 @@ struct CurrentKey {
     records: u64,
 }
 
-/// The data keys of the former owners, and what they encrypt.
+/// The data keys of former owners, which decrypt their records.
 pub(crate) struct FormerKeys(BTreeMap<DataKeyId, EntryCipher>);
 
 /// A decrypted record.
