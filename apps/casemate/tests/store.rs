@@ -97,6 +97,8 @@ fn restarts_and_crashes_cost_no_ike_sa() {
         let logs = || format!("{}\n---\n{}", peer.log(), gateway.log());
         assert!(gateway.log().contains("continued with"), "{}", logs());
         check_traffic(&net, &logs);
+        // The data key of the former run is deleted.
+        net.right.wait_until(|status| status["store"]["data_keys"] == 1);
         let after = spis(&net.left.status());
         assert_eq!(after[0].0, ike[0].0, "the IKE SA: {}", logs());
         // After a crash it is not known which packets of the peer arrived: it leaves out numbers, or the

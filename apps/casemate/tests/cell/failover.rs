@@ -37,7 +37,7 @@ fn killed_owner_is_replaced_without_negotiation() {
         testbed.gateways.rejoin(owner);
         assert_eq!(net.holders(OUTSIDE_VIRTUAL), [next]);
     }
-    // Each owner has a data key of its own. Those of the former ones are deleted when all records are written.
+    // Each owner has a data key of its own. Those of former owners are deleted when all records are written.
     let servers = testbed.servers.as_ref().unwrap();
     let is_one = || (servers.count("casemate/test/data-keys/") == 1).then_some(());
     eventually("the store has one data key", is_one);

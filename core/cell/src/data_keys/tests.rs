@@ -378,7 +378,7 @@ enum Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Answer {
     Arrives,
-    /// The transaction is executed, and nobody knows.
+    /// The transaction is executed, and the owner does not know.
     IsLost,
     /// The transaction is not executed.
     NotExecuted,
