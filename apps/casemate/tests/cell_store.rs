@@ -42,7 +42,7 @@ fn write_private(directory: &TempDir, name: &str, content: &[u8]) {
 /// The configuration of a node whose store has these servers, with TLS and a user.
 fn configuration(servers: &str) -> String {
     format!(
-        "cell {{\n name = berlin\n node = gw1\n data_key = cell.key\n etcd {{\n  servers = {servers}\n  \
+        "cell {{\n name = berlin\n node = gw1\n wrapping_key = cell.key\n etcd {{\n  servers = {servers}\n  \
          ca = authority.pem\n  cert = client.pem\n  key = client.key\n  user = gw1\n  password = password\n }}\n}}\n"
     )
 }

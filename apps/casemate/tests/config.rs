@@ -304,7 +304,7 @@ fn dry_run_describes_the_cell() {
     let expected = "\
 # cell berlin: node gw1, with a lease of 2 s
 #   store: etcd at 127.0.0.1:2379, [::1]:2379 (clear text)
-#   data key: the credential casemate-store-key of the service
+#   wrapping key: the credential casemate-store-key of the service
 #   address outside: 192.0.2.1/24 on eth0, if no other node has it
 ";
     assert!(stdout.contains(expected), "{stdout}");
@@ -338,18 +338,18 @@ fn a_cell_has_no_other_store_and_no_clients_of_vici() {
 
 #[test]
 fn dry_run_reads_the_files_of_the_cell() {
-    let with_key = CELL.replace("  node = gw1\n", "  node = gw1\n  data_key = cell.key\n");
+    let with_key = CELL.replace("  node = gw1\n", "  node = gw1\n  wrapping_key = cell.key\n");
     let directory = Directory::new("cell-key", &format!("{RIGHT}{with_key}"));
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(2), "{error}");
     let path = directory.0.file("cell.key").display().to_string();
     assert!(
-        error.contains(&format!("casemate: cell.data_key: {path}: no such file: a file with 32")),
+        error.contains(&format!("casemate: cell.wrapping_key: {path}: no such file: a file with 32")),
         "{error}"
     );
     directory.write("cell.key", &[7; 32]);
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(0), "{error}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.contains(&format!("#   data key: {path}\n")), "{stdout}");
+    assert!(stdout.contains(&format!("#   wrapping key: {path}\n")), "{stdout}");
 }

@@ -97,6 +97,8 @@ fn restarts_and_crashes_cost_no_ike_sa() {
         let logs = || format!("{}\n---\n{}", peer.log(), gateway.log());
         assert!(gateway.log().contains("continued with"), "{}", logs());
         check_traffic(&net, &logs);
+        // The data key of the former run is deleted.
+        net.right.wait_until(|status| status["store"]["data_keys"] == 1);
         let after = spis(&net.left.status());
         assert_eq!(after[0].0, ike[0].0, "the IKE SA: {}", logs());
         // After a crash it is not known which packets of the peer arrived: it leaves out numbers, or the
@@ -206,7 +208,7 @@ fn an_ike_sa_that_cannot_go_on_is_named() {
     assert!(gateway.log().contains(expected), "{}", gateway.log());
     assert!(gateway.end_for_restart().success());
 
-    // Another data key.
+    // Another wrapping key.
     fs::write(scratch.file("sas.key"), [1; 32]).unwrap();
     let gateway = run_with_store(&net.right, &right, &store);
     assert!(!gateway.log().contains("continued"), "{}", gateway.log());

@@ -8,10 +8,9 @@ use crate::StoreKeys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
-use crate::start::{ClaimContext, Claimed, StartError, Tenure};
+use crate::start::{ClaimContext, Claimed, SlotContents, StartError, Tenure};
 use crate::status::KeeperRole;
 use alloc::vec::Vec;
-use casemate_crypto::SecretBytes;
 use casemate_sa::Instant;
 use casemate_store::{
     Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
@@ -27,8 +26,6 @@ const CONFIRM: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The watch of the slot.
 const WATCH: WatchId = WatchId(1);
-/// What the entry that proves the data key contains, encrypted.
-const PROOF: &[u8] = b"data key of a cell";
 
 /// A claim in progress.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ pub(crate) struct SlotClaim {
 #[derive(Debug)]
 enum Step {
     Lease,
-    /// Reads the entry that proves the data key.
+    /// Reads the entry that proves the wrapping key.
     Key,
     /// Creates that entry.
     NewKey(Vec<u8>),
@@ -80,11 +77,9 @@ enum Step {
         owner: u64,
         counted: Revision,
     },
-    Records {
-        epoch: Revision,
-        owner: u64,
-        entries: Vec<Entry>,
-    },
+    /// Reads the data keys, and then the records.
+    DataKeys(SlotContents),
+    Records(SlotContents),
 }
 
 impl SlotClaim {
@@ -182,24 +177,24 @@ impl SlotClaim {
     fn request_of_step(&self) -> Request {
         match &self.step {
             Step::Lease => Request::NewLease(self.tenure.lease()),
-            Step::Key => Request::Read(self.all(self.keys.data_key())),
-            Step::NewKey(sealed) => Request::Commit(self.create(self.keys.data_key(), sealed.clone(), None)),
+            Step::Key => read(self.keys.wrapping_key(), &[]),
+            Step::NewKey(proof) => {
+                Request::Commit(self.create(self.keys.wrapping_key(), proof.clone(), None))
+            }
             Step::Register => {
                 let key = self.keys.node(&self.node);
                 Request::Commit(self.create(key, self.registration.clone(), self.lease()))
             }
-            Step::Drained | Step::Standby => Request::Read(self.all(self.keys.drained(&self.node))),
-            Step::Slot => Request::Read(self.all(self.keys.owner())),
+            Step::Drained | Step::Standby => read(self.keys.drained(&self.node), &[]),
+            Step::Slot => read(self.keys.owner(), &[]),
             Step::Watch(after) => {
                 let from = Revision(after.0.saturating_add(1));
                 Request::Watch { watch: WATCH, prefix: self.keys.owner(), from }
             }
-            Step::Count => Request::Read(self.all(self.keys.takeovers())),
+            Step::Count => read(self.keys.takeovers(), &[]),
             Step::Commit { owner, counted } => Request::Commit(self.transaction(*owner, *counted)),
-            Step::Records { entries, .. } => {
-                let after = entries.last().map(|entry| entry.key.clone());
-                Request::Read(Range { after, ..self.all(self.keys.records()) })
-            }
+            Step::DataKeys(SlotContents { data_keys, .. }) => read(self.keys.data_keys(), data_keys),
+            Step::Records(SlotContents { records, .. }) => read(self.keys.records(), records),
         }
     }
 
@@ -250,7 +245,9 @@ impl SlotClaim {
         self.problem = Some(error);
         match self.step {
             // It may be executed late, but not after its lease.
-            Step::Register | Step::Commit { .. } | Step::Records { .. } => self.give_up_lease(now),
+            Step::Register | Step::Commit { .. } | Step::DataKeys(_) | Step::Records(_) => {
+                self.give_up_lease(now);
+            }
             Step::Lease | Step::Key | Step::NewKey(_) => {}
             Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
                 self.step = Step::Drained;
@@ -322,24 +319,28 @@ impl SlotClaim {
                 Step::Commit { owner: former.checked_add(1).ok_or(StartError::Unexpected)?, counted }
             }
             (Step::Commit { owner, .. }, Outcome::Committed(epoch)) => {
-                Step::Records { epoch, owner, entries: Vec::new() }
+                Step::DataKeys(SlotContents::new(epoch, owner))
             }
             (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Slot,
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
-            (Step::Records { epoch, owner, entries: mut known }, Outcome::Entries { entries, more, .. }) => {
-                known.extend(entries);
+            (Step::DataKeys(mut contents), Outcome::Entries { entries, more, .. }) => {
+                contents.data_keys.extend(entries);
+                if more { Step::DataKeys(contents) } else { Step::Records(contents) }
+            }
+            (Step::Records(mut contents), Outcome::Entries { entries, more, .. }) => {
+                contents.records.extend(entries);
                 let is_fenced = |lease: &NodeLease| is_cell && lease.is_fenced(now);
                 if !more && !self.lease.as_ref().is_some_and(is_fenced) {
                     let lease = self.lease.take().ok_or(StartError::Unexpected)?;
-                    return Ok(Some(Claimed { lease, epoch, owner, entries: known }));
+                    return Ok(Some(Claimed { lease, contents }));
                 }
                 if !more {
                     // This process was stopped: the answer to a renewal shows whether another one owns the
                     // slot now.
-                    known.clear();
+                    contents.records.clear();
                     self.begin_at = now.after(CONFIRM);
                 }
-                Step::Records { epoch, owner, entries: known }
+                Step::Records(contents)
             }
             _ => return Err(StartError::Unexpected),
         };
@@ -351,20 +352,15 @@ impl SlotClaim {
         Step::Standby
     }
 
-    /// Compares the data key with that of the other nodes. The first node of a cell enters the proof.
+    /// Compares the wrapping key with that of the other nodes. The first node of a cell enters the proof.
     fn check_key(&mut self, entries: &[Entry], context: &mut ClaimContext<'_>) -> Result<Step, StartError> {
-        let (sealer, key) = (context.sealer, self.keys.data_key());
+        let (wrapping, key) = (context.wrapping, self.keys.wrapping_key());
         let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
-            let sealed = sealer.seal(&key, 0, &SecretBytes::new(PROOF), context.rng);
-            return sealed.map(Step::NewKey).map_err(|_| StartError::DataKey);
+            let proof = wrapping.proof(&key, context.rng);
+            return proof.map(Step::NewKey).map_err(|_| StartError::WrappingKey);
         };
-        let opened = sealer.open(&key, &entry.value).map_err(|_| StartError::DataKey)?;
-        self.has_proved_key = opened.text.as_slice() == PROOF;
-        if self.has_proved_key { Ok(Step::Register) } else { Err(StartError::Unexpected) }
-    }
-
-    fn all(&self, prefix: Key) -> Range {
-        Range { prefix, after: None, limit: MAX_RANGE }
+        self.has_proved_key = wrapping.is_proved_by(&key, &entry.value);
+        if self.has_proved_key { Ok(Step::Register) } else { Err(StartError::WrappingKey) }
     }
 
     /// Creates an entry that does not exist.
@@ -391,6 +387,12 @@ impl SlotClaim {
             .into(),
         }
     }
+}
+
+/// Reads the entries whose names begin with the prefix, after those that are known.
+fn read(prefix: Key, known: &[Entry]) -> Request {
+    let after = known.last().map(|entry| entry.key.clone());
+    Request::Read(Range { prefix, after, limit: MAX_RANGE })
 }
 
 fn count(value: &[u8]) -> Result<u64, StartError> {

@@ -5,9 +5,9 @@
 //!  | version (1) | run of the sender (16) | counter (8) | encrypted: ingress (1), IP packet | tag (16) |
 //! ```
 //! The algorithm is AES-256-GCM. Each process of a node has a *run*, 16 random bytes. The key of a run is
-//! `prf+(data key, label | run)` with HMAC-SHA2-256 (RFC 7296 section 2.13), and the nonce is the counter of
-//! the run (NIST SP 800-38D section 8.2.1), so that no nonce is used twice with one key. The header and the
-//! run of the receiver are associated data: a recorded frame is of no use for another node, or after a
+//! `prf+(wrapping key, label | run)` with HMAC-SHA2-256 (RFC 7296 section 2.13), and the nonce is the counter
+//! of the run (NIST SP 800-38D section 8.2.1), so that no nonce is used twice with one key. The header and
+//! the run of the receiver are associated data: a recorded frame is of no use for another node, or after a
 //! restart of the receiver.
 //!
 //! The packet is forwarded whole, with its outer addresses, ports, ECN and fragmentation. Frames are
@@ -95,7 +95,7 @@ impl Ingress {
 pub enum FrameError {
     /// It is too short, or of another version.
     Malformed,
-    /// It was made with another data key, for another run of a receiver, or has been changed.
+    /// It was made with another wrapping key, for another run of a receiver, or has been changed.
     NotAuthentic,
     /// It was received before, or is too old to tell.
     Replayed,
@@ -103,12 +103,12 @@ pub enum FrameError {
     Provider,
 }
 
-/// Derives the keys of runs from the data key of a cell.
+/// Derives the keys of runs from the wrapping key of a cell.
 struct FrameKeys(Box<dyn PrfKey>);
 
 impl FrameKeys {
-    fn new(data_key: &SecretBytes, providers: &Providers<'_>) -> Result<Self, SealError> {
-        let key = providers.prf(PrfAlg::HmacSha256, data_key.expose());
+    fn new(wrapping_key: &SecretBytes, providers: &Providers<'_>) -> Result<Self, SealError> {
+        let key = providers.prf(PrfAlg::HmacSha256, wrapping_key.expose());
         key.map(Self).map_err(|_| SealError::Provider)
     }
 
@@ -128,8 +128,8 @@ pub struct FrameSealer {
 
 impl FrameSealer {
     /// A sealer for a run that has sent nothing yet.
-    pub fn new(data_key: &SecretBytes, run: RunId, providers: &Providers<'_>) -> Result<Self, SealError> {
-        let key = FrameKeys::new(data_key, providers)?.of_run(&run, providers)?;
+    pub fn new(wrapping_key: &SecretBytes, run: RunId, providers: &Providers<'_>) -> Result<Self, SealError> {
+        let key = FrameKeys::new(wrapping_key, providers)?.of_run(&run, providers)?;
         Ok(Self { run, key, last: 0 })
     }
 
@@ -179,8 +179,8 @@ pub struct FrameOpener {
 
 impl FrameOpener {
     /// An opener for this run, which has received nothing yet.
-    pub fn new(data_key: &SecretBytes, run: RunId, providers: &Providers<'_>) -> Result<Self, SealError> {
-        let keys = FrameKeys::new(data_key, providers)?;
+    pub fn new(wrapping_key: &SecretBytes, run: RunId, providers: &Providers<'_>) -> Result<Self, SealError> {
+        let keys = FrameKeys::new(wrapping_key, providers)?;
         Ok(Self { run, keys, senders: SenderRuns::default() })
     }
 

@@ -2,14 +2,15 @@
 
 use crate::StoreKeys;
 use crate::claim::SlotClaim;
+use crate::data_keys::DataKeys;
 use crate::lease::{NodeLease, Renewal};
 use crate::members::{self, Members};
 use crate::outbox::Outbox;
 use crate::records::KeptRecords;
 use crate::reentry::Reentry;
 use crate::registration::ForwardAddress;
-use crate::seal::Sealer;
 use crate::start::Tenure;
+use crate::wrapping::WrappingKey;
 use crate::writes::CurrentWrite;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,7 +48,7 @@ impl<S: Store> Requests<S> {
 pub struct Keeper<S> {
     pub(crate) requests: Requests<S>,
     pub(crate) keys: StoreKeys,
-    pub(crate) sealer: Sealer,
+    pub(crate) data_keys: DataKeys,
     /// Name of this node.
     pub(crate) node: Vec<u8>,
     pub(crate) state: State,
@@ -101,12 +102,12 @@ pub(crate) struct Ownership {
 impl<S: Store> Keeper<S> {
     /// A keeper that owns nothing yet. `node` names this process for readers of the store; in a cell, each
     /// node has a name of its own.
-    pub fn new(store: S, keys: StoreKeys, sealer: Sealer, node: &[u8], tenure: Tenure) -> Self {
+    pub fn new(store: S, keys: StoreKeys, wrapping: WrappingKey, node: &[u8], tenure: Tenure) -> Self {
         Self {
             requests: Requests::new(store),
             state: State::Claiming(Box::new(SlotClaim::new(keys.clone(), node.into(), tenure))),
+            data_keys: DataKeys::new(keys.clone(), wrapping),
             keys,
-            sealer,
             node: node.into(),
             members: Members::default(),
             is_node: tenure != Tenure::SingleMachine,
@@ -130,6 +131,12 @@ impl<S: Store> Keeper<S> {
         if let State::Claiming(claim) = &mut self.state {
             claim.register_forward(forward);
         }
+    }
+
+    /// Makes a new data key after this time, instead of an hour. To be called before the first
+    /// [`start`](Self::start).
+    pub const fn replace_data_keys_after(&mut self, time: Duration) {
+        self.data_keys.replace_after(time);
     }
 
     /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others.
@@ -329,9 +336,10 @@ impl<S: Store> Keeper<S> {
         self.end(endpoint, unix_time, context);
     }
 
-    /// Deletes all records, and ends the ownership, as [`finish`](Self::finish).
+    /// Deletes all records and then their data keys, and ends the ownership, as [`finish`](Self::finish).
     pub fn clear(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
         self.note_changes(endpoint, context.now);
+        self.data_keys.retire(context.now);
         let KeptRecords { by_spi, .. } = core::mem::take(&mut self.records);
         by_spi.into_keys().for_each(|spi| self.outbox.add([spi]));
         self.end(endpoint, unix_time, context);

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  start:   claim.rs    wait for the slot, claim it; lease.rs renews the lease and fences its owner
-//!           start.rs    read, decrypt (seal.rs), first numbers (reserve.rs)
+//!           start.rs    read, decrypt (data_keys.rs), first numbers (reserve.rs)
 //!                       -> records for Endpoint::configure_and_restore
 //!  change:  keeper.rs   records that differ (records.rs) -> transaction (writes.rs);
 //!                       messages wait (outbox.rs)
@@ -21,9 +21,10 @@
 //! ```text
 //!  PREFIX nodes/NAME      node of a cell, and where it receives forwarded packets; bound to its lease
 //!  PREFIX drained/NAME    node that does not become the owner, until an administrator changes that
-//!  PREFIX data-key        proof that a node has the data key of the cell
+//!  PREFIX wrapping-key    proof that a node has the wrapping key of the cell
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
 //!  PREFIX takeovers/000   number of owners so far
+//!  PREFIX data-keys/000/  data keys that encrypt the records, encrypted with the wrapping key
 //!  PREFIX sas/000/SPI     record of an IKE SA, SPI as 16 hexadecimal digits
 //! ```
 #![no_std]
@@ -33,6 +34,7 @@
 extern crate alloc;
 
 mod claim;
+mod data_keys;
 mod forward;
 mod keeper;
 mod lease;
@@ -45,6 +47,7 @@ mod reserve;
 mod seal;
 mod start;
 mod status;
+mod wrapping;
 mod writes;
 
 pub use forward::{FRAME_OVERHEAD, FrameError, FrameOpener, FrameSealer, Ingress, MAX_RUNS, RunId};
@@ -52,14 +55,16 @@ pub use keeper::Keeper;
 pub use members::Member;
 pub use registration::ForwardAddress;
 pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
-pub use seal::{DATA_KEY_LEN, SealError, Sealer};
+pub use seal::SealError;
 pub use start::{StartError, Started, Tenure};
 pub use status::{KeeperRole, KeeperStatus};
+pub use wrapping::{WRAPPING_KEY_LEN, WrappingKey};
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_store::Key;
+use data_keys::DataKeyId;
 
 /// Names of the entries of one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,9 +109,19 @@ impl StoreKeys {
         self.key("drained/")
     }
 
-    /// The proof of the data key.
-    pub fn data_key(&self) -> Key {
-        self.key("data-key")
+    /// The proof of the wrapping key.
+    pub fn wrapping_key(&self) -> Key {
+        self.key("wrapping-key")
+    }
+
+    /// What the data keys of the slot begin with.
+    pub fn data_keys(&self) -> Key {
+        self.key(&format!("data-keys/{:03x}/", self.slot))
+    }
+
+    /// A data key of the slot. The order of the names is that in which the keys were made.
+    pub(crate) fn data_key(&self, DataKeyId { owner, number }: DataKeyId) -> Key {
+        [self.data_keys(), format!("{owner:016x}-{number:08x}").into_bytes()].concat()
     }
 
     /// The number of owners of the slot so far.
@@ -137,7 +152,11 @@ mod tests {
             (keys.owner(), "/cell/slots/000"),
             (keys.node(b"gw1"), "/cell/nodes/gw1"),
             (keys.drained(b"gw1"), "/cell/drained/gw1"),
-            (keys.data_key(), "/cell/data-key"),
+            (keys.wrapping_key(), "/cell/wrapping-key"),
+            (
+                keys.data_key(DataKeyId { owner: 0xab, number: 1 }),
+                "/cell/data-keys/000/00000000000000ab-00000001",
+            ),
             (keys.takeovers(), "/cell/takeovers/000"),
             (keys.record(0xab), "/cell/sas/000/00000000000000ab"),
         ] {

@@ -1,11 +1,11 @@
-//! Encryption of records.
+//! Encryption of entries of the store.
 //!
 //! ```text
-//!  | version (1) | takeover count (8) | nonce (12) | encrypted record | tag (16) |
+//!  | header | nonce (12) | encrypted text | tag (16) |
 //! ```
-//! The algorithm is AES-256-GCM with random nonces: a data key must seal fewer than 2^32 records (NIST SP
-//! 800-38D section 8.3). The name of the entry, the version and the takeover count are associated data, so
-//! that a record cannot be moved to another entry, or to another owner.
+//! The algorithm is AES-256-GCM with random nonces: one key must encrypt fewer than 2^32 texts (NIST SP
+//! 800-38D section 8.3). The header and the name of the entry are associated data, so that a value cannot be
+//! moved to another entry.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,24 +13,21 @@ use casemate_crypto::{AeadAlg, AeadJob, AeadKey, AesBits, JobStatus, Providers, 
 use core::fmt;
 use zeroize::Zeroizing;
 
-/// Length of a data key in bytes.
-pub const DATA_KEY_LEN: usize = 32;
+/// Length of a key in bytes.
+pub(crate) const KEY_LEN: usize = 32;
 const TAG_LEN: usize = 16;
 const NONCE_LEN: usize = 12;
 const ALGORITHM: AeadAlg = AeadAlg::AesGcm { bits: AesBits::B256, icv: TAG_LEN as u8 };
-const VERSION: u8 = 1;
-/// Version and takeover count.
-const HEADER_LEN: usize = 9;
 
-/// Encrypts and decrypts records with one data key.
-pub struct Sealer(Box<dyn AeadKey>);
+/// Encrypts and decrypts entries with one key.
+pub(crate) struct EntryCipher(Box<dyn AeadKey>);
 
-/// Why a record cannot be decrypted or encrypted.
+/// Why an entry cannot be decrypted or encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealError {
     /// It was encrypted by another version, with another key, for another entry, or has been changed.
     NotAuthentic,
-    /// No provider supports AES-256-GCM.
+    /// No provider supports the algorithms: AES-256-GCM and HMAC-SHA2-256.
     Provider,
 }
 
@@ -38,71 +35,59 @@ impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAuthentic => "encrypted with another key, or damaged",
-            Self::Provider => "no provider supports AES-256-GCM",
+            Self::Provider => "no provider supports AES-256-GCM and HMAC-SHA2-256",
         })
     }
 }
 
 impl core::error::Error for SealError {}
 
-/// A decrypted record.
-pub(crate) struct Opened {
-    /// Takeover count of the owner that has written it.
-    pub(crate) owner: u64,
-    pub(crate) text: Zeroizing<Vec<u8>>,
-}
-
-impl Sealer {
-    /// Sets up a data key of [`DATA_KEY_LEN`] bytes.
-    pub fn new(key: &SecretBytes, providers: &Providers<'_>) -> Result<Self, SealError> {
+impl EntryCipher {
+    /// Sets up a key of [`KEY_LEN`] bytes.
+    pub(crate) fn new(key: &SecretBytes, providers: &Providers<'_>) -> Result<Self, SealError> {
         providers.aead(ALGORITHM, key.expose()).map(Self).map_err(|_| SealError::Provider)
     }
 
-    /// Encrypts a record for an entry of the store.
+    /// Encrypts a text for an entry of the store.
     pub(crate) fn seal(
         &self,
         entry: &[u8],
-        owner: u64,
-        record: &SecretBytes,
+        header: &[u8],
+        text: &SecretBytes,
         rng: &mut dyn Rng,
     ) -> Result<Vec<u8>, SealError> {
-        let header = header(owner);
         let mut nonce = [0; NONCE_LEN];
         rng.public(&mut nonce);
-        let (mut text, mut tag) = (record.expose().to_vec(), [0; TAG_LEN]);
-        let aad = [&header[..], entry].concat();
+        let (mut text, mut tag) = (text.expose().to_vec(), [0; TAG_LEN]);
+        let aad = [header, entry].concat();
         let is_done = run(nonce, &aad, &mut text, &mut tag, |jobs| self.0.seal(jobs));
         if !is_done {
             text.fill(0);
             return Err(SealError::Provider);
         }
-        Ok([&header[..], &nonce, &text, &tag].concat())
+        Ok([header, &nonce, &text, &tag].concat())
     }
 
-    /// Decrypts the record of an entry.
-    pub(crate) fn open(&self, entry: &[u8], sealed: &[u8]) -> Result<Opened, SealError> {
+    /// Decrypts the value of an entry whose header has `N` bytes. The caller checks the header before.
+    pub(crate) fn open<const N: usize>(
+        &self,
+        entry: &[u8],
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, SealError> {
         let parts = || {
-            let (header, rest) = sealed.split_first_chunk::<HEADER_LEN>()?;
+            let (header, rest) = sealed.split_first_chunk::<N>()?;
             let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
             let (text, tag) = rest.split_last_chunk::<TAG_LEN>()?;
-            let (version, owner) = header.split_first()?;
-            let owner = owner.as_array::<8>().filter(|_| *version == VERSION)?;
-            Some((header, u64::from_be_bytes(*owner), *nonce, text, *tag))
+            Some((header, *nonce, text, *tag))
         };
-        let (header, owner, nonce, text, mut tag) = parts().ok_or(SealError::NotAuthentic)?;
+        let (header, nonce, text, mut tag) = parts().ok_or(SealError::NotAuthentic)?;
         let mut text = Zeroizing::new(text.to_vec());
         let aad = [&header[..], entry].concat();
         match run(nonce, &aad, &mut text, &mut tag, |jobs| self.0.open(jobs)) {
-            true => Ok(Opened { owner, text }),
+            true => Ok(text),
             false => Err(SealError::NotAuthentic),
         }
     }
-}
-
-fn header(owner: u64) -> [u8; HEADER_LEN] {
-    let mut header = [VERSION; HEADER_LEN];
-    header.iter_mut().skip(1).zip(owner.to_be_bytes()).for_each(|(to, from)| *to = from);
-    header
 }
 
 /// Runs one job. Returns whether it has succeeded.
@@ -121,29 +106,30 @@ fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_rustcrypto::RustCrypto;
     use casemate_test_support::TestRng;
 
-    fn sealer(key: u8) -> Sealer {
-        let list: [&dyn casemate_crypto::Provider; 1] = [&casemate_rustcrypto::RustCrypto];
-        Sealer::new(&SecretBytes::new(&[key; DATA_KEY_LEN]), &Providers(&list)).unwrap()
+    fn cipher(key: u8) -> EntryCipher {
+        EntryCipher::new(&SecretBytes::new(&[key; KEY_LEN]), &Providers(&[&RustCrypto])).unwrap()
     }
 
     #[test]
-    fn a_record_is_bound_to_key_entry_and_owner() {
-        let record = SecretBytes::new(b"a record");
+    fn a_text_is_bound_to_key_entry_and_header() {
+        let (text, header) = (SecretBytes::new(b"a secret"), [7, 8, 9]);
         let mut rng = TestRng::new(1);
-        let sealed = sealer(1).seal(b"entry", 7, &record, &mut rng).unwrap();
-        let opened = sealer(1).open(b"entry", &sealed).unwrap();
-        assert_eq!((opened.owner, &**opened.text), (7, record.expose()));
-        assert!(!sealed.windows(8).any(|part| part == record.expose()));
-        assert!(sealer(2).open(b"entry", &sealed).is_err() && sealer(1).open(b"other", &sealed).is_err());
+        let sealed = cipher(1).seal(b"entry", &header, &text, &mut rng).unwrap();
+        assert_eq!(sealed[..3], header);
+        assert!(!sealed.windows(8).any(|part| part == text.expose()));
+        let open = |key, entry: &[u8], sealed: &[u8]| cipher(key).open::<3>(entry, sealed);
+        assert_eq!(&**open(1, b"entry", &sealed).unwrap(), text.expose());
+        assert!(open(2, b"entry", &sealed).is_err() && open(1, b"other", &sealed).is_err());
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert!(sealer(1).open(b"entry", &changed).is_err(), "byte {at}");
-            assert!(sealer(1).open(b"entry", &sealed[..at]).is_err(), "{at} bytes");
+            assert!(open(1, b"entry", &changed).is_err(), "byte {at}");
+            assert!(open(1, b"entry", &sealed[..at]).is_err(), "{at} bytes");
         }
-        let again = sealer(1).seal(b"entry", 7, &record, &mut rng).unwrap();
-        assert_ne!(again[9..21], sealed[9..21], "the nonce");
+        let again = cipher(1).seal(b"entry", &header, &text, &mut rng).unwrap();
+        assert_ne!(again[3..15], sealed[3..15], "the nonce");
     }
 }

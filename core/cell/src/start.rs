@@ -1,16 +1,17 @@
 //! The start of a keeper: it claims the state, and reads the records of the former owner. What a start
 //! depends on, and why it fails.
 
+use crate::data_keys::{FormerKeys, OpenedRecord};
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
 use crate::records::{KeptRecord, StoredRecord};
-use crate::seal::Sealer;
+use crate::wrapping::WrappingKey;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate::{IkeRecord, OwnedRecord};
-use casemate_crypto::Rng;
+use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
-use casemate_store::{Entry, Key, Revision, Store, StoreError};
+use casemate_store::{Entry, Revision, Store, StoreError};
 use core::fmt;
 use core::time::Duration;
 
@@ -49,8 +50,8 @@ pub enum StartError {
     Unexpected,
     /// A record was written by a later owner than this one: the store is an older copy.
     LaterOwner,
-    /// The other nodes of the cell use another data key.
-    DataKey,
+    /// The other nodes of the cell use another wrapping key.
+    WrappingKey,
 }
 
 impl fmt::Display for StartError {
@@ -60,7 +61,7 @@ impl fmt::Display for StartError {
             Self::Owned => f.write_str("another process uses it"),
             Self::Unexpected => f.write_str("it has entries of another kind"),
             Self::LaterOwner => f.write_str("it has records of a later owner, so it was set back"),
-            Self::DataKey => f.write_str("its records are encrypted with another data key"),
+            Self::WrappingKey => f.write_str("its data keys are encrypted with another wrapping key"),
         }
     }
 }
@@ -69,7 +70,7 @@ impl core::error::Error for StartError {}
 
 /// What a claim needs of its host.
 pub(crate) struct ClaimContext<'a> {
-    pub(crate) sealer: &'a Sealer,
+    pub(crate) wrapping: &'a WrappingKey,
     pub(crate) rng: &'a mut dyn Rng,
     pub(crate) now: Instant,
 }
@@ -78,12 +79,25 @@ pub(crate) struct ClaimContext<'a> {
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) lease: NodeLease,
+    pub(crate) contents: SlotContents,
+}
+
+/// What a new owner finds in the store.
+#[derive(Debug)]
+pub(crate) struct SlotContents {
     /// Revision at which the slot was last changed.
     pub(crate) epoch: Revision,
     /// Number of owners, this one included.
     pub(crate) owner: u64,
-    /// The records.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) data_keys: Vec<Entry>,
+    pub(crate) records: Vec<Entry>,
+}
+
+impl SlotContents {
+    /// Nothing yet, for an owner with this takeover count.
+    pub(crate) const fn new(epoch: Revision, owner: u64) -> Self {
+        Self { epoch, owner, data_keys: Vec::new(), records: Vec::new() }
+    }
 }
 
 /// Progress of a start.
@@ -96,7 +110,8 @@ pub enum Started {
     Records {
         /// IKE SAs to restore.
         records: Vec<OwnedRecord>,
-        /// Number of records that cannot be used: of another data key, version or store. They are deleted.
+        /// Number of records that cannot be used: without their data key, or of another version or store.
+        /// They are deleted.
         unreadable: usize,
     },
 }
@@ -110,13 +125,19 @@ impl<S: Store> Keeper<S> {
     ///
     /// [`StartError`]. On a single machine, the state belongs to another process, or the store has failed. A
     /// node of a cell goes on when the store does.
-    pub fn start(&mut self, unix_time: u64, now: Instant, rng: &mut dyn Rng) -> Result<Started, StartError> {
+    pub fn start(
+        &mut self,
+        unix_time: u64,
+        now: Instant,
+        providers: &Providers<'_>,
+        rng: &mut dyn Rng,
+    ) -> Result<Started, StartError> {
         let State::Claiming(claim) = &mut self.state else { return Err(StartError::Unexpected) };
         let requests = &mut self.requests;
         if self.is_node {
             self.members.poll(&self.keys, now, requests);
         }
-        let mut of_claim = ClaimContext { sealer: &self.sealer, rng, now };
+        let mut of_claim = ClaimContext { wrapping: self.data_keys.wrapping(), rng, now };
         while let Some(event) = requests.store.next_event() {
             claim.watched(&event, now);
         }
@@ -124,10 +145,11 @@ impl<S: Store> Keeper<S> {
         while let Some(completion) = requests.store.next_completion() {
             let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
-                let Claimed { lease, epoch, owner, entries } = claimed;
+                let Claimed { lease, contents } = claimed;
+                let former = self.data_keys.restore(&contents, providers, now)?;
+                let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
-                let entries = entries.into_iter().map(|entry| (entry.key, entry.value));
-                return self.restorable(entries.collect(), owner, unix_time);
+                return Ok(self.restorable(records, &former, owner, unix_time));
             }
             claim.poll(now, requests);
         }
@@ -137,14 +159,16 @@ impl<S: Store> Keeper<S> {
     /// The IKE SAs of entries of the store.
     fn restorable(
         &mut self,
-        entries: Vec<(Key, Vec<u8>)>,
+        entries: Vec<Entry>,
+        former: &FormerKeys,
         owner: u64,
         unix_time: u64,
-    ) -> Result<Started, StartError> {
+    ) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
-        for (key, value) in entries {
-            match self.read(&key, &value, owner, unix_time)? {
+        for Entry { key, value, .. } in entries {
+            let opened = former.open(&key, &value);
+            match opened.and_then(|opened| self.read(&opened, owner, unix_time)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -152,40 +176,29 @@ impl<S: Store> Keeper<S> {
                 }
             }
         }
-        Ok(Started::Records { records, unreadable })
+        Started::Records { records, unreadable }
     }
 
-    /// The IKE SA of an entry; `None` if it cannot be read.
-    fn read(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        owner: u64,
-        unix_time: u64,
-    ) -> Result<Option<OwnedRecord>, StartError> {
-        let Ok(opened) = self.sealer.open(key, value) else { return Ok(None) };
-        if opened.owner >= owner {
-            return Err(StartError::LaterOwner);
-        }
-        let Ok(stored) = minicbor::decode::<StoredRecord>(&opened.text) else { return Ok(None) };
+    /// The IKE SA of a record; `None` if it cannot be read.
+    fn read(&mut self, opened: &OpenedRecord, owner: u64, unix_time: u64) -> Option<OwnedRecord> {
+        let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {
-            return Ok(None);
+            return None;
         }
-        let Ok(mut record) = IkeRecord::decode(&stored.record) else { return Ok(None) };
+        let mut record = IkeRecord::decode(&stored.record).ok()?;
         let reserves = &mut self.records.reserves;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves);
-        let Some(kept) = kept else { return Ok(None) };
+        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves)?;
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
-        let owners = owner.checked_sub(kept.created_by()).and_then(|owners| u16::try_from(owners).ok());
-        let Some(owners) = owners else { return Ok(None) };
+        let owners = owner.checked_sub(kept.created_by())?;
+        let owners = u16::try_from(owners).ok()?;
         self.records.by_spi.insert(record.own_spi(), kept);
-        Ok(Some(OwnedRecord { record, owners }))
+        Some(OwnedRecord { record, owners })
     }
 }
 
 /// The SPI in the name of an entry.
-fn spi_of(key: &[u8]) -> Option<u64> {
+pub(crate) fn spi_of(key: &[u8]) -> Option<u64> {
     let digits = core::str::from_utf8(key.rsplit(|byte| *byte == b'/').next()?).ok()?;
     u64::from_str_radix(digits, 16).ok()
 }

@@ -48,6 +48,8 @@ pub struct KeeperStatus {
     pub dropped: u64,
     /// Child SAs that have used up three quarters of a reserve whose extension is not written.
     pub low_reserves: usize,
+    /// Data keys that the store has.
+    pub data_keys: usize,
     /// Why the last transaction failed, if it did.
     pub problem: Option<StoreError>,
 }
@@ -80,6 +82,7 @@ impl<S: Store> Keeper<S> {
             held: self.outbox.held(),
             dropped: self.outbox.dropped(),
             low_reserves: self.records.low_reserves(),
+            data_keys: self.data_keys.count(),
             problem,
         }
     }

@@ -1,5 +1,6 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
+use crate::data_keys::{DataKeyId, MAX_KEY_WRITES};
 use crate::keeper::{Ending, Keeper, State};
 use crate::outbox::{Batch, ChangeId};
 use crate::records::{NamedReserves, StoredRecord};
@@ -15,18 +16,31 @@ use core::time::Duration;
 /// Pause after a failed write.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 
-/// A write, and the reserves that it names: none for a deletion.
+/// Most records of a transaction: there is room for writes of data keys.
+const MAX_RECORDS: usize = MAX_WRITES - MAX_KEY_WRITES;
+
+/// The write of an entry, or its deletion.
 pub(crate) struct PreparedWrite {
     write: Write,
-    named: NamedReserves,
+    facts: WriteFacts,
+}
+
+/// What a transaction says of an entry.
+pub(crate) struct WriteFacts {
+    /// Our SPI of the IKE SA.
+    pub(crate) spi: u64,
+    /// The key of the record; `None` for a deletion.
+    pub(crate) data_key: Option<DataKeyId>,
+    /// The reserves that the record names.
+    pub(crate) named: NamedReserves,
 }
 
 /// Transactions that are executed one after the other.
 pub(crate) struct CurrentWrite {
     /// The request of the first one. The others are not submitted yet.
     pub(crate) request: RequestId,
-    /// The reserves that the records of the first one name.
-    submitted: Vec<NamedReserves>,
+    /// What the first one writes.
+    submitted: Vec<WriteFacts>,
     left: VecDeque<PreparedWrite>,
     /// Changes that are written with the last one.
     pub(crate) changes: Vec<ChangeId>,
@@ -35,7 +49,7 @@ pub(crate) struct CurrentWrite {
 impl CurrentWrite {
     /// Number of transactions that are not completed.
     pub(crate) fn transactions(&self) -> usize {
-        self.left.len().div_ceil(MAX_WRITES).saturating_add(1)
+        self.left.len().div_ceil(MAX_RECORDS).saturating_add(1)
     }
 }
 
@@ -51,20 +65,27 @@ impl<S: Store> Keeper<S> {
         let now = context.now;
         let mut released = Vec::new();
         self.retry_at = self.retry_at.filter(|at| now < *at);
+        if self.may_write() {
+            self.data_keys.replace_if_due(now);
+            self.data_keys.take_due(now).into_iter().for_each(|spi| self.outbox.add([spi]));
+        }
         while self.may_write() {
-            let Batch { changes, mut spis } = self.outbox.take(MAX_WRITES);
-            if changes.is_empty() {
+            let Batch { changes, mut spis } = self.outbox.take(MAX_RECORDS);
+            // The youngest IKE SA comes first, in case there are more than one transaction can write: until
+            // all are written, the state of the oldest one holds. Deletions come last.
+            spis.sort_unstable_by_key(|spi| core::cmp::Reverse(self.ike_of(*spi)));
+            let prepare = |spi| self.prepare(spi, endpoint, unix_time, context);
+            let writes: VecDeque<PreparedWrite> = spis.into_iter().filter_map(prepare).collect();
+            if !writes.is_empty() || self.data_keys.has_unused() {
+                self.submit(writes, changes, now);
+            } else if !changes.is_empty() {
+                released.extend(self.outbox.written(changes));
+            } else {
                 if self.ending == Ending::Writing {
                     self.revoke();
                 }
                 break;
             }
-            // The youngest IKE SA comes first, in case there are more than one transaction can write: until
-            // all are written, the state of the oldest one holds. Deletions come last.
-            spis.sort_unstable_by_key(|spi| core::cmp::Reverse(self.ike_of(*spi)));
-            let prepare = |spi| self.prepare(spi, endpoint, unix_time, context);
-            let writes = spis.into_iter().filter_map(prepare).collect();
-            released.extend(self.submit_next(writes, changes, now));
         }
         released
     }
@@ -96,27 +117,18 @@ impl<S: Store> Keeper<S> {
         let _ = self.begin_write(endpoint, unix_time, context);
     }
 
-    /// Submits the first of these writes as a transaction. Returns the messages of the changes if there are
-    /// none.
-    fn submit_next(
-        &mut self,
-        mut left: VecDeque<PreparedWrite>,
-        changes: Vec<ChangeId>,
-        now: Instant,
-    ) -> Vec<Transmit> {
-        let State::Owner(ownership) = &self.state else { return Vec::new() };
-        if left.is_empty() {
-            return self.outbox.written(changes);
-        }
+    /// Submits the first of these writes as a transaction, with those of data keys.
+    fn submit(&mut self, mut left: VecDeque<PreparedWrite>, changes: Vec<ChangeId>, now: Instant) {
+        let State::Owner(ownership) = &self.state else { return };
         let comparisons = [Comparison::Changed(self.keys.owner(), ownership.epoch)].into();
-        let first = left.drain(..left.len().min(MAX_WRITES));
-        let (writes, submitted) = first.map(|PreparedWrite { write, named }| (write, named)).unzip();
-        let request = self.requests.submit(Request::Commit(Transaction { comparisons, writes }));
-        match request {
+        let first = left.drain(..left.len().min(MAX_RECORDS));
+        let (mut writes, submitted): (Vec<Write>, _) =
+            first.map(|PreparedWrite { write, facts }| (write, facts)).unzip();
+        writes.extend(self.data_keys.writes());
+        match self.requests.submit(Request::Commit(Transaction { comparisons, writes })) {
             Some(request) => self.current = Some(CurrentWrite { request, submitted, left, changes }),
             None => self.write_failed(changes, StoreError::Unavailable, now),
         }
-        Vec::new()
     }
 
     /// Ends the lease, and with it the ownership.
@@ -140,7 +152,8 @@ impl<S: Store> Keeper<S> {
         let owner = ownership.owner;
         let key = self.keys.record(spi);
         let Some(kept) = self.records.by_spi.get(&spi) else {
-            return Some(PreparedWrite { write: Write::Delete(key), named: NamedReserves::new() });
+            let facts = WriteFacts { spi, data_key: None, named: NamedReserves::new() };
+            return Some(PreparedWrite { write: Write::Delete(key), facts });
         };
         let (ike, created_by) = (kept.ike()?, kept.created_by());
         let mut record = endpoint.record(ike, context.now)?;
@@ -154,9 +167,10 @@ impl<S: Store> Keeper<S> {
             store: self.requests.store.identity(),
         };
         let bytes = stored.into_bytes()?;
-        let value = self.sealer.seal(&key, owner, &bytes, context.rng).ok()?;
+        let (value, data_key) = self.data_keys.seal(owner, spi, &bytes, context)?;
         let named = self.records.begin_write(record, context.now);
-        Some(PreparedWrite { write: Write::Put { key, value, lease: None }, named })
+        let facts = WriteFacts { spi, data_key: Some(data_key), named };
+        Some(PreparedWrite { write: Write::Put { key, value, lease: None }, facts })
     }
 
     /// Notes that the submitted transaction is executed, and continues. Returns the messages of the changes
@@ -169,8 +183,14 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
-        current.submitted.iter().for_each(|named| self.records.written(named, endpoint));
-        self.submit_next(current.left, current.changes, now)
+        let CurrentWrite { submitted, left, changes, .. } = current;
+        self.data_keys.written(&submitted);
+        submitted.iter().for_each(|facts| self.records.written(&facts.named, endpoint));
+        if left.is_empty() {
+            return self.outbox.written(changes);
+        }
+        self.submit(left, changes, now);
+        Vec::new()
     }
 
     /// Lets the changes of a write wait again.

@@ -3,7 +3,9 @@
 
 use crate::guarded_store::{GuardedStore, SeenRevision};
 use casemate::{Context, Endpoint, OwnedRecord};
-use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperRole, Sealer, StartError, Started, StoreKeys, Tenure};
+use casemate_cell::{
+    Keeper, KeeperRole, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
+};
 use casemate_crypto::SecretBytes;
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
@@ -18,6 +20,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const END: Duration = Duration::from_secs(10);
 /// Wall clock at the start of the simulation, in microseconds since 1970.
 const UNIX_TIME: u64 = 1_800_000_000_000_000;
+/// Time after which an owner makes a new data key.
+const DATA_KEY_TIME: Duration = Duration::from_secs(10);
 const PREFIX: &[u8] = b"sim/";
 
 /// When a process ends, seen from what it does next.
@@ -209,18 +213,21 @@ impl StateStore {
             if !self.is_of_cell() {
                 self.end_lease();
             }
-            let key = SecretBytes::new(&[7; DATA_KEY_LEN]);
-            let sealer = Sealer::new(&key, context.providers).expect("a provider has AES-256-GCM");
+            let key = SecretBytes::new(&[7; WRAPPING_KEY_LEN]);
+            let wrapping = WrappingKey::new(&key, context.providers).expect("a provider has AES-256-GCM");
             let mut store = GuardedStore::new(self.hub.store(), self.machine.seen.clone());
             store.set_link(self.link);
             let Machine { tenure, .. } = self.machine;
             let name = self.machine.name();
-            let keeper = Keeper::new(store, StoreKeys::new(PREFIX), sealer, name.as_bytes(), tenure);
+            let keys = StoreKeys::new(PREFIX);
+            let mut keeper = Keeper::new(store, keys, wrapping, name.as_bytes(), tenure);
+            keeper.replace_data_keys_after(DATA_KEY_TIME);
             self.process = Process::Starting(Box::new(keeper));
         }
         let Process::Starting(keeper) = &mut self.process else { return None };
         self.next_check = now + CHECK;
-        let step = match keeper.start(self.machine.unix_time(now), context.now, context.rng) {
+        let unix_time = self.machine.unix_time(now);
+        let step = match keeper.start(unix_time, context.now, context.providers, context.rng) {
             Ok(Started::Waiting) => StartStep::Waiting,
             Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
             Ok(Started::Records { records, .. }) => {
@@ -230,7 +237,7 @@ impl StateStore {
                 self.next_check = now;
                 StartStep::Restored(records)
             }
-            Err(StartError::Unexpected | StartError::DataKey) => {
+            Err(StartError::Unexpected | StartError::WrappingKey) => {
                 StartStep::Failed("the store has unexpected entries")
             }
             Err(StartError::LaterOwner) => self.refuse("a record is of a later owner"),

@@ -38,14 +38,14 @@ impl Forwarding {
     /// The host does not have the address, the port is in use, or no provider has the algorithms.
     pub fn open(
         address: SocketAddr,
-        data_key: &SecretBytes,
+        wrapping_key: &SecretBytes,
         providers: &[&'static dyn Provider],
         rng: &mut SystemRng,
     ) -> Result<Self, Error> {
         let failed = |error: SealError| Error::other("forwarded packets", error.to_string());
         let (run, list) = (RunId::random(rng), Providers(providers));
-        let sealer = FrameSealer::new(data_key, run, &list).map_err(failed)?;
-        let opener = FrameOpener::new(data_key, run, &list).map_err(failed)?;
+        let sealer = FrameSealer::new(wrapping_key, run, &list).map_err(failed)?;
+        let opener = FrameOpener::new(wrapping_key, run, &list).map_err(failed)?;
         let port = ForwardPort::open(address)?;
         let receiver = ForwardReceiver { port: port.try_clone()?, opener, providers: providers.into() };
         Ok(Self { forwarder: Forwarder::new(port, run, sealer), receiver })

@@ -8,11 +8,12 @@ use super::handler::EngineHandler;
 use crate::Error;
 use crate::process::SystemRng;
 use crate::sys::{Epoll, EventFd, NumberedFd};
-use casemate::{Endpoint, OwnedRecord};
+use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
-    ForwardAddress, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, Sealer, StartError, Started, StoreKeys,
-    Tenure,
+    ForwardAddress, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, StartError, Started, StoreKeys, Tenure,
+    WrappingKey,
 };
+use casemate_crypto::{Provider, Providers};
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
 use casemate_store::{Store, StoreError};
@@ -71,8 +72,6 @@ pub(super) struct Polled {
 /// A node of a cell.
 #[derive(Debug, Clone)]
 pub struct CellNode {
-    /// First bytes of all entries of the cell in the store.
-    pub prefix: Vec<u8>,
     /// Name of this node, which no other one of the cell has.
     pub name: String,
     /// Time after which another node takes over, in whole seconds.
@@ -93,16 +92,19 @@ impl StateKeeper {
     pub fn start(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
-        sealer: Sealer,
+        wrapping: WrappingKey,
+        providers: &[&'static dyn Provider],
         name: &str,
         rng: &mut SystemRng,
     ) -> Result<(Self, FormerState), Error> {
         let keys = StoreKeys::new(PREFIX);
-        let keeper = Keeper::new(store, keys, sealer, name.as_bytes(), Tenure::SingleMachine);
+        let keeper = Keeper::new(store, keys, wrapping, name.as_bytes(), Tenure::SingleMachine);
         let mut keeper = Self::new(keeper, waker, false);
         let deadline = std::time::Instant::now() + STORE_TIME;
         loop {
-            match keeper.keeper.start(unix_micros(), Instant::ZERO, rng).map_err(failed_start)? {
+            let providers = Providers(providers);
+            let started = keeper.keeper.start(unix_micros(), Instant::ZERO, &providers, rng);
+            match started.map_err(failed_start)? {
                 Started::Records { records, unreadable } => {
                     return Ok((keeper, FormerState { records, unreadable }));
                 }
@@ -111,11 +113,17 @@ impl StateKeeper {
         }
     }
 
-    /// A node of a cell, which owns nothing until the present owner has ended. Its store reports to `waker`.
-    pub fn join(store: Box<dyn Store + Send>, waker: StoreWaker, sealer: Sealer, node: &CellNode) -> Self {
-        let CellNode { prefix, name, lease } = node;
+    /// A node of a cell, which owns nothing until the present owner has ended. The store contains the entries
+    /// of this cell only, and reports to `waker`.
+    pub fn join(
+        store: Box<dyn Store + Send>,
+        waker: StoreWaker,
+        wrapping: WrappingKey,
+        node: &CellNode,
+    ) -> Self {
+        let CellNode { name, lease } = node;
         let tenure = Tenure::Cell { lease: *lease };
-        Self::new(Keeper::new(store, StoreKeys::new(prefix), sealer, name.as_bytes(), tenure), waker, true)
+        Self::new(Keeper::new(store, StoreKeys::new(b""), wrapping, name.as_bytes(), tenure), waker, true)
     }
 
     fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {
@@ -173,7 +181,7 @@ impl StateKeeper {
     ///
     /// # Errors
     ///
-    /// The store has contents that no node can use, or its data key is another one.
+    /// The store has contents that no node can use, or its wrapping key is another one.
     pub(super) fn poll(
         &mut self,
         context: &mut EndpointContext,
@@ -184,7 +192,10 @@ impl StateKeeper {
         self.waker.0.clear();
         if self.keeper.is_waiting() {
             let started = context
-                .with(|_, context| self.keeper.start(unix_micros(), context.now, context.rng))
+                .with(|_, context| {
+                    let Context { now, rng, providers, .. } = context;
+                    self.keeper.start(unix_micros(), *now, providers, *rng)
+                })
                 .map_err(failed_start)?;
             let former = match started {
                 Started::Waiting => None,

@@ -58,11 +58,12 @@ pub struct RunArgs {
     /// File that keeps the IKE SAs, so that a restart or a crash loses none of them.
     ///
     /// The next run continues them without negotiation: after SIGUSR1, which `systemctl restart` sends, and
-    /// after a crash. SIGTERM and SIGINT close them. The file is encrypted with the data key of --store-key.
+    /// after a crash. SIGTERM and SIGINT close them. The file is encrypted with keys that the wrapping key of
+    /// --store-key protects.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["xfrm", "vici"])]
     pub store: Option<PathBuf>,
-    /// File with the data key of --store: 32 random bytes [default: the credential casemate-store-key of the
-    /// service, then a file that is made beside the store, with .key at its end]
+    /// File with the wrapping key of --store: 32 random bytes [default: the credential casemate-store-key of
+    /// the service, then a file that is made beside the store, with .key at its end]
     #[arg(long, value_name = "FILE", requires = "store")]
     pub store_key: Option<PathBuf>,
     /// File that keeps the sequence numbers of EAP-AKA across restarts.

@@ -1,11 +1,11 @@
-//! The store of the section `cell`: its servers, certificates, password and data key, and the file with what
-//! this node has seen of the cluster (docs/decisions/0142-etcd.md).
+//! The store of the section `cell`: its servers, certificates, password and wrapping key, and the file with
+//! what this node has seen of the cluster (docs/decisions/0142-etcd.md).
 
 use super::sa_store::{CREDENTIAL, credential_key, read_key};
 use super::seen_file::SeenFile;
 use crate::failure::Failure;
 use crate::swanctl::{CellAddress, CellConfig, LoginFile, TlsFiles};
-use casemate_cell::{DATA_KEY_LEN, Sealer};
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
@@ -68,11 +68,11 @@ pub(super) fn join(
     let addresses = addresses.map_err(|error| Failure::failed(format!("cell.addresses: {error}")))?;
     let waker = StoreWaker::new().map_err(Failure::failed)?;
     let wake = waker.clone();
-    let OpenedCell { store, sealer, seen, data_key } = open(cell, directory, providers, move || wake.wake())?;
+    let OpenedCell { store, wrapping, seen, key } = open(cell, directory, providers, move || wake.wake())?;
     let watch = CellWatch { monitor: store.monitor(), seen };
-    let node = CellNode { prefix: prefix(cell).into_bytes(), name: cell.node.clone(), lease: cell.lease };
-    let mut keeper = StateKeeper::join(Box::new(store), waker, sealer, &node);
-    let open = |address| Forwarding::open(address, &data_key, providers, rng);
+    let node = CellNode { name: cell.node.clone(), lease: cell.lease };
+    let mut keeper = StateKeeper::join(Box::new(store), waker, wrapping, &node);
+    let open = |address| Forwarding::open(address, &key, providers, rng);
     let forwarding = cell.forward.map(open).transpose();
     let forwarding = forwarding.map_err(|error| Failure::failed(format!("cell.forward: {error}")))?;
     if let Some(forwarding) = &forwarding {
@@ -90,12 +90,12 @@ fn prefix(cell: &CellConfig) -> String {
 pub struct OpenedCell {
     /// The store. Its keys begin with `casemate/NAME/`.
     pub store: EtcdStore,
-    /// Encrypts the records in it.
-    pub sealer: Sealer,
+    /// Encrypts the data keys in it.
+    pub wrapping: WrappingKey,
     /// File for what the store has seen of the cluster.
     pub seen: SeenFile,
-    /// The data key, for forwarded packets.
-    pub data_key: SecretBytes,
+    /// The bytes of the wrapping key, for forwarded packets.
+    pub key: SecretBytes,
 }
 
 /// Opens the store of a cell. Its threads have no capabilities. They connect with the first request, so the
@@ -114,23 +114,24 @@ pub fn open(
     providers: &[&'static dyn Provider],
     wake: impl Fn() + Send + Sync + 'static,
 ) -> Result<OpenedCell, Failure> {
-    let key = data_key(cell)?;
-    let sealer = Sealer::new(&key, &Providers(providers)).map_err(|error| wrong("data_key", error))?;
+    let key = wrapping_key(cell)?;
+    let wrapping =
+        WrappingKey::new(&key, &Providers(providers)).map_err(|error| wrong("wrapping_key", error))?;
     let (seen, known) = SeenFile::open(directory, &cell.name, &cell.node).map_err(Failure::failed)?;
     let config = Config { seen: known, thread_entry: drop_capabilities, ..store_config(cell)? };
     let store = EtcdStore::open(config, Arc::new(wake)).map_err(Failure::failed)?;
-    Ok(OpenedCell { store, sealer, seen, data_key: key })
+    Ok(OpenedCell { store, wrapping, seen, key })
 }
 
-/// Reads the files of the cell without opening the store, for a dry run. The data key is read only if the
+/// Reads the files of the cell without opening the store, for a dry run. The wrapping key is read only if the
 /// section names its file: credentials exist only in a service.
 ///
 /// # Errors
 ///
 /// As [`open`].
 pub(super) fn check(cell: &CellConfig) -> Result<(), Failure> {
-    if cell.data_key.is_some() {
-        data_key(cell)?;
+    if cell.wrapping_key.is_some() {
+        wrapping_key(cell)?;
     }
     store_config(cell).map(|_| ())
 }
@@ -144,21 +145,22 @@ fn wrong(key: &str, why: impl std::fmt::Display) -> Failure {
     Failure::bad_input(format!("cell.{key}: {why}"))
 }
 
-/// The data key: the file of the section, or the credential of the service.
-fn data_key(cell: &CellConfig) -> Result<SecretBytes, Failure> {
+/// The wrapping key: the file of the section, or the credential of the service.
+fn wrapping_key(cell: &CellConfig) -> Result<SecretBytes, Failure> {
     let expected = format!(
-        "a file with {DATA_KEY_LEN} random bytes was expected, the same on all nodes of the cell, for example \
-         from `(umask 077; head -c {DATA_KEY_LEN} /dev/urandom > cell.key)`"
+        "a file with {WRAPPING_KEY_LEN} random bytes was expected, the same on all nodes of the cell, for \
+         example from `(umask 077; head -c {WRAPPING_KEY_LEN} /dev/urandom > cell.key)`"
     );
-    let found = match &cell.data_key {
+    let found = match &cell.wrapping_key {
         Some(path) => {
             read_key(path).map(|key| key.ok_or_else(|| format!("{}: no such file", path.display())))
         }
-        None => credential_key()
-            .map(|key| key.ok_or_else(|| format!("there is no `data_key` and no credential {}", CREDENTIAL))),
+        None => credential_key().map(|key| {
+            key.ok_or_else(|| format!("there is no `wrapping_key` and no credential {}", CREDENTIAL))
+        }),
     };
-    let found = found.map_err(|why| wrong("data_key", why))?;
-    found.map_err(|why| wrong("data_key", format_args!("{why}: {expected}")))
+    let found = found.map_err(|why| wrong("wrapping_key", why))?;
+    found.map_err(|why| wrong("wrapping_key", format_args!("{why}: {expected}")))
 }
 
 /// The configuration of the store, without what was seen of the cluster.
@@ -228,12 +230,12 @@ mod tests {
         path
     }
 
-    fn cell(data_key: Option<PathBuf>) -> CellConfig {
+    fn cell(wrapping_key: Option<PathBuf>) -> CellConfig {
         CellConfig {
             name: "berlin".into(),
             node: "gw1".into(),
             lease: Duration::from_secs(3),
-            data_key,
+            wrapping_key,
             etcd: EtcdServers {
                 servers: vec![([127, 0, 0, 1], 1).into()],
                 server_name: None,
@@ -272,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_data_key_is_an_error_that_says_how_to_make_one() {
+    fn a_missing_wrapping_key_is_an_error_that_says_how_to_make_one() {
         let dir = TempDir::new("cell-key").unwrap();
         let missing = refusal(&dir, &cell(Some(dir.file("none"))));
         assert!(
-            missing.starts_with("cell.data_key: ") && missing.contains("none: no such file"),
+            missing.starts_with("cell.wrapping_key: ") && missing.contains("none: no such file"),
             "{missing}"
         );
         // The tests run without credentials.
@@ -291,7 +293,10 @@ mod tests {
         let short = refusal(&dir, &cell(Some(file(&dir, "short", &[7; 31], 0o600))));
         assert!(short.contains("exactly 32 bytes"), "{short}");
         let exposed = refusal(&dir, &cell(Some(file(&dir, "exposed", &[7; 32], 0o644))));
-        assert!(exposed.starts_with("cell.data_key: ") && exposed.contains("0600 was expected"), "{exposed}");
+        assert!(
+            exposed.starts_with("cell.wrapping_key: ") && exposed.contains("0600 was expected"),
+            "{exposed}"
+        );
         let opened = open(
             &cell(Some(file(&dir, "key", &[7; 32], 0o600))),
             dir.path(),

@@ -19,17 +19,17 @@ use std::sync::Arc;
 
 /// What this gateway does as a node of a cell, as comment lines.
 pub(super) fn cell(cell: &CellConfig) -> String {
-    let CellConfig { name, node, lease, data_key, etcd, addresses, forward } = cell;
+    let CellConfig { name, node, lease, wrapping_key, etcd, addresses, forward } = cell;
     let servers: Vec<String> = etcd.servers.iter().map(ToString::to_string).collect();
     let security = if etcd.tls.is_some() { "TLS" } else { "clear text" };
     let user = etcd.login.as_ref().map_or(String::new(), |login| format!(", user {}", login.user));
-    let key = match data_key {
+    let key = match wrapping_key {
         Some(file) => file.display().to_string(),
         None => "the credential casemate-store-key of the service".into(),
     };
     let mut text = format!(
         "# cell {name}: node {node}, with a lease of {} s\n#   store: etcd at {} ({security}{user})\n#   \
-         data key: {key}\n",
+         wrapping key: {key}\n",
         lease.as_secs(),
         servers.join(", ")
     );

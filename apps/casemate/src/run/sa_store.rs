@@ -2,7 +2,7 @@
 
 use super::RunArgs;
 use crate::failure::Failure;
-use casemate_cell::{DATA_KEY_LEN, Sealer};
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey};
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_file_store::FileStore;
 use casemate_linux::private_file::{self, OthersAccess};
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 /// Variable with the directory of the credentials of a service (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-/// Name of the credential with the data key.
+/// Name of the credential with the wrapping key.
 pub(super) const CREDENTIAL: &str = "casemate-store-key";
 
 /// The keeper of the SAs, and those of a former run.
@@ -35,25 +35,29 @@ impl OpenedStore {
     ) -> Result<Option<Self>, Failure> {
         let Some(path) = args.store.as_deref().filter(|_| !args.dry_run) else { return Ok(None) };
         let failed = |error: String| Failure::failed(format!("--store: {error}"));
-        let key = data_key(args, path, rng).map_err(failed)?;
-        let sealer = Sealer::new(&key, &Providers(providers)).map_err(|error| failed(error.to_string()))?;
+        let key = wrapping_key(args, path, rng).map_err(failed)?;
+        let wrapping = WrappingKey::new(&key, &Providers(providers));
+        let wrapping = wrapping.map_err(|error| failed(error.to_string()))?;
         let waker = StoreWaker::new().map_err(|error| failed(error.to_string()))?;
         let wake = waker.clone();
         let restrict = || sandbox::drop_capabilities().map_err(io::Error::other);
         let store = FileStore::open(path, restrict, move || wake.wake());
         let store = store.map_err(|error| failed(error.to_string()))?;
-        let (keeper, former) = StateKeeper::start(Box::new(store), waker, sealer, &args.tun, rng)
-            .map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        let started = StateKeeper::start(Box::new(store), waker, wrapping, providers, &args.tun, rng);
+        let (keeper, former) = started.map_err(|error| failed(format!("{}: {error}", path.display())))?;
         Ok(Some(Self { keeper, former }))
     }
 }
 
-/// The data key: the file of `--store-key`, or the credential of the service, or a file beside the store,
+/// The wrapping key: the file of `--store-key`, or the credential of the service, or a file beside the store,
 /// which is made if it does not exist.
-fn data_key(args: &RunArgs, store: &Path, rng: &mut SystemRng) -> Result<SecretBytes, String> {
+fn wrapping_key(args: &RunArgs, store: &Path, rng: &mut SystemRng) -> Result<SecretBytes, String> {
     if let Some(path) = &args.store_key {
         return read_key(path)?.ok_or_else(|| {
-            format!("{}: no such file: a file with {DATA_KEY_LEN} random bytes was expected", path.display())
+            format!(
+                "{}: no such file: a file with {WRAPPING_KEY_LEN} random bytes was expected",
+                path.display()
+            )
         });
     }
     if let Some(key) = credential_key()? {
@@ -79,13 +83,13 @@ pub(super) fn read_key(path: &Path) -> Result<Option<SecretBytes>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed)?,
     };
-    let mut key = Zeroizing::new(Vec::with_capacity(DATA_KEY_LEN + 1));
-    let most = u64::try_from(DATA_KEY_LEN + 1).unwrap_or(u64::MAX);
+    let mut key = Zeroizing::new(Vec::with_capacity(WRAPPING_KEY_LEN + 1));
+    let most = u64::try_from(WRAPPING_KEY_LEN + 1).unwrap_or(u64::MAX);
     file.take(most).read_to_end(&mut key).map_err(failed)?;
-    if key.len() != DATA_KEY_LEN {
+    if key.len() != WRAPPING_KEY_LEN {
         return Err(format!(
-            "{}: a key of exactly {DATA_KEY_LEN} bytes was expected, for example from \
-             `head -c {DATA_KEY_LEN} /dev/urandom`",
+            "{}: a key of exactly {WRAPPING_KEY_LEN} bytes was expected, for example from \
+             `head -c {WRAPPING_KEY_LEN} /dev/urandom`",
             path.display()
         ));
     }
@@ -93,7 +97,7 @@ pub(super) fn read_key(path: &Path) -> Result<Option<SecretBytes>, String> {
 }
 
 fn create_key(path: &Path, rng: &mut SystemRng) -> io::Result<SecretBytes> {
-    let mut key = Zeroizing::new([0; DATA_KEY_LEN]);
+    let mut key = Zeroizing::new([0; WRAPPING_KEY_LEN]);
     rng.secret(&mut *key);
     let mut file =
         private_file::open(path, File::options().write(true).create_new(true), OthersAccess::None)?;
@@ -117,11 +121,11 @@ mod tests {
         let made = create_key(&path, &mut SystemRng::new().unwrap()).unwrap();
         assert_eq!(read_key(&path), Ok(Some(made)));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        for len in [0, DATA_KEY_LEN - 1, DATA_KEY_LEN + 1, 4_096] {
+        for len in [0, WRAPPING_KEY_LEN - 1, WRAPPING_KEY_LEN + 1, 4_096] {
             fs::write(&path, vec![7; len]).unwrap();
             assert!(read_key(&path).unwrap_err().contains("exactly 32 bytes was expected"), "{len}");
         }
-        fs::write(&path, [7; DATA_KEY_LEN]).unwrap();
+        fs::write(&path, [7; WRAPPING_KEY_LEN]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(read_key(&path).unwrap_err().contains("0600 was expected"));
     }

@@ -19,8 +19,8 @@ impl RunController {
         if unreadable > 0 {
             let what = output::counted(unreadable, "IKE SA", "IKE SAs");
             let text = format!(
-                "{what} in the store cannot be read: the data key or the version of this program has changed; \
-                 their peers negotiate again"
+                "{what} in the store cannot be read: the wrapping key or the version of this program has \
+                 changed; their peers negotiate again"
             );
             self.log.program(Level::Warning, &text);
         }

@@ -47,6 +47,7 @@ impl CellIdentity {
             "held_messages": status.held,
             "dropped_messages": status.dropped,
             "low_reserves": status.low_reserves,
+            "data_keys": status.data_keys,
             "problem": status.problem.map(|problem| problem.to_string()),
         })
     }

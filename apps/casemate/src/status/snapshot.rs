@@ -281,6 +281,7 @@ fn stored(path: &str, status: &KeeperStatus) -> Value {
         "pending": status.pending,
         "held_messages": status.held,
         "dropped_messages": status.dropped,
+        "data_keys": status.data_keys,
         "problem": status.problem.map(|problem| problem.to_string()),
     })
 }

@@ -37,6 +37,11 @@ fn killed_owner_is_replaced_without_negotiation() {
         testbed.gateways.rejoin(owner);
         assert_eq!(net.holders(OUTSIDE_VIRTUAL), [next]);
     }
+    // Each owner has a data key of its own. Those of former owners are deleted when all records are written.
+    let servers = testbed.servers.as_ref().unwrap();
+    let is_one = || (servers.count("casemate/test/data-keys/") == 1).then_some(());
+    eventually("the store has one data key", is_one);
+    assert_eq!(servers.count("casemate/test/wrapping-key"), 1);
     testbed.finish();
 }
 

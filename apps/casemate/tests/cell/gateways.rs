@@ -174,7 +174,7 @@ impl<'n> Gateways<'n> {
     }
 
     fn cell_section(&self, index: usize, addresses: Addresses) -> String {
-        let key = self.net.scratch.file("data-key");
+        let key = self.net.scratch.file("wrapping-key");
         if !key.exists() {
             fs::write(&key, [0x5a; 32]).unwrap();
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
@@ -182,7 +182,7 @@ impl<'n> Gateways<'n> {
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         format!(
-            "cell {{\n name = test\n node = {}\n data_key = {}\n etcd {{ servers = {} }}\n {} }}\n",
+            "cell {{\n name = test\n node = {}\n wrapping_key = {}\n etcd {{ servers = {} }}\n {} }}\n",
             GATEWAYS[index],
             key.display(),
             servers.join(", "),

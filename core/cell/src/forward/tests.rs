@@ -11,7 +11,7 @@ const PROVIDERS: Providers<'static> = {
 };
 const PACKET: &[u8] = b"an IP packet of a peer";
 
-fn data_key(key: u8) -> SecretBytes {
+fn wrapping_key(key: u8) -> SecretBytes {
     SecretBytes::new(&[key; 32])
 }
 
@@ -20,11 +20,11 @@ fn run(id: u8) -> RunId {
 }
 
 fn sealer(id: u8) -> FrameSealer {
-    FrameSealer::new(&data_key(1), run(id), &PROVIDERS).unwrap()
+    FrameSealer::new(&wrapping_key(1), run(id), &PROVIDERS).unwrap()
 }
 
 fn opener(id: u8) -> FrameOpener {
-    FrameOpener::new(&data_key(1), run(id), &PROVIDERS).unwrap()
+    FrameOpener::new(&wrapping_key(1), run(id), &PROVIDERS).unwrap()
 }
 
 fn frame(sealer: &mut FrameSealer, receiver: u8) -> Vec<u8> {
@@ -103,7 +103,7 @@ fn a_frame_is_accepted_once_by_one_run_of_one_receiver() {
         assert_eq!(open(&mut receiver, frame), Err(FrameError::Replayed));
         assert_eq!(open(&mut opener(3), frame), Err(FrameError::NotAuthentic), "another node, or run");
     }
-    let mut of_another_cell = FrameOpener::new(&data_key(2), run(2), &PROVIDERS).unwrap();
+    let mut of_another_cell = FrameOpener::new(&wrapping_key(2), run(2), &PROVIDERS).unwrap();
     assert_eq!(open(&mut of_another_cell, &sent[0]), Err(FrameError::NotAuthentic));
 }
 

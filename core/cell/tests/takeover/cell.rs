@@ -9,17 +9,17 @@ use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as 
 use casemate_test_support::TestRng;
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(3);
-const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A cell whose owner has an IKE SA, and a node that stands by.
-struct Cell {
-    sim: Simulation,
+pub(crate) struct Cell {
+    pub(crate) sim: Simulation,
     standby: Keeper<MemoryStore>,
 }
 
 impl Cell {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let hub = MemoryHub::new();
         let gateway = Host::node(&hub, b"gw1", LEASE);
         let mut sim = Simulation::with_gateway(hub, gateway);
@@ -40,7 +40,7 @@ impl Cell {
 
     /// Lets the standby run for this time, in which the owner does nothing. Returns the records if it takes
     /// over, and the time until then.
-    fn wait(&mut self, time: Duration) -> Option<(Vec<OwnedRecord>, Duration)> {
+    pub(crate) fn wait(&mut self, time: Duration) -> Option<(Vec<OwnedRecord>, Duration)> {
         let mut elapsed = Duration::ZERO;
         while elapsed < time {
             let started = gateway::step(&mut self.standby, self.sim.peer.now).unwrap();
@@ -56,7 +56,7 @@ impl Cell {
     }
 
     /// The same, with an owner that works.
-    fn run(&mut self, time: Duration) -> Option<Vec<OwnedRecord>> {
+    pub(crate) fn run(&mut self, time: Duration) -> Option<Vec<OwnedRecord>> {
         for _ in 0..time.as_millis() / 100 {
             if let Some((records, _)) = self.wait(100 * MILLISECOND) {
                 return Some(records);
@@ -68,14 +68,14 @@ impl Cell {
     }
 
     /// The standby becomes the gateway. Returns the former owner.
-    fn take_over(&mut self, records: Vec<OwnedRecord>, next: &[u8]) -> Host {
+    pub(crate) fn take_over(&mut self, records: Vec<OwnedRecord>, next: &[u8]) -> Host {
         let next = node(&self.sim.hub, next);
         let keeper = std::mem::replace(&mut self.standby, next);
         let owner = Host::owner(&self.sim.hub, keeper, self.sim.peer.now, records);
         std::mem::replace(&mut self.sim.gateway, owner)
     }
 
-    fn check_tunnel(&mut self) {
+    pub(crate) fn check_tunnel(&mut self) {
         assert_eq!((self.sim.gateway.ikes(), self.sim.peer.ikes()), (1, 1));
         assert!(self.sim.send_to_peer().is_none());
         self.sim.run();
@@ -227,7 +227,7 @@ fn late_writes_are_void() {
 }
 
 #[test]
-fn another_data_key_is_refused_before_the_node_waits() {
+fn another_wrapping_key_is_refused_before_the_node_waits() {
     let cell = Cell::new();
     let mut other = Host::keeper(&cell.sim.hub, 7, (b"gw3", Tenure::Cell { lease: LEASE }));
     let refused = (0..100).find_map(|_| {
@@ -235,7 +235,7 @@ fn another_data_key_is_refused_before_the_node_waits() {
         cell.sim.hub.advance(MILLISECOND);
         started.err()
     });
-    assert_eq!(refused, Some(StartError::DataKey));
+    assert_eq!(refused, Some(StartError::WrappingKey));
 }
 
 #[test]

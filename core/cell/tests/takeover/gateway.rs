@@ -1,7 +1,9 @@
 //! A gateway with a keeper, its peer, the store between owners, and the oracle.
 
 use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
-use casemate_cell::{DATA_KEY_LEN, Keeper, KeeperStatus, Sealer, StartError, Started, StoreKeys, Tenure};
+use casemate_cell::{
+    Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
+};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
 use casemate_ike::config::{
@@ -78,7 +80,7 @@ fn with_context<T>(
 
 /// Continues the start of a keeper.
 pub(crate) fn step(keeper: &mut Keeper<MemoryStore>, now: Instant) -> Result<Started, StartError> {
-    keeper.start(0, now, &mut TestRng::new(now.as_micros()))
+    keeper.start(0, now, &Providers(&[&RUSTCRYPTO]), &mut TestRng::new(now.as_micros()))
 }
 
 /// Claims the state. Returns the records, and the number of those that cannot be read.
@@ -135,18 +137,17 @@ impl Host {
     /// A keeper for the store, before its start.
     pub(crate) fn keeper(
         hub: &MemoryHub,
-        data_key: u8,
+        wrapping_key: u8,
         (node, tenure): (&[u8], Tenure),
     ) -> Keeper<MemoryStore> {
-        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let key = SecretBytes::new(&[data_key; DATA_KEY_LEN]);
-        let sealer = Sealer::new(&key, &Providers(&list)).unwrap();
-        Keeper::new(hub.store(), StoreKeys::new(b"test/"), sealer, node, tenure)
+        let key = SecretBytes::new(&[wrapping_key; WRAPPING_KEY_LEN]);
+        let wrapping = WrappingKey::new(&key, &Providers(&[&RUSTCRYPTO])).unwrap();
+        Keeper::new(hub.store(), StoreKeys::new(b"test/"), wrapping, node, tenure)
     }
 
     /// A gateway that claims the state in the store. Returns it and the number of unreadable records.
-    pub(crate) fn with_keeper(hub: &MemoryHub, seed: u64, data_key: u8) -> (Self, usize) {
-        let (host, failed, unreadable) = Self::start(hub, seed, data_key, connection(GATEWAY, PEER));
+    pub(crate) fn with_keeper(hub: &MemoryHub, seed: u64, wrapping_key: u8) -> (Self, usize) {
+        let (host, failed, unreadable) = Self::start(hub, seed, wrapping_key, connection(GATEWAY, PEER));
         assert_eq!(failed, 0);
         (host, unreadable)
     }
@@ -160,9 +161,9 @@ impl Host {
     }
 
     /// Starts a gateway. Returns it and the numbers of IKE SAs that were not restored and not readable.
-    fn start(hub: &MemoryHub, seed: u64, data_key: u8, connection: Connection) -> (Self, usize, usize) {
+    fn start(hub: &MemoryHub, seed: u64, wrapping_key: u8, connection: Connection) -> (Self, usize, usize) {
         let now = Instant::from_secs(1_000 + seed);
-        let keeper = Self::keeper(hub, data_key, (b"node", Tenure::SingleMachine));
+        let keeper = Self::keeper(hub, wrapping_key, (b"node", Tenure::SingleMachine));
         let (keeper, records, unreadable) = claim(hub, keeper, now);
         let (host, failed) = Self::restored(hub, keeper, (now, seed), connection, records);
         (host, failed, unreadable)
@@ -240,6 +241,14 @@ impl Host {
                 keeper.poll(endpoint, false, 0, context);
             }
         });
+        assert!(self.keeper.is_idle());
+    }
+
+    /// Deletes the state, as at an end that closes the SAs.
+    pub(crate) fn clear(&mut self) {
+        let Self { endpoint, keeper, now, rng, .. } = self;
+        with_context(endpoint, *now, rng, |endpoint, context| keeper.clear(endpoint, 0, context));
+        (0..10).for_each(|_| self.work());
         assert!(self.keeper.is_idle());
     }
 

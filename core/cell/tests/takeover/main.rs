@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod cell;
+mod data_keys;
 mod gateway;
 mod policies;
 
@@ -317,7 +318,7 @@ fn records_that_are_not_restored_are_deleted() {
 }
 
 #[test]
-fn records_of_another_data_key_are_deleted() {
+fn records_of_another_wrapping_key_are_deleted() {
     let mut sim = established();
     let before = sim.records();
     let hub: MemoryHub = sim.hub.clone();

@@ -25,7 +25,7 @@ cell {
    name = berlin
    node = gw1
    lease = 5s
-   data_key = /etc/casemate/cell.key
+   wrapping_key = /etc/casemate/cell.key
    etcd {
       servers = 10.0.0.11:2379, 10.0.0.12:2379, [2001:db8::1]:2379
       server_name = etcd.example.org
@@ -65,7 +65,7 @@ fn every_key_is_read() {
         name: "berlin".into(),
         node: "gw1".into(),
         lease: Duration::from_secs(5),
-        data_key: Some("/etc/casemate/cell.key".into()),
+        wrapping_key: Some("/etc/casemate/cell.key".into()),
         etcd: EtcdServers {
             servers: servers.map(|server| server.parse().unwrap()).into(),
             server_name: Some("etcd.example.org".into()),
@@ -90,7 +90,7 @@ fn every_key_is_read() {
 fn missing_keys_have_defaults() {
     let config = read(&cell(""));
     assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(2), Duration::from_secs(1)));
-    assert_eq!((config.data_key, config.etcd.tls, config.etcd.login), (None, None, None));
+    assert_eq!((config.wrapping_key, config.etcd.tls, config.etcd.login), (None, None, None));
     assert_eq!((config.etcd.server_name, config.addresses, config.forward), (None, vec![], None));
     let forward = |address: &str| read(&cell(&format!("forward {{\naddress = {address}\n}}"))).forward;
     assert_eq!(forward("10.99.0.21"), Some("10.99.0.21:4510".parse().unwrap()));
