@@ -87,12 +87,13 @@ impl Simulation {
         self.faults = FaultSchedule::default();
         self.monitor.packet_log.check_arrived(self.now())?;
         self.wait_until_idle()?;
+        // Before packets take time, in which another reauthentication may begin.
+        self.check_records()?;
         let rules = if self.monitor.was_silent() { rules.with_silence() } else { rules };
         self.check_cell()?;
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
         self.check_sad()?;
-        self.check_records()?;
         self.shut_down()?;
         self.check_records()
     }
