@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Maximum number of transactions of a batch. etcd's limit of 128 operations includes those of the outer
-/// transaction, and 64 are for the largest nested one.
-const MAX_BATCH: usize = 32;
+/// transaction.
+const MAX_BATCH: usize = 128 - casemate_store::MAX_WRITES;
 /// Bytes of keys and values after which a batch has no further transaction. etcd's default limit is 1.5 MiB.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 

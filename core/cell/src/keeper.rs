@@ -234,7 +234,7 @@ impl<S: Store> Keeper<S> {
         let elapsed = context.now.since(self.checked_at);
         if is_urgent || elapsed >= CHECK {
             self.checked_at = context.now;
-            let unrecorded = self.records.take_unrecorded(now);
+            let unrecorded = self.records.take_unrecorded(self.outbox.has_waiting(), now);
             let due = self.records.grow(endpoint, elapsed).into_iter().chain(unrecorded);
             due.for_each(|spi| self.outbox.add([spi]));
         }

@@ -53,6 +53,11 @@ impl Outbox {
         self.join(ChangeId(self.last), PendingChange { spis: spis.into_iter().collect(), held: Vec::new() });
     }
 
+    /// Whether changes wait that no write contains yet.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Takes the oldest changes out of those that wait, for a write with about `most` records.
     pub(crate) fn take(&mut self, most: usize) -> Batch {
         let mut batch = Batch::default();

@@ -14,9 +14,10 @@ use zeroize::Zeroize as _;
 
 /// Exchanges that changed nothing are recorded after this time, if nothing else is.
 const LATEST: Duration = Duration::from_secs(30);
-/// The same if the peer has left out numbers: the next owner need not ask for these again. A new owner asks
-/// all peers first.
+/// The same if the peer has left out numbers: the next owner need not ask for these again.
 const LATEST_SKIP: Duration = Duration::from_secs(1);
+/// While messages wait for other records, they are recorded this much later: a new owner asks all peers first.
+const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// A record in the store, before its encryption.
 #[derive(Debug, PartialEq, Eq, Encode, Decode)]
@@ -327,11 +328,12 @@ impl KeptRecords {
     }
 
     /// Takes the IKE SAs whose records are to be written although no message waits for them: exchanges that
-    /// changed nothing are not recorded for some time.
-    pub(crate) fn take_unrecorded(&mut self, now: Instant) -> Vec<u64> {
+    /// changed nothing are not recorded for some time. `is_busy` says whether other changes wait.
+    pub(crate) fn take_unrecorded(&mut self, is_busy: bool, now: Instant) -> Vec<u64> {
+        let delay = if is_busy { GIVE_WAY } else { Duration::ZERO };
         let mut due = Vec::new();
         while let Some((at, spi)) = self.unrecorded.first().copied()
-            && at <= now
+            && at.after(delay) <= now
         {
             self.unrecorded.pop_first();
             due.push(spi);

@@ -9,7 +9,7 @@ use core::time::Duration;
 /// Maximum number of entries of one [`Range`].
 pub const MAX_RANGE: usize = 1_000;
 /// Maximum number of comparisons, and of writes, of one transaction. etcd's default limit is 128.
-pub const MAX_WRITES: usize = 64;
+pub const MAX_WRITES: usize = 96;
 /// Maximum number of requests of one user that are pending: submitted, and their completion not yet taken.
 pub const MAX_PENDING: usize = 1_024;
 /// Maximum number of watches of one user.

@@ -12,11 +12,11 @@ use casemate_crypto::SecretBytes;
 use casemate_eap::Subscriber;
 use casemate_ike::config::{IdPattern, Identity};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What a shared key is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyPurpose {
     /// AUTH payloads: a pre-shared key.
     Ike,
@@ -156,9 +156,9 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
 
 /// Warns of secrets of which only one is ever used. `places` are the names and locations of their sections.
 fn warn_of_equal(keys: &[SharedKey], places: &[(String, Location)], problems: &Problems) {
+    let mut earlier = Earlier::default();
     for (n, (key, (name, location))) in keys.iter().zip(places).enumerate() {
-        let earlier = keys.iter().zip(places).take(n).find(|(earlier, _)| are_same(earlier, key));
-        let Some((_, (other, at))) = earlier else { continue };
+        let Some((other, at)) = earlier.add(n, key).and_then(|n| places.get(n)) else { continue };
         let used = match key.purpose {
             KeyPurpose::Ike | KeyPurpose::Ppk => "the first one is used, and this one is not",
             KeyPurpose::Eap => "this one is used, and the first one is not",
@@ -167,28 +167,41 @@ fn warn_of_equal(keys: &[SharedKey], places: &[(String, Location)], problems: &P
     }
 }
 
-/// Whether one of two secrets takes the place of the other: pre-shared keys of the same identities, or
-/// passwords with an identity in common.
-fn are_same(a: &SharedKey, b: &SharedKey) -> bool {
-    let is_in = |id: &IdPattern, ids: &[IdPattern]| ids.iter().any(|other| is_same_id(id, other, a.purpose));
-    let contains = |a: &[IdPattern], b: &[IdPattern]| a.iter().all(|id| is_in(id, b));
-    a.purpose == b.purpose
-        && match a.purpose {
-            _ if a.ids.is_empty() || b.ids.is_empty() => a.ids.is_empty() && b.ids.is_empty(),
-            KeyPurpose::Ike => contains(&a.ids, &b.ids) && contains(&b.ids, &a.ids),
-            KeyPurpose::Eap | KeyPurpose::Ppk => a.ids.iter().any(|id| is_in(id, &b.ids)),
-        }
+/// The first secret for each combination of identities: the positions of secrets.
+#[derive(Default)]
+struct Earlier {
+    /// Pre-shared keys by all their identities, and passwords and post-quantum pre-shared keys of all users.
+    by_ids: BTreeMap<(KeyPurpose, BTreeSet<IdPattern>), usize>,
+    /// Passwords and post-quantum pre-shared keys by each identity.
+    by_id: BTreeMap<(KeyPurpose, IdPattern), usize>,
+}
+
+impl Earlier {
+    /// Adds the secret at a position. Returns that of an earlier one of which one takes the place of the
+    /// other: pre-shared keys of the same identities, or passwords with an identity in common.
+    fn add(&mut self, position: usize, key: &SharedKey) -> Option<usize> {
+        let ids: BTreeSet<IdPattern> = key.ids.iter().map(|id| found_by(id, key.purpose)).collect();
+        let first = match key.purpose {
+            KeyPurpose::Eap | KeyPurpose::Ppk if !ids.is_empty() => {
+                let of_id = |id| *self.by_id.entry((key.purpose, id)).or_insert(position);
+                ids.into_iter().map(of_id).min()
+            }
+            _ => Some(*self.by_ids.entry((key.purpose, ids)).or_insert(position)),
+        };
+        first.filter(|first| *first < position)
+    }
 }
 
 /// Passwords are found byte for byte, pre-shared keys by the canonical form of identities, post-quantum
 /// pre-shared keys without regard to case.
-fn is_same_id(a: &IdPattern, b: &IdPattern, purpose: KeyPurpose) -> bool {
-    let found_by = |id: &IdPattern| match (purpose, id.exact()?) {
-        (KeyPurpose::Eap, _) => None,
-        (KeyPurpose::Ppk, Identity::KeyId(octets)) => Some(Identity::KeyId(octets.to_ascii_lowercase())),
-        (KeyPurpose::Ike | KeyPurpose::Ppk, id) => Some(id.canonical()),
-    };
-    a == b || found_by(a).is_some_and(|id| found_by(b) == Some(id))
+fn found_by(id: &IdPattern, purpose: KeyPurpose) -> IdPattern {
+    match (purpose, id.exact()) {
+        (KeyPurpose::Eap, _) | (_, None) => id.clone(),
+        (KeyPurpose::Ppk, Some(Identity::KeyId(octets))) => {
+            IdPattern::Exact(Identity::KeyId(octets.to_ascii_lowercase()))
+        }
+        (KeyPurpose::Ike | KeyPurpose::Ppk, Some(id)) => IdPattern::Exact(id.canonical()),
+    }
 }
 
 /// The configuration files that contain secrets.

@@ -25,7 +25,7 @@ pub enum Identity {
 }
 
 /// Type of an identity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IdentityKind {
     /// An IP address.
     Address,
@@ -144,7 +144,7 @@ impl fmt::Display for Identity {
 }
 
 /// Identities that a connection accepts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IdPattern {
     /// `%any`: every identity.
     Any,
