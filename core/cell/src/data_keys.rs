@@ -205,15 +205,27 @@ impl DataKeys {
         record: &SecretBytes,
         context: &mut Context<'_>,
     ) -> Option<(Vec<u8>, DataKeyId)> {
+        let (sealed, id) = self.encrypt(owner, &self.keys.record(spi), record, context)?;
+        self.note_possible(spi, id);
+        Some((sealed, id))
+    }
+
+    /// Encrypts the text of an entry that no later owner needs, when the records of this one are gone.
+    pub(crate) fn encrypt(
+        &mut self,
+        owner: u64,
+        entry: &[u8],
+        text: &SecretBytes,
+        context: &mut Context<'_>,
+    ) -> Option<(Vec<u8>, DataKeyId)> {
         if self.current.is_none() {
             self.current = Some(self.make(owner, context)?);
         }
         let current = self.current.as_mut()?;
-        let (id, entry) = (current.id, self.keys.record(spi));
+        let id = current.id;
         current.records = current.records.saturating_add(1);
-        let sealed = current.cipher.seal(&entry, &id.header(), record, context.rng).ok()?;
+        let sealed = current.cipher.seal(entry, &id.header(), text, context.rng).ok()?;
         self.known.entry(id).or_default();
-        self.note_possible(spi, id);
         Some((sealed, id))
     }
 

@@ -18,7 +18,7 @@ use casemate::{Context, Endpoint};
 use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
 use casemate_store::{
-    Completion, Lease, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent,
+    Completion, Key, Lease, Outcome, Request, RequestId, Revision, Store, StoreError, WatchEvent,
 };
 use core::time::Duration;
 
@@ -69,6 +69,8 @@ pub struct Keeper<S> {
     pub(crate) problem: Option<StoreError>,
     pub(crate) writes_done: u64,
     pub(crate) ending: Ending,
+    /// Entries with the numbers that the former owner has used. They are deleted with the next writes.
+    pub(crate) former_numbers: Vec<Key>,
     /// The end of the lease, until the store has confirmed it.
     pub(crate) revocation: Option<RequestId>,
 }
@@ -77,8 +79,10 @@ pub struct Keeper<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     No,
-    /// When all changes are written.
+    /// When all changes and the numbers that were used are written.
     Writing,
+    /// When the write in progress is completed, with the numbers that were used.
+    WritingNumbers,
     /// The store was told to end the lease.
     Revoked,
 }
@@ -121,6 +125,7 @@ impl<S: Store> Keeper<S> {
             problem: None,
             writes_done: 0,
             ending: Ending::No,
+            former_numbers: Vec::new(),
             revocation: None,
         }
     }
@@ -325,14 +330,13 @@ impl<S: Store> Keeper<S> {
         is_submitted
     }
 
-    /// Writes all records with the numbers that were used, and ends the ownership. No packet may be sent or
+    /// Writes the changes and the numbers that were used, and ends the ownership. No packet may be sent or
     /// received any more. The caller calls [`poll`](Self::poll) until [`is_idle`](Self::is_idle).
     ///
     /// Without an answer to the last write, nothing more is written: the next owner begins behind the
     /// reserves, as after a crash.
     pub fn finish(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
         self.note_changes(endpoint, context.now);
-        self.records.all().into_iter().for_each(|spi| self.outbox.add([spi]));
         self.end(endpoint, unix_time, context);
     }
 

@@ -12,7 +12,7 @@
 //!                       messages wait (outbox.rs)
 //!  written: writes.rs   messages leave, reserves grow
 //!  no answer: reentry.rs  the owner enters itself again, so that no late write is executed
-//!  end:     keeper.rs   records with the exact numbers
+//!  end:     keeper.rs   records that have changed; the numbers that were used (used_numbers.rs)
 //! ```
 //! Besides, a node that stands by forwards packets to the owner: forward.rs has the frames, and
 //! registration.rs the addresses that nodes enter.
@@ -26,6 +26,7 @@
 //!  PREFIX takeovers/000   number of owners so far
 //!  PREFIX data-keys/000/  data keys that encrypt the records, encrypted with the wrapping key
 //!  PREFIX sas/000/SPI     record of an IKE SA, SPI as 16 hexadecimal digits
+//!  PREFIX sas/000/used-N  sequence numbers that an owner has used, which has ended in order
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ mod reserve;
 mod seal;
 mod start;
 mod status;
+mod used_numbers;
 mod wrapping;
 mod writes;
 
@@ -134,6 +136,16 @@ impl StoreKeys {
         self.key(&format!("sas/{:03x}/", self.slot))
     }
 
+    /// An entry with the sequence numbers that an owner has used. It is read together with the records.
+    pub fn used_numbers(&self, entry: usize) -> Key {
+        [self.all_used_numbers(), format!("{entry:04}").into_bytes()].concat()
+    }
+
+    /// What the entries with used sequence numbers begin with.
+    pub fn all_used_numbers(&self) -> Key {
+        [&*self.records(), b"used-"].concat()
+    }
+
     /// The record of the IKE SA with this SPI of ours.
     pub fn record(&self, spi: u64) -> Key {
         let spi: String = format!("{spi:016x}");
@@ -159,6 +171,7 @@ mod tests {
             ),
             (keys.takeovers(), "/cell/takeovers/000"),
             (keys.record(0xab), "/cell/sas/000/00000000000000ab"),
+            (keys.used_numbers(7), "/cell/sas/000/used-0007"),
         ] {
             assert_eq!(core::str::from_utf8(&key), Ok(expected));
         }

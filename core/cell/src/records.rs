@@ -1,6 +1,7 @@
 //! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
 
 use crate::reserve::{GrowingReserve, NumberUse, RECEIVED_BLOCK, Reserve};
+use crate::used_numbers::FormerNumbers;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate::{ChildSas, ChildSequence, Endpoint, IkeRecord, RecordChange};
@@ -125,13 +126,17 @@ impl KeptRecord {
         stored: &StoredRecord,
         record: &mut IkeRecord,
         (writer, owner): (u64, u64),
+        used: &FormerNumbers,
         reserves: &mut Reserves,
     ) -> Option<Self> {
         let mut children = BTreeMap::new();
         // The peer may leave out as many numbers of each Child SA as it has to for any of them.
         let mut skip = 0;
         let all: Vec<ChildSequence> = record.sequences().collect();
-        for ChildSequence { spi, esn, sent, received, reached } in all {
+        for recorded in all {
+            let (writer, sequence) = used.instead_of(writer, recorded);
+            record.set_sequence(sequence);
+            let ChildSequence { spi, esn, sent, received, reached } = sequence;
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
             let received = reserve(NumberUse::Received, received)?;
@@ -303,9 +308,16 @@ impl KeptRecords {
         self.spis.len()
     }
 
-    /// Our SPIs of all IKE SAs.
-    pub(crate) fn all(&self) -> Vec<u64> {
-        self.spis.values().copied().collect()
+    /// The numbers that all Child SAs have used. Without an outbound SA, those that are reserved count.
+    pub(crate) fn used_numbers(&self, endpoint: &Endpoint, now: Instant) -> Vec<ChildSequence> {
+        let records = self.spis.keys().filter_map(|ike| endpoint.record(*ike, now));
+        let used = |child: ChildSequence| {
+            let reserve = &self.reserves.get(&child.spi)?.sent;
+            let has_outbound = endpoint.sas_of_spi(child.spi).is_some_and(|sas| sas.outbound.is_some());
+            let sent = if has_outbound { child.sent } else { reserve.requested() };
+            Some(ChildSequence { sent, ..child })
+        };
+        records.flat_map(|record| record.sequences().filter_map(used).collect::<Vec<_>>()).collect()
     }
 
     /// Child SAs that had nearly used up what is reserved and written at the last call of [`Self::grow`].

@@ -5,6 +5,7 @@ use crate::data_keys::{FormerKeys, OpenedRecord};
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
 use crate::records::{KeptRecord, StoredRecord};
+use crate::used_numbers::FormerNumbers;
 use crate::wrapping::WrappingKey;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -166,9 +167,13 @@ impl<S: Store> Keeper<S> {
     ) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
+        let prefix = self.keys.all_used_numbers();
+        let (numbers, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.key.starts_with(&prefix));
+        let used = self.read_used_numbers(numbers, former);
         for Entry { key, value, .. } in entries {
             let opened = former.open(&key, &value);
-            match opened.and_then(|opened| self.read(&opened, owner, unix_time)) {
+            match opened.and_then(|opened| self.read(&opened, &used, owner, unix_time)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -179,8 +184,27 @@ impl<S: Store> Keeper<S> {
         Started::Records { records, unreadable }
     }
 
+    /// The numbers that the former owner has used. Without an entry, or if it cannot be read, the reserves of
+    /// the records count.
+    fn read_used_numbers(&mut self, entries: Vec<Entry>, former: &FormerKeys) -> FormerNumbers {
+        let (store, mut used) = (self.requests.store.identity(), FormerNumbers::default());
+        for Entry { key, value, .. } in entries {
+            if let Some(opened) = former.open(&key, &value) {
+                used.add(opened.owner, &opened.text, store);
+            }
+            self.former_numbers.push(key);
+        }
+        used
+    }
+
     /// The IKE SA of a record; `None` if it cannot be read.
-    fn read(&mut self, opened: &OpenedRecord, owner: u64, unix_time: u64) -> Option<OwnedRecord> {
+    fn read(
+        &mut self,
+        opened: &OpenedRecord,
+        used: &FormerNumbers,
+        owner: u64,
+        unix_time: u64,
+    ) -> Option<OwnedRecord> {
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {
@@ -188,7 +212,7 @@ impl<S: Store> Keeper<S> {
         }
         let mut record = IkeRecord::decode(&stored.record).ok()?;
         let reserves = &mut self.records.reserves;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), reserves)?;
+        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), used, reserves)?;
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
         let owners = owner.checked_sub(kept.created_by())?;
         let owners = u16::try_from(owners).ok()?;

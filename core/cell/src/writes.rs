@@ -5,6 +5,7 @@ use crate::keeper::{Ending, Keeper, State};
 use crate::outbox::{Batch, ChangeId};
 use crate::records::{NamedReserves, StoredRecord};
 use crate::reentry::Reentry;
+use crate::used_numbers;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
@@ -16,16 +17,21 @@ use core::time::Duration;
 /// Pause after a failed write.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 
-/// Most records of a transaction: there is room for writes of data keys.
-const MAX_RECORDS: usize = MAX_WRITES - MAX_KEY_WRITES;
+/// Most entries with numbers of the former owner that a transaction deletes.
+const MAX_DELETED: usize = 4;
+/// Most records of a transaction: there is room for writes of data keys, and for these.
+const MAX_RECORDS: usize = MAX_WRITES - MAX_KEY_WRITES - MAX_DELETED;
+/// A transaction has no further record after this number of bytes. etcd's default limit is 1.5 MiB.
+const MAX_BYTES: usize = 512 << 10;
 
 /// The write of an entry, or its deletion.
 pub(crate) struct PreparedWrite {
     write: Write,
-    facts: WriteFacts,
+    /// `None` unless it is the entry of an IKE SA.
+    facts: Option<WriteFacts>,
 }
 
-/// What a transaction says of an entry.
+/// What a transaction says of the entry of an IKE SA.
 pub(crate) struct WriteFacts {
     /// Our SPI of the IKE SA.
     pub(crate) spi: u64,
@@ -41,6 +47,8 @@ pub(crate) struct CurrentWrite {
     pub(crate) request: RequestId,
     /// What the first one writes.
     submitted: Vec<WriteFacts>,
+    /// Number of the entries with numbers of the former owner that it deletes.
+    deleted: usize,
     left: VecDeque<PreparedWrite>,
     /// Changes that are written with the last one.
     pub(crate) changes: Vec<ChangeId>,
@@ -80,8 +88,14 @@ impl<S: Store> Keeper<S> {
                 self.submit(writes, changes, now);
             } else if !changes.is_empty() {
                 released.extend(self.outbox.written(changes));
+            } else if self.ending == Ending::Writing {
+                self.ending = Ending::WritingNumbers;
+                let numbers = self.prepare_numbers(endpoint, context);
+                if !numbers.is_empty() || !self.former_numbers.is_empty() {
+                    self.submit(numbers, Vec::new(), now);
+                }
             } else {
-                if self.ending == Ending::Writing {
+                if self.ending == Ending::WritingNumbers {
                     self.revoke();
                 }
                 break;
@@ -121,12 +135,15 @@ impl<S: Store> Keeper<S> {
     fn submit(&mut self, mut left: VecDeque<PreparedWrite>, changes: Vec<ChangeId>, now: Instant) {
         let State::Owner(ownership) = &self.state else { return };
         let comparisons = [Comparison::Changed(self.keys.owner(), ownership.epoch)].into();
-        let first = left.drain(..left.len().min(MAX_RECORDS));
-        let (mut writes, submitted): (Vec<Write>, _) =
+        let first = left.drain(..first_transaction(&left));
+        let (mut writes, facts): (Vec<Write>, Vec<_>) =
             first.map(|PreparedWrite { write, facts }| (write, facts)).unzip();
+        let submitted = facts.into_iter().flatten().collect();
         writes.extend(self.data_keys.writes());
+        let deleted = self.former_numbers.len().min(MAX_DELETED);
+        writes.extend(self.former_numbers.iter().take(deleted).cloned().map(Write::Delete));
         match self.requests.submit(Request::Commit(Transaction { comparisons, writes })) {
-            Some(request) => self.current = Some(CurrentWrite { request, submitted, left, changes }),
+            Some(request) => self.current = Some(CurrentWrite { request, submitted, deleted, left, changes }),
             None => self.write_failed(changes, StoreError::Unavailable, now),
         }
     }
@@ -139,8 +156,7 @@ impl<S: Store> Keeper<S> {
         }
     }
 
-    /// The write of the record of an IKE SA. At an end, it has the numbers that were used instead of those
-    /// that are reserved.
+    /// The write of the record of an IKE SA.
     fn prepare(
         &mut self,
         spi: u64,
@@ -153,13 +169,11 @@ impl<S: Store> Keeper<S> {
         let key = self.keys.record(spi);
         let Some(kept) = self.records.by_spi.get(&spi) else {
             let facts = WriteFacts { spi, data_key: None, named: NamedReserves::new() };
-            return Some(PreparedWrite { write: Write::Delete(key), facts });
+            return Some(PreparedWrite { write: Write::Delete(key), facts: Some(facts) });
         };
         let (ike, created_by) = (kept.ike()?, kept.created_by());
         let mut record = endpoint.record(ike, context.now)?;
-        if self.ending == Ending::No {
-            self.records.note(ike, &mut record, owner, endpoint, context.now);
-        }
+        self.records.note(ike, &mut record, owner, endpoint, context.now);
         let stored = StoredRecord {
             created_by,
             written_at: unix_time,
@@ -170,7 +184,24 @@ impl<S: Store> Keeper<S> {
         let (value, data_key) = self.data_keys.seal(owner, spi, &bytes, context)?;
         let named = self.records.begin_write(record, context.now);
         let facts = WriteFacts { spi, data_key: Some(data_key), named };
-        Some(PreparedWrite { write: Write::Put { key, value, lease: None }, facts })
+        Some(PreparedWrite { write: Write::Put { key, value, lease: None }, facts: Some(facts) })
+    }
+
+    /// The entries with the numbers that were used.
+    fn prepare_numbers(&mut self, endpoint: &Endpoint, context: &mut Context<'_>) -> VecDeque<PreparedWrite> {
+        let State::Owner(ownership) = &self.state else { return VecDeque::new() };
+        let owner = ownership.owner;
+        let all = self.records.used_numbers(endpoint, context.now);
+        let texts = used_numbers::encode(&all, self.requests.store.identity());
+        let mut prepared = VecDeque::new();
+        for (number, text) in texts.iter().enumerate() {
+            let key = self.keys.used_numbers(number);
+            // Without it, the reserves of the records count.
+            let Some((value, _)) = self.data_keys.encrypt(owner, &key, text, context) else { continue };
+            self.former_numbers.retain(|former| *former != key);
+            prepared.push_back(PreparedWrite { write: Write::Put { key, value, lease: None }, facts: None });
+        }
+        prepared
     }
 
     /// Notes that the submitted transaction is executed, and continues. Returns the messages of the changes
@@ -183,7 +214,8 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         self.problem = None;
         self.writes_done = self.writes_done.saturating_add(1);
-        let CurrentWrite { submitted, left, changes, .. } = current;
+        let CurrentWrite { submitted, deleted, left, changes, .. } = current;
+        self.former_numbers.drain(..deleted);
         self.data_keys.written(&submitted);
         submitted.iter().for_each(|facts| self.records.written(&facts.named, endpoint));
         if left.is_empty() {
@@ -198,8 +230,23 @@ impl<S: Store> Keeper<S> {
         self.problem = Some(error);
         self.retry_at = Some(now.after(RETRY));
         self.outbox.put_back(changes);
-        if self.ending == Ending::Writing {
+        if self.ending != Ending::No {
             self.revoke();
         }
     }
+}
+
+/// Number of the first of these writes that one transaction executes.
+fn first_transaction(writes: &VecDeque<PreparedWrite>) -> usize {
+    let size = |PreparedWrite { write, .. }: &PreparedWrite| match write {
+        Write::Put { value, .. } => value.len(),
+        Write::Delete(_) => 0,
+    };
+    let mut bytes: usize = 0;
+    let fits = |write: &&PreparedWrite| {
+        let is_first = bytes == 0;
+        bytes = bytes.saturating_add(size(write));
+        is_first || bytes <= MAX_BYTES
+    };
+    writes.iter().take(MAX_RECORDS).take_while(fits).count()
 }

@@ -282,6 +282,13 @@ impl IkeRecord {
         }
     }
 
+    /// Sets the numbers of the Child SA with this SPI to those that its owner has used.
+    pub fn set_sequence(&mut self, ChildSequence { spi, sent, received, reached, .. }: ChildSequence) {
+        for child in self.children_of(spi) {
+            (child.sent, child.received, child.reached) = (sent, received, reached);
+        }
+    }
+
     /// Sets how far the sequence numbers of a Child SA are, by the SPI of its inbound SA: the last one that
     /// may have been sent, and the highest one that may have been received.
     pub fn set_sequence_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
