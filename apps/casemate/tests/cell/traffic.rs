@@ -139,6 +139,12 @@ impl Delivery {
         self.gaps().into_iter().max().unwrap_or_default()
     }
 
+    /// The longest time between two arrivals in any tunnels.
+    fn longest_pause(&self) -> Duration {
+        let pauses = self.arrivals.windows(2).map(|pair| pair[1].at.saturating_sub(pair[0].at));
+        pauses.max().unwrap_or_default()
+    }
+
     /// The longest gap of each tunnel.
     fn gaps(&self) -> Vec<Duration> {
         let tunnel_of = |number: usize| number % self.tunnels;
@@ -175,7 +181,9 @@ impl Delivery {
 impl fmt::Display for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sent, lost, gap) = (self.sent.len(), self.lost(), self.longest_gap());
-        write!(f, "{}: {sent} sent, {lost} lost, longest gap {} ms", self.name, gap.as_millis())
+        let (gap, pause) = (gap.as_millis(), self.longest_pause().as_millis());
+        write!(f, "{}: {sent} sent, {lost} lost, longest gap of a tunnel {gap} ms, ", self.name)?;
+        write!(f, "of all together {pause} ms")
     }
 }
 
@@ -228,6 +236,7 @@ fn gaps_losses_and_repetitions_are_counted() {
     let holed = [0, 1, 7, 7, 8, 9].map(|n| arrival(n, u64::from(n) * 10));
     let holed = delivery(1, holed.to_vec());
     assert_eq!((holed.lost(), holed.repeated(), holed.longest_gap()), (5, vec![7], at(60)));
+    assert_eq!(holed.longest_pause(), at(60));
     // No datagram arrives at the beginning, at the end, and at all.
     assert_eq!(delivery(1, vec![arrival(5, 50), arrival(6, 60)]).longest_gap(), at(50));
     assert_eq!(delivery(1, vec![arrival(0, 0), arrival(1, 10)]).longest_gap(), at(80));
