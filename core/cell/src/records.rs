@@ -17,7 +17,8 @@ use zeroize::Zeroize as _;
 const LATEST: Duration = Duration::from_secs(30);
 /// The same if the peer has left out numbers: the next owner need not ask for these again.
 const LATEST_SKIP: Duration = Duration::from_secs(1);
-/// While messages wait for other records, they are recorded this much later: a new owner asks all peers first.
+/// While messages wait for other records, they are recorded this much later: a new owner asks all peers
+/// first.
 const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// A record in the store, before its encryption.

@@ -172,12 +172,8 @@ pub(crate) struct Shared {
     pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) report_keys: bool,
-    /// Whether Child SAs keep their keys, for records.
     #[cfg(feature = "records")]
-    pub(crate) keeps_records: bool,
-    /// IKE SAs whose records may have changed: those of one step together.
-    #[cfg(feature = "records")]
-    pub(crate) changes: Vec<Vec<IkeSaId>>,
+    pub(crate) changes: crate::engine::records::Changes,
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,
@@ -201,25 +197,17 @@ impl Shared {
     /// Begins a step: the records of the IKE SAs that change in it depend on each other.
     #[cfg(feature = "records")]
     pub(crate) fn begin_step(&mut self) {
-        if self.keeps_records && self.changes.last().is_none_or(|last| !last.is_empty()) {
-            self.changes.push(Vec::new());
-        }
+        self.changes.begin_step();
     }
 
     /// Notes that an IKE SA may have changed, or has ended.
     #[cfg(feature = "records")]
     pub(crate) fn note_change(&mut self, ike: IkeSaId) {
-        if self.changes.is_empty() {
-            self.begin_step();
-        }
-        if let Some(step) = self.changes.last_mut().filter(|step| !step.contains(&ike)) {
-            step.push(ike);
-        }
+        self.changes.note(ike);
     }
 
     #[cfg(not(feature = "records"))]
     pub(crate) const fn begin_step(&self) {}
-
     #[cfg(not(feature = "records"))]
     pub(crate) const fn note_change(&self, _ike: IkeSaId) {}
 

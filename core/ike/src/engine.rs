@@ -8,7 +8,7 @@ mod initiate;
 pub(crate) mod peer_index;
 mod reauthentication;
 #[cfg(feature = "records")]
-mod records;
+pub(crate) mod records;
 pub(crate) mod response_cache;
 pub(crate) mod retries;
 pub(crate) mod unprotected;
@@ -89,9 +89,7 @@ impl Ike {
             scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
             report_keys: false,
             #[cfg(feature = "records")]
-            keeps_records: false,
-            #[cfg(feature = "records")]
-            changes: Vec::new(),
+            changes: records::Changes::default(),
             last_child_id: 0,
             last_ike_id: 0,
             effects: Vec::new(),

@@ -148,7 +148,7 @@ pub(crate) fn install_with(
         rekey_failures: 0,
         attempts: 0,
         #[cfg(feature = "records")]
-        keymat: step.shared.keeps_records.then(|| Box::new(keys.keymat)),
+        keymat: step.shared.changes.are_kept().then(|| Box::new(keys.keymat)),
         #[cfg(feature = "records")]
         restored_numbers: None,
     }

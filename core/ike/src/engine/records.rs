@@ -14,6 +14,49 @@ use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::IkeSpi;
 use core::net::IpAddr;
 
+/// IKE SAs whose records may have changed since they were last taken, if records are kept.
+#[derive(Default)]
+pub(crate) struct Changes {
+    is_kept: bool,
+    /// The IKE SAs that have changed in each step.
+    steps: Vec<Vec<IkeSaId>>,
+}
+
+impl Changes {
+    /// Whether Child SAs keep their keys, for records.
+    pub(crate) const fn are_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Sets whether changes are noted.
+    pub(crate) const fn keep(&mut self, keep: bool) {
+        self.is_kept = keep;
+    }
+
+    /// Begins a step, such as a message, a timer or a command: the records of the IKE SAs that change in it
+    /// depend on each other.
+    pub(crate) fn begin_step(&mut self) {
+        if self.is_kept && self.steps.last().is_none_or(|last| !last.is_empty()) {
+            self.steps.push(Vec::new());
+        }
+    }
+
+    /// Notes that an IKE SA may have changed, or has ended.
+    pub(crate) fn note(&mut self, ike: IkeSaId) {
+        if self.steps.is_empty() {
+            self.begin_step();
+        }
+        if let Some(step) = self.steps.last_mut().filter(|step| !step.contains(&ike)) {
+            step.push(ike);
+        }
+    }
+
+    /// Takes the changes, those of one step together.
+    pub(crate) fn take(&mut self) -> Vec<Vec<IkeSaId>> {
+        core::mem::take(&mut self.steps)
+    }
+}
+
 /// Records to restore together. IKE SAs of one peer that follow each other keep that relation.
 #[derive(Debug)]
 pub struct Restoration {
@@ -36,7 +79,7 @@ impl Restoration {
 impl Ike {
     /// Sets whether records can be made. IKE SAs that exist already have none.
     pub fn keep_records(&mut self, keep: bool) {
-        self.shared.keeps_records = keep;
+        self.shared.changes.keep(keep);
     }
 
     /// The record of an IKE SA; `None` if it does not exist, is not established, or its peer has passed
@@ -48,13 +91,13 @@ impl Ike {
     /// Takes the IKE SAs that may have changed or ended since the last call. Those of one message, timer or
     /// command are together: their records and messages depend on each other. Empty unless records are kept.
     pub fn take_changes(&mut self) -> Vec<Vec<IkeSaId>> {
-        core::mem::take(&mut self.shared.changes)
+        self.shared.changes.take()
     }
 
     /// Continues the IKE SA of a record, after [`configure`](Self::configure). `restoration` is for the same
-    /// connections. `owners` is the number of processes and hosts that have had it before, at least 1. The IKE SA and its Child SAs are reported as
-    /// new ones, with `is_restored`. If the configuration does not allow them any more, the IKE SA is closed
-    /// with a message to the peer.
+    /// connections. `owners` is the number of processes and hosts that have had it before, at least 1. The
+    /// IKE SA and its Child SAs are reported as new ones, with `is_restored`. If the configuration does not
+    /// allow them any more, the IKE SA is closed with a message to the peer.
     ///
     /// # Errors
     ///
