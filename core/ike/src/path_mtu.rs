@@ -69,12 +69,14 @@ impl PathSearch {
 
     /// A search that begins at `at`, on a path that an earlier owner of the IKE SA has searched with this
     /// result.
+    #[cfg(feature = "records")]
     pub(crate) fn continued(limit: Option<u16>, at: Instant, now: Instant) -> Self {
         Self { limit, ended_at: now, ..Self::starting_at(at) }
     }
 
     /// The result of the last search: the path MTU in bytes, if it is below that of the link. `None` before
     /// the first search has ended.
+    #[cfg(feature = "records")]
     pub(crate) fn found(&self) -> Option<Option<u16>> {
         (self.ended_at > Instant::ZERO).then_some(self.limit)
     }

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use casemate_datapath::Audit;
 use casemate_ike::config::{AddrPattern, Connection};
 use casemate_ike::{Context, DownReason, Event, HostAddrs, Lookup, Path, Routes};
+use casemate_sa::table::ByteIndex;
 use casemate_sa::{Instant, RateLimiter, UdpEncap};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -35,8 +36,8 @@ const ATTEMPTS_PER_SECOND: u32 = 64;
 pub(super) struct NamedPeers {
     /// Ordered by address, then as configured.
     peers: Vec<NamedPeer>,
-    /// Positions in `peers`, ordered by the names of the connections.
-    by_name: Vec<usize>,
+    /// Positions in `peers` by the names of the connections.
+    by_name: ByteIndex,
     limiter: RateLimiter,
 }
 
@@ -55,7 +56,7 @@ impl NamedPeers {
     pub(super) const fn new() -> Self {
         Self {
             peers: Vec::new(),
-            by_name: Vec::new(),
+            by_name: ByteIndex::new(),
             limiter: RateLimiter::new(ATTEMPTS_PER_SECOND, ATTEMPTS_PER_SECOND),
         }
     }
@@ -84,9 +85,10 @@ impl NamedPeers {
             })
         }));
         self.peers.sort_by_key(|peer| peer.addr);
-        let Self { peers, by_name, .. } = self;
-        *by_name = (0..peers.len()).collect();
-        by_name.sort_by_key(|at| peers.get(*at).map(|peer| &peer.connection.name));
+        self.by_name = ByteIndex::new();
+        for (position, peer) in (0..).zip(&self.peers) {
+            self.by_name.insert(peer.connection.name.as_bytes(), [position, 0]);
+        }
     }
 
     /// The connections with the peer at this address.
@@ -129,11 +131,9 @@ impl NamedPeers {
             _ => return,
         };
         let Self { peers, by_name, .. } = self;
-        let name_at = |at: &usize| peers.get(*at).map(|peer| &*peer.connection.name);
-        let first = by_name.partition_point(|at| name_at(at) < Some(&*connection.name));
-        for at in by_name.iter().skip(first) {
-            let peer = peers.get_mut(*at).filter(|peer| peer.connection.name == connection.name);
-            let Some(peer) = peer else { break };
+        for [position, _] in by_name.get_all(connection.name.as_bytes()) {
+            let peer = usize::try_from(position).ok().and_then(|position| peers.get_mut(position));
+            let Some(peer) = peer.filter(|peer| peer.connection.name == connection.name) else { continue };
             match is_stopped {
                 Some(is_stopped) => (peer.is_stopped, peer.attempts) = (is_stopped, 0),
                 None => peer.paused_until = peer.paused_until.max(now.after(CONNECTED_PAUSE)),
