@@ -348,8 +348,13 @@ mod tests {
             netlink.add_route(route.clone()).unwrap();
             assert!(routes.may_have_changed() && !routes.may_have_changed());
             assert_eq!(routes.source_for(peer), Some([192, 0, 2, 1].into()));
+            assert_eq!((routes.link_mtu(peer), routes.link_mtu(peer)), (Some(1_500), Some(1_500)));
+            ip("link set lo mtu 1400");
+            assert_eq!(routes.link_mtu(peer), Some(1_400));
+            assert!(routes.may_have_changed());
             netlink.remove_route(route).unwrap();
             assert!(routes.may_have_changed() && !routes.may_have_changed());
+            assert_eq!(routes.link_mtu(peer), None);
             ip("link set lo down");
             assert!(routes.may_have_changed() && !routes.has_addr([192, 0, 2, 1].into()));
         };

@@ -180,7 +180,7 @@ impl DataKeys {
         for Entry { key, value, .. } in &contents.data_keys {
             let Some(id) = DataKeyId::of_entry(&self.keys, key) else { continue };
             self.known.insert(id, 0);
-            let unwrapped = self.wrapping.unwrap(key, value);
+            let unwrapped = self.wrapping.unwrap_key(key, value);
             let Ok(cipher) = unwrapped.and_then(|key| EntryCipher::new(&key, providers)) else { continue };
             if id.owner >= contents.owner {
                 return Err(StartError::LaterOwner);
@@ -236,7 +236,7 @@ impl DataKeys {
         context.rng.secret(&mut *key);
         let key = SecretBytes::new(&*key);
         let cipher = EntryCipher::new(&key, context.providers).ok()?;
-        let wrapped = self.wrapping.wrap(&self.keys.data_key(id), &key, context.rng).ok()?;
+        let wrapped = self.wrapping.wrap_key(&self.keys.data_key(id), &key, context.rng).ok()?;
         Some(CurrentKey { id, cipher, wrapped, is_written: false, made_at: context.now, records: 0 })
     }
 

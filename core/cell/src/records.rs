@@ -136,8 +136,8 @@ impl KeptRecord {
         let all: Vec<ChildSequence> = record.sequences().collect();
         for recorded in all {
             let (writer, sequence) = used.instead_of(writer, recorded);
-            record.set_sequence(sequence);
             let ChildSequence { spi, esn, sent, received, reached } = sequence;
+            record.set_reached(spi, reached);
             let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
             let sent = reserve(NumberUse::Sent, sent)?;
             let received = reserve(NumberUse::Received, received)?;
@@ -352,5 +352,21 @@ impl KeptRecords {
             due.push(spi);
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_nothing_gives_way_to_messages_that_wait() {
+        let now = Instant::from_secs(100);
+        let with = |at| KeptRecords { unrecorded: [(at, 7)].into(), ..KeptRecords::default() };
+        let early = now.after(Duration::from_secs(1));
+        assert_eq!(with(early).take_unrecorded(false, now), [0; 0], "not due");
+        assert_eq!(with(now).take_unrecorded(false, now), [7]);
+        assert_eq!(with(now).take_unrecorded(true, now), [0; 0]);
+        assert_eq!(with(now).take_unrecorded(true, now.after(GIVE_WAY)), [7], "not for ever");
     }
 }

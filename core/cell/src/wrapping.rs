@@ -37,7 +37,7 @@ impl WrappingKey {
     }
 
     /// Encrypts a data key for an entry of the store.
-    pub(crate) fn wrap(
+    pub(crate) fn wrap_key(
         &self,
         entry: &[u8],
         data_key: &SecretBytes,
@@ -47,7 +47,7 @@ impl WrappingKey {
     }
 
     /// Decrypts the data key of an entry.
-    pub(crate) fn unwrap(&self, entry: &[u8], wrapped: &[u8]) -> Result<SecretBytes, SealError> {
+    pub(crate) fn unwrap_key(&self, entry: &[u8], wrapped: &[u8]) -> Result<SecretBytes, SealError> {
         if wrapped.first() != Some(&VERSION) {
             return Err(SealError::NotAuthentic);
         }
@@ -56,12 +56,12 @@ impl WrappingKey {
 
     /// The value of the entry that proves the key.
     pub(crate) fn proof(&self, entry: &[u8], rng: &mut dyn Rng) -> Result<Vec<u8>, SealError> {
-        self.wrap(entry, &SecretBytes::new(PROOF), rng)
+        self.wrap_key(entry, &SecretBytes::new(PROOF), rng)
     }
 
     /// Whether the entry was made with this key.
     pub(crate) fn is_proved_by(&self, entry: &[u8], value: &[u8]) -> bool {
-        self.unwrap(entry, value).is_ok_and(|text| text.expose() == PROOF)
+        self.unwrap_key(entry, value).is_ok_and(|text| text.expose() == PROOF)
     }
 }
 
@@ -80,20 +80,20 @@ mod tests {
     #[test]
     fn a_data_key_is_bound_to_wrapping_key_and_entry() {
         let (key, mut rng) = (SecretBytes::new(&[9; KEY_LEN]), TestRng::new(1));
-        let wrapped = wrapping(1).wrap(b"entry", &key, &mut rng).unwrap();
+        let wrapped = wrapping(1).wrap_key(b"entry", &key, &mut rng).unwrap();
         assert_eq!(wrapped.len(), 1 + 12 + KEY_LEN + 16);
-        assert_eq!(wrapping(1).unwrap(b"entry", &wrapped), Ok(key));
-        assert!(wrapping(2).unwrap(b"entry", &wrapped).is_err());
-        assert!(wrapping(1).unwrap(b"other", &wrapped).is_err());
-        assert!(wrapping(1).unwrap(b"entry", &[]).is_err());
+        assert_eq!(wrapping(1).unwrap_key(b"entry", &wrapped), Ok(key));
+        assert!(wrapping(2).unwrap_key(b"entry", &wrapped).is_err());
+        assert!(wrapping(1).unwrap_key(b"other", &wrapped).is_err());
+        assert!(wrapping(1).unwrap_key(b"entry", &[]).is_err());
         let later_version = [&[VERSION + 1], &wrapped[1..]].concat();
-        assert!(wrapping(1).unwrap(b"entry", &later_version).is_err());
+        assert!(wrapping(1).unwrap_key(b"entry", &later_version).is_err());
     }
 
     #[test]
     fn the_key_of_the_configuration_does_not_encrypt_itself() {
         let key = SecretBytes::new(&[1; WRAPPING_KEY_LEN]);
-        let wrapped = wrapping(1).wrap(b"entry", &key, &mut TestRng::new(1)).unwrap();
+        let wrapped = wrapping(1).wrap_key(b"entry", &key, &mut TestRng::new(1)).unwrap();
         assert!(EntryCipher::new(&key, &PROVIDERS).unwrap().open::<1>(b"entry", &wrapped).is_err());
     }
 
@@ -103,7 +103,7 @@ mod tests {
         let proof = wrapping(1).proof(b"entry", &mut rng).unwrap();
         assert!(wrapping(1).is_proved_by(b"entry", &proof));
         assert!(!wrapping(2).is_proved_by(b"entry", &proof) && !wrapping(1).is_proved_by(b"entry", b""));
-        let other = wrapping(1).wrap(b"entry", &SecretBytes::new(b"another text"), &mut rng).unwrap();
+        let other = wrapping(1).wrap_key(b"entry", &SecretBytes::new(b"another text"), &mut rng).unwrap();
         assert!(!wrapping(1).is_proved_by(b"entry", &other));
     }
 }

@@ -250,3 +250,24 @@ fn first_transaction(writes: &VecDeque<PreparedWrite>) -> usize {
     };
     writes.iter().take(MAX_RECORDS).take_while(fits).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_limited_in_writes_and_bytes() {
+        let put = |len| PreparedWrite {
+            write: Write::Put { key: Vec::new(), value: alloc::vec![0; len], lease: None },
+            facts: None,
+        };
+        let deletion = || PreparedWrite { write: Write::Delete(Vec::new()), facts: None };
+        let first = |writes: Vec<PreparedWrite>| first_transaction(&writes.into());
+        assert_eq!(first(Vec::new()), 0);
+        assert_eq!(first((0..200).map(|_| put(1_000)).collect()), MAX_RECORDS);
+        assert_eq!(first((0..200).map(|_| deletion()).collect()), MAX_RECORDS);
+        assert_eq!(first((0..200).map(|_| put(48 << 10)).collect()), MAX_BYTES / (48 << 10));
+        // One write of any size is executed.
+        assert_eq!(first([put(2 * MAX_BYTES), put(1)].into()), 1);
+    }
+}

@@ -49,8 +49,8 @@ impl Reply {
 
     /// Queues a line that the control thread makes, because it takes long. Returns false if the client is
     /// gone or too slow.
-    pub(crate) fn send_made(&self, make: impl FnOnce() -> String + Send + 'static) -> bool {
-        self.queue(Response::Made(self.client, Box::new(make)))
+    pub(crate) fn send_with(&self, make: impl FnOnce() -> String + Send + 'static) -> bool {
+        self.queue(Response::LineWith(self.client, Box::new(make)))
     }
 
     fn queue(&self, line: Response) -> bool {
@@ -86,7 +86,7 @@ enum Response {
     /// A line for a client.
     Line(u64, String),
     /// A line for a client that is still to be made.
-    Made(u64, Box<dyn FnOnce() -> String + Send>),
+    LineWith(u64, Box<dyn FnOnce() -> String + Send>),
     /// The end of the response to a client.
     End(u64),
 }
@@ -310,11 +310,11 @@ impl ControlThread {
 
     fn queue_responses(&mut self) {
         for response in self.from_loop.try_iter() {
-            let (Response::Line(id, _) | Response::Made(id, _) | Response::End(id)) = &response;
+            let (Response::Line(id, _) | Response::LineWith(id, _) | Response::End(id)) = &response;
             let Some(client) = self.clients.iter_mut().find(|client| client.id == *id) else { continue };
             match response {
                 Response::Line(_, line) => client.push_line(&line, Instant::now()),
-                Response::Made(_, make) => {
+                Response::LineWith(_, make) => {
                     let line = make();
                     client.push_line(&line, Instant::now());
                 }

@@ -227,3 +227,27 @@ impl ClientSession {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_reads_is_kept_although_this_thread_was_busy() {
+        let (here, mut client) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        let start = Instant::now();
+        let mut session = ClientSession::new(1, here, start);
+        session.state = State::Responding;
+        session.push_line(&"x".repeat(8 << 20), start);
+        assert!(session.has_output(), "more than the socket takes at once");
+        client.read_exact(&mut vec![0; 64 << 10]).unwrap();
+        let late = start + 2 * TIMEOUT;
+        let writable = Ready { readable: false, writable: true, gone: false };
+        session.serve(&writable, late);
+        assert!(!session.is_closed());
+        // The client reads nothing more.
+        session.serve(&writable, late + TIMEOUT);
+        assert!(session.is_closed());
+    }
+}

@@ -18,7 +18,7 @@ impl RunController {
         let result = match request {
             Request::Status => {
                 let snapshot = Snapshot::take(&handle.lock(), &self.identity, &self.history);
-                let _ = reply.send_made(move || snapshot.to_json().to_string());
+                let _ = reply.send_with(move || snapshot.to_json().to_string());
                 return;
             }
             Request::Cell => {

@@ -110,6 +110,24 @@ fn many_tunnels_outlive_their_owner() {
     testbed.finish();
 }
 
+/// The gap of a tunnel is known to the time between two of its datagrams, which is longer here.
+#[test]
+#[ignore = "takes minutes: cargo xtask cell"]
+fn ten_thousand_tunnels_outlive_their_owner() {
+    const ALL: u16 = 10_000;
+    let Some(net) = CellNet::build("ten_thousand_tunnels_outlive_their_owner") else { return };
+    let Some(mut testbed) = Testbed::cell_with_tunnels(&net, ALL) else { return };
+    let flows = testbed.many_flows(rate(ALL));
+    let ((), deliveries) = testbed.during_flows(&flows, |testbed| {
+        thread::sleep(5 * SECOND);
+        Disruption::KillOwner.happen(testbed);
+        thread::sleep(10 * SECOND);
+    });
+    testbed.check(&deliveries, 2 * longest_gap(ALL));
+    check_owner_has_all(&testbed);
+    testbed.finish();
+}
+
 #[test]
 #[ignore = "takes an hour: cargo xtask cell"]
 fn many_takeovers_at_random_moments() {

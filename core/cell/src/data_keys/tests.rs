@@ -182,7 +182,7 @@ fn a_data_key_is_not_stored_in_clear_and_no_other_owner_uses_it() {
     let mut case = Case::new();
     case.write(&[1]);
     let first = case.entries(&keys().data_keys()).remove(0);
-    let key = data_keys(1).wrapping.unwrap(&first.key, &first.value).unwrap();
+    let key = data_keys(1).wrapping.unwrap_key(&first.key, &first.value).unwrap();
     assert!(!case.store.values().any(|value| value.windows(KEY_LEN).any(|part| part == key.expose())));
     case.take_over();
     assert!(case.data_keys.take_due(case.now).is_empty(), "a new owner writes its records anyway");

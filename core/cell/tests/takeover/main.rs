@@ -137,6 +137,29 @@ fn a_store_that_comes_back_releases_what_waits() {
     assert_eq!((sim.status().held, sim.status().problem), (0, None));
 }
 
+/// The responder of a rekeying uses its outbound SA later than the inbound one.
+#[test]
+fn reserves_of_new_child_sas_grow_on_either_side_of_a_rekeying() {
+    for by_peer in [false, true] {
+        let mut sim = established();
+        let before = sim.gateway.spis();
+        if by_peer {
+            sim.peer_rekeys()
+        } else {
+            sim.gateway.rekey()
+        }
+        sim.run();
+        sim.advance(5 * SECOND);
+        assert_ne!(sim.gateway.spis(), before);
+        for _ in 0..3 {
+            sim.gateway.skip_numbers(casemate_cell::SENT_BLOCK - 1_000);
+            sim.advance(SECOND);
+            assert_eq!(traffic(&mut sim, 2_000), (2_000, 2_000), "{by_peer}");
+            sim.advance(SECOND);
+        }
+    }
+}
+
 #[test]
 fn traffic_goes_on_while_the_store_is_away() {
     let mut sim = established();

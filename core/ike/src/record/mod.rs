@@ -282,10 +282,11 @@ impl IkeRecord {
         }
     }
 
-    /// Sets the numbers of the Child SA with this SPI to those that its owner has used.
-    pub fn set_sequence(&mut self, ChildSequence { spi, sent, received, reached, .. }: ChildSequence) {
-        for child in self.children_of(spi) {
-            (child.sent, child.received, child.reached) = (sent, received, reached);
+    /// Sets the highest number that the peer of a Child SA has used or left out, as far as is known, by the SPI
+    /// of its inbound SA.
+    pub fn set_reached(&mut self, spi_in: u32, reached: Option<u64>) {
+        for child in self.children_of(spi_in) {
+            child.reached = reached;
         }
     }
 
