@@ -282,8 +282,8 @@ impl IkeRecord {
         }
     }
 
-    /// Sets the highest number that the peer of a Child SA has used or left out, as far as is known, by the SPI
-    /// of its inbound SA.
+    /// Sets the highest number that the peer of a Child SA has used or left out, as far as is known, by the
+    /// SPI of its inbound SA.
     pub fn set_reached(&mut self, spi_in: u32, reached: Option<u64>) {
         for child in self.children_of(spi_in) {
             child.reached = reached;
