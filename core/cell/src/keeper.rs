@@ -1,8 +1,10 @@
 //! The keeper of an endpoint's state: claims it at a start, and writes what changes.
 
 use crate::StoreKeys;
+use crate::begin::Beginning;
 use crate::claim::SlotClaim;
 use crate::data_keys::DataKeys;
+use crate::ending::Ending;
 use crate::lease::{NodeLease, Renewal};
 use crate::members::{self, Members};
 use crate::outbox::Outbox;
@@ -64,6 +66,8 @@ pub struct Keeper<S> {
     pub(crate) reentry: Reentry,
     /// Whether the endpoint has not been asked yet what it has restored.
     pub(crate) has_restorable: bool,
+    /// Restored SAs do not go on yet.
+    pub(crate) beginning: Option<Beginning>,
     pub(crate) checked_at: Instant,
     pub(crate) retry_at: Option<Instant>,
     pub(crate) problem: Option<StoreError>,
@@ -73,18 +77,6 @@ pub struct Keeper<S> {
     pub(crate) former_numbers: Vec<Key>,
     /// The end of the lease, until the store has confirmed it.
     pub(crate) revocation: Option<RequestId>,
-}
-
-/// Whether the ownership ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    No,
-    /// When all changes and the numbers that were used are written.
-    Writing,
-    /// When the write in progress is completed, with the numbers that were used.
-    WritingNumbers,
-    /// The store was told to end the lease.
-    Revoked,
 }
 
 pub(crate) enum State {
@@ -120,6 +112,7 @@ impl<S: Store> Keeper<S> {
             current: None,
             reentry: Reentry::NotNeeded,
             has_restorable: true,
+            beginning: None,
             checked_at: Instant::ZERO,
             retry_at: None,
             problem: None,
@@ -144,7 +137,8 @@ impl<S: Store> Keeper<S> {
         self.data_keys.replace_after(time);
     }
 
-    /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others.
+    /// Writes what has changed in the endpoint, and holds the messages that depend on it. Returns the others;
+    /// none before [`begin`](Self::begin) has returned `true`.
     pub fn collect(
         &mut self,
         endpoint: &mut Endpoint,
@@ -152,6 +146,9 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
+        if self.beginning.is_some() {
+            return Vec::new();
+        }
         self.note_changes(endpoint, context.now);
         if self.has_restorable && matches!(self.state, State::Owner(_)) {
             self.has_restorable = false;
@@ -219,13 +216,14 @@ impl<S: Store> Keeper<S> {
         let mut released = Vec::new();
         while let Some(event) = self.requests.store.next_event() {
             self.watched(&event);
+            self.watched_after_release(&event);
         }
         while let Some(completion) = self.requests.store.next_completion() {
             let completion = self.members.completed(&self.keys, completion);
             let Some(Completion { id, outcome }) = completion else { continue };
             if let Some(current) = self.current.take_if(|current| current.request == id) {
                 released.extend(self.write_completed(current, outcome, endpoint, now));
-            } else if !self.reentry_completed(id, &outcome, now) {
+            } else if !self.release_completed(id, &outcome) && !self.reentry_completed(id, &outcome, now) {
                 self.other_completed(id, &outcome, now);
             }
         }
@@ -257,6 +255,8 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         match outcome {
             Ok(Outcome::Committed(_)) => return self.written(current, endpoint, now),
+            // The next owner has stopped waiting for the last numbers of this one.
+            Ok(_) if matches!(self.ending, Ending::LastNumbers(_)) => self.revoke(),
             Ok(_) => self.state = State::Lost,
             Err(StoreError::Damaged) => {
                 self.problem = Some(StoreError::Damaged);
@@ -272,7 +272,12 @@ impl<S: Store> Keeper<S> {
     }
 
     /// Takes the end of a renewal, or of the revocation.
-    fn other_completed(&mut self, id: RequestId, outcome: &Result<Outcome, StoreError>, now: Instant) {
+    pub(crate) fn other_completed(
+        &mut self,
+        id: RequestId,
+        outcome: &Result<Outcome, StoreError>,
+        now: Instant,
+    ) {
         self.revocation.take_if(|revocation| *revocation == id);
         let State::Owner(ownership) = &mut self.state else { return };
         match ownership.lease.completed(id, outcome, now) {
@@ -290,7 +295,7 @@ impl<S: Store> Keeper<S> {
     }
 
     /// Notices that the slot has another owner, or none.
-    fn watched(&mut self, event: &WatchEvent) {
+    pub(crate) fn watched(&mut self, event: &WatchEvent) {
         let State::Owner(ownership) = &self.state else { return };
         let Ownership { lease, epoch, .. } = &**ownership;
         let slot = self.keys.owner();
@@ -330,28 +335,14 @@ impl<S: Store> Keeper<S> {
         is_submitted
     }
 
-    /// Writes the changes and the numbers that were used, and ends the ownership. No packet may be sent or
-    /// received any more. The caller calls [`poll`](Self::poll) until [`is_idle`](Self::is_idle).
-    ///
-    /// Without an answer to the last write, nothing more is written: the next owner begins behind the
-    /// reserves, as after a crash.
-    pub fn finish(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
-        self.note_changes(endpoint, context.now);
-        self.end(endpoint, unix_time, context);
-    }
-
-    /// Deletes all records and then their data keys, and ends the ownership, as [`finish`](Self::finish).
-    pub fn clear(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
-        self.note_changes(endpoint, context.now);
-        self.data_keys.retire(context.now);
-        let KeptRecords { by_spi, .. } = core::mem::take(&mut self.records);
-        by_spi.into_keys().for_each(|spi| self.outbox.add([spi]));
-        self.end(endpoint, unix_time, context);
-    }
-
     /// The store.
     pub const fn store(&mut self) -> &mut S {
         &mut self.requests.store
+    }
+
+    /// Whether the next owner can continue an IKE SA: it has a record, or will have one.
+    pub fn has_record(&self, ike: IkeSaId) -> bool {
+        self.records.has(ike)
     }
 
     /// Whether this process owns the state.

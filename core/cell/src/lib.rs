@@ -8,11 +8,13 @@
 //!  start:   claim.rs    wait for the slot, claim it; lease.rs renews the lease and fences its owner
 //!           start.rs    read, decrypt (data_keys.rs), first numbers (reserve.rs)
 //!                       -> records for Endpoint::configure_and_restore
+//!           begin.rs    wait for the last numbers of a former owner that hands over; the SAs go on
 //!  change:  keeper.rs   records that differ (records.rs) -> transaction (writes.rs);
 //!                       messages wait (outbox.rs)
 //!  written: writes.rs   messages leave, reserves grow
 //!  no answer: reentry.rs  the owner enters itself again, so that no late write is executed
-//!  end:     keeper.rs   records that have changed; the numbers that were used (used_numbers.rs)
+//!  end:     handover.rs give up the slot; move packets until the next owner is ready
+//!           ending.rs   records that have changed; the numbers that were used (used_numbers.rs)
 //! ```
 //! Besides, a node that stands by forwards packets to the owner: forward.rs has the frames, and
 //! registration.rs the addresses that nodes enter.
@@ -26,6 +28,8 @@
 //!  PREFIX takeovers/000   number of owners so far
 //!  PREFIX data-keys/000/  data keys that encrypt the records, encrypted with the wrapping key
 //!  PREFIX sas/000/SPI     record of an IKE SA, SPI as 16 hexadecimal digits
+//!  PREFIX sas/000/handover  the former owner still moves packets; bound to its lease
+//!  PREFIX ready/000       the next owner is ready for them; bound to its lease
 //!  PREFIX sas/000/used-N  sequence numbers that an owner has used, which has ended in order
 //! ```
 #![no_std]
@@ -34,9 +38,12 @@
 
 extern crate alloc;
 
+mod begin;
 mod claim;
 mod data_keys;
+mod ending;
 mod forward;
+mod handover;
 mod keeper;
 mod lease;
 mod members;
@@ -45,6 +52,7 @@ mod records;
 mod reentry;
 mod registration;
 mod reserve;
+mod restored;
 mod seal;
 mod start;
 mod status;
@@ -53,6 +61,7 @@ mod wrapping;
 mod writes;
 
 pub use forward::{FRAME_OVERHEAD, FrameError, FrameOpener, FrameSealer, Ingress, MAX_RUNS, RunId};
+pub use handover::Handover;
 pub use keeper::Keeper;
 pub use members::Member;
 pub use registration::ForwardAddress;
@@ -65,7 +74,7 @@ pub use wrapping::{WRAPPING_KEY_LEN, WrappingKey};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use casemate_store::Key;
+use casemate_store::{Key, MAX_RANGE, Range};
 use data_keys::DataKeyId;
 
 /// Names of the entries of one slot.
@@ -146,6 +155,23 @@ impl StoreKeys {
         [&*self.records(), b"used-"].concat()
     }
 
+    /// The owner has given up the slot, but still moves packets with its own sequence numbers. In the order
+    /// of keys it is behind the records and before the numbers that were used: one range has both.
+    pub fn handover(&self) -> Key {
+        [&*self.records(), b"handover"].concat()
+    }
+
+    /// The entries behind the records.
+    pub(crate) fn behind_records(&self) -> Range {
+        let after = [&*self.records(), b"g"].concat();
+        Range { prefix: self.records(), after: Some(after), limit: MAX_RANGE }
+    }
+
+    /// The next owner is ready for the packets of the former one.
+    pub fn ready(&self) -> Key {
+        self.key(&format!("ready/{:03x}", self.slot))
+    }
+
     /// The record of the IKE SA with this SPI of ours.
     pub fn record(&self, spi: u64) -> Key {
         let spi: String = format!("{spi:016x}");
@@ -172,8 +198,11 @@ mod tests {
             (keys.takeovers(), "/cell/takeovers/000"),
             (keys.record(0xab), "/cell/sas/000/00000000000000ab"),
             (keys.used_numbers(7), "/cell/sas/000/used-0007"),
+            (keys.handover(), "/cell/sas/000/handover"),
+            (keys.ready(), "/cell/ready/000"),
         ] {
             assert_eq!(core::str::from_utf8(&key), Ok(expected));
         }
+        assert!(keys.record(u64::MAX) < keys.handover() && keys.handover() < keys.used_numbers(0));
     }
 }

@@ -1,7 +1,7 @@
 //! The records of this owner: what is stored of each IKE SA, and the reserves of its Child SAs.
 
 use crate::reserve::{GrowingReserve, NumberUse, RECEIVED_BLOCK, Reserve};
-use crate::used_numbers::FormerNumbers;
+use crate::restored::FormerChildren;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate::{ChildSas, ChildSequence, Endpoint, IkeRecord, RecordChange};
@@ -61,15 +61,15 @@ impl StoredRecord {
 /// The reserves of a Child SA.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildReserves {
-    sent: GrowingReserve,
-    received: GrowingReserve,
+    pub(crate) sent: GrowingReserve,
+    pub(crate) received: GrowingReserve,
     /// Whether a record says that the peer uses the SA: then the next owner asks it to leave out numbers
     /// instead of rekeying (RFC 6311).
-    is_in_use: bool,
+    pub(crate) is_in_use: bool,
     /// Our SPI of the IKE SA that has it.
-    ike: u64,
+    pub(crate) ike: u64,
     /// Its SAs, once the endpoint has them.
-    sas: Option<ChildSas>,
+    pub(crate) sas: Option<ChildSas>,
 }
 
 impl ChildReserves {
@@ -118,41 +118,12 @@ pub(crate) type NamedReserves = BTreeMap<u32, (u64, u64)>;
 impl KeptRecord {
     /// An IKE SA that this owner has set up.
     pub(crate) fn new(created_by: u64) -> Self {
-        Self { created_by, ike: None, made: None, children: BTreeSet::new(), record_at: None }
+        Self::with_children(created_by, BTreeSet::new())
     }
 
-    /// The IKE SA of a record that owner `writer` has written, for `owner`. Sets the first numbers of its
-    /// Child SAs in the record. `None` unless the writer was an earlier owner.
-    pub(crate) fn restored(
-        stored: &StoredRecord,
-        record: &mut IkeRecord,
-        (writer, owner): (u64, u64),
-        used: &FormerNumbers,
-        reserves: &mut Reserves,
-    ) -> Option<Self> {
-        let mut children = BTreeMap::new();
-        // The peer may leave out as many numbers of each Child SA as it has to for any of them.
-        let mut skip = 0;
-        let all: Vec<ChildSequence> = record.sequences().collect();
-        for recorded in all {
-            let (writer, sequence) = used.instead_of(writer, recorded);
-            let ChildSequence { spi, esn, sent, received, reached } = sequence;
-            record.set_reached(spi, reached);
-            let reserve = |used_as, until| Reserve::of_owner(used_as, until, writer, owner, esn);
-            let sent = reserve(NumberUse::Sent, sent)?;
-            let received = reserve(NumberUse::Received, received)?;
-            record.set_sequence_numbers(spi, sent.after, received.after);
-            skip = skip.max(reached.map_or(0, |reached| received.after.saturating_sub(reached)));
-            let is_in_use = reached.is_some_and(|reached| reached > 0);
-            children.insert(spi, (sent, received, esn, is_in_use));
-        }
-        let (spis, ike) = (children.keys().copied().collect(), record.own_spi());
-        reserves.extend(children.into_iter().map(|(spi, (sent, received, esn, is_in_use))| {
-            let sent = GrowingReserve::new(NumberUse::Sent, sent, esn);
-            let received = GrowingReserve::restored(received, skip, esn);
-            (spi, ChildReserves { sent, received, is_in_use, ike, sas: None })
-        }));
-        Some(Self { children: spis, ..Self::new(stored.created_by) })
+    /// An IKE SA that owner `created_by` has set up, with Child SAs of these inbound SPIs.
+    pub(crate) const fn with_children(created_by: u64, children: BTreeSet<u32>) -> Self {
+        Self { created_by, ike: None, made: None, children, record_at: None }
     }
 
     /// Takeover count of the owner that has set up the IKE SA.
@@ -174,7 +145,7 @@ fn has_left_out_numbers(made: &IkeRecord, record: &IkeRecord) -> bool {
 }
 
 /// Limits the SAs of a Child SA to the numbers that are written.
-fn limit(reserves: &ChildReserves, endpoint: &mut Endpoint) {
+pub(crate) fn limit(reserves: &ChildReserves, endpoint: &mut Endpoint) {
     let Some(ChildSas { inbound, outbound }) = reserves.sas else { return };
     let datapath = endpoint.datapath_mut();
     if let Some(outbound) = outbound {
@@ -198,6 +169,8 @@ pub(crate) struct KeptRecords {
     unrecorded: BTreeSet<(Instant, u64)>,
     /// Child SAs that no record has any more. Their IKE SA may end before they do.
     leaving: BTreeSet<u32>,
+    /// Child SAs whose numbers are not certain yet.
+    pub(crate) restored: Vec<FormerChildren>,
     low_reserves: usize,
 }
 
@@ -304,21 +277,25 @@ impl KeptRecords {
         }
     }
 
+    /// Whether an IKE SA has a record, or will have one.
+    pub(crate) fn has(&self, ike: IkeSaId) -> bool {
+        self.spis.contains_key(&ike)
+    }
+
     /// Number of IKE SAs.
     pub(crate) fn len(&self) -> usize {
         self.spis.len()
     }
 
     /// The numbers that all Child SAs have used. Without an outbound SA, those that are reserved count.
-    pub(crate) fn used_numbers(&self, endpoint: &Endpoint, now: Instant) -> Vec<ChildSequence> {
-        let records = self.spis.keys().filter_map(|ike| endpoint.record(*ike, now));
+    pub(crate) fn used_numbers(&self, endpoint: &Endpoint) -> Vec<ChildSequence> {
         let used = |child: ChildSequence| {
             let reserve = &self.reserves.get(&child.spi)?.sent;
             let has_outbound = endpoint.sas_of_spi(child.spi).is_some_and(|sas| sas.outbound.is_some());
             let sent = if has_outbound { child.sent } else { reserve.requested() };
             Some(ChildSequence { sent, ..child })
         };
-        records.flat_map(|record| record.sequences().filter_map(used).collect::<Vec<_>>()).collect()
+        self.spis.keys().flat_map(|ike| endpoint.sequences(*ike)).filter_map(used).collect()
     }
 
     /// Child SAs that had nearly used up what is reserved and written at the last call of [`Self::grow`].

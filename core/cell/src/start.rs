@@ -1,11 +1,11 @@
 //! The start of a keeper: it claims the state, and reads the records of the former owner. What a start
 //! depends on, and why it fails.
 
+use crate::begin::Beginning;
 use crate::data_keys::{FormerKeys, OpenedRecord};
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
-use crate::records::{KeptRecord, StoredRecord};
-use crate::used_numbers::FormerNumbers;
+use crate::records::StoredRecord;
 use crate::wrapping::WrappingKey;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -107,7 +107,8 @@ pub enum Started {
     /// The store has not answered yet: call again when it has.
     Waiting,
     /// The state of the former owner, for
-    /// [`configure_and_restore`](casemate::Endpoint::configure_and_restore).
+    /// [`configure_and_restore`](casemate::Endpoint::configure_and_restore), and then for
+    /// [`begin`](Keeper::begin).
     Records {
         /// IKE SAs to restore.
         records: Vec<OwnedRecord>,
@@ -150,7 +151,7 @@ impl<S: Store> Keeper<S> {
                 let former = self.data_keys.restore(&contents, providers, now)?;
                 let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
-                return Ok(self.restorable(records, &former, owner, unix_time));
+                return Ok(self.restorable(records, former, owner, unix_time));
             }
             claim.poll(now, requests);
         }
@@ -158,22 +159,15 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SAs of entries of the store.
-    fn restorable(
-        &mut self,
-        entries: Vec<Entry>,
-        former: &FormerKeys,
-        owner: u64,
-        unix_time: u64,
-    ) -> Started {
+    fn restorable(&mut self, entries: Vec<Entry>, former: FormerKeys, owner: u64, unix_time: u64) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
-        let prefix = self.keys.all_used_numbers();
-        let (numbers, entries): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.key.starts_with(&prefix));
-        let used = self.read_used_numbers(numbers, former);
+        let first_behind = self.keys.handover();
+        let (behind, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.key >= first_behind);
         for Entry { key, value, .. } in entries {
             let opened = former.open(&key, &value);
-            match opened.and_then(|opened| self.read(&opened, &used, owner, unix_time)) {
+            match opened.and_then(|opened| self.read(&opened, owner, unix_time)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -181,42 +175,22 @@ impl<S: Store> Keeper<S> {
                 }
             }
         }
+        self.beginning = Some(Beginning::new(former, behind, self));
         Started::Records { records, unreadable }
     }
 
-    /// The numbers that the former owner has used. Without an entry, or if it cannot be read, the reserves of
-    /// the records count.
-    fn read_used_numbers(&mut self, entries: Vec<Entry>, former: &FormerKeys) -> FormerNumbers {
-        let (store, mut used) = (self.requests.store.identity(), FormerNumbers::default());
-        for Entry { key, value, .. } in entries {
-            if let Some(opened) = former.open(&key, &value) {
-                used.add(opened.owner, &opened.text, store);
-            }
-            self.former_numbers.push(key);
-        }
-        used
-    }
-
     /// The IKE SA of a record; `None` if it cannot be read.
-    fn read(
-        &mut self,
-        opened: &OpenedRecord,
-        used: &FormerNumbers,
-        owner: u64,
-        unix_time: u64,
-    ) -> Option<OwnedRecord> {
+    fn read(&mut self, opened: &OpenedRecord, owner: u64, unix_time: u64) -> Option<OwnedRecord> {
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {
             return None;
         }
         let mut record = IkeRecord::decode(&stored.record).ok()?;
-        let reserves = &mut self.records.reserves;
-        let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), used, reserves)?;
         record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
-        let owners = owner.checked_sub(kept.created_by())?;
+        let owners = owner.checked_sub(stored.created_by)?;
         let owners = u16::try_from(owners).ok()?;
-        self.records.by_spi.insert(record.own_spi(), kept);
+        self.records.add_restored(stored.created_by, &mut record, opened.owner, owner)?;
         Some(OwnedRecord { record, owners })
     }
 }

@@ -28,7 +28,7 @@ struct StoredNumbers {
     children: Vec<ChildNumbers>,
 }
 
-#[derive(Debug, Clone, Copy, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 struct ChildNumbers {
     /// SPI of the inbound SA.
@@ -75,15 +75,25 @@ impl FormerNumbers {
         }
     }
 
-    /// The numbers of a Child SA, and the owner that has written them, instead of those that its record has.
-    pub(crate) fn instead_of(&self, writer: u64, recorded: ChildSequence) -> (u64, ChildSequence) {
-        match self.0.get(&recorded.spi) {
-            Some((owner, ChildNumbers { sent, received, reached, .. })) if *owner >= writer => {
-                let (sent, received, reached) = (*sent, *received, *reached);
-                (*owner, ChildSequence { sent, received, reached, ..recorded })
-            }
-            _ => (writer, recorded),
-        }
+    /// The numbers of the Child SA with this SPI, if they count for a record that owner `writer` has written.
+    pub(crate) fn of(&self, writer: u64, spi: u32) -> Option<UsedNumbers> {
+        let (owner, numbers) = self.0.get(&spi)?;
+        (*owner >= writer).then_some(UsedNumbers { owner: *owner, numbers: *numbers })
+    }
+}
+
+/// The numbers of a Child SA that an owner has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UsedNumbers {
+    owner: u64,
+    numbers: ChildNumbers,
+}
+
+impl UsedNumbers {
+    /// The owner that has written them, and these numbers instead of those that a record has.
+    pub(crate) fn instead_of(self, recorded: ChildSequence) -> (u64, ChildSequence) {
+        let ChildNumbers { sent, received, reached, .. } = self.numbers;
+        (self.owner, ChildSequence { sent, received, reached, ..recorded })
     }
 }
 
@@ -101,16 +111,16 @@ mod tests {
         let mut former = FormerNumbers::default();
         let [entry] = &encode(&[child(1, 10), child(2, 20)], Some(7))[..] else { panic!("one entry") };
         former.add(5, entry.expose(), Some(8));
-        assert_eq!(former.instead_of(5, child(1, 1_000)), (5, child(1, 1_000)), "of another store");
+        assert_eq!(former.of(5, 1), None, "of another store");
         former.add(5, entry.expose(), Some(7));
         for writer in [3, 5] {
-            assert_eq!(former.instead_of(writer, child(1, 1_000)), (5, child(1, 10)));
+            assert_eq!(former.of(writer, 1).unwrap().instead_of(child(1, 1_000)), (5, child(1, 10)));
         }
-        assert_eq!(former.instead_of(6, child(1, 1_000)), (6, child(1, 1_000)), "of a later owner");
-        assert_eq!(former.instead_of(5, child(3, 1_000)), (5, child(3, 1_000)), "of another Child SA");
+        assert_eq!(former.of(6, 1), None, "of a later owner");
+        assert_eq!(former.of(5, 3), None, "of another Child SA");
         // The entry of an earlier owner was not deleted.
         former.add(4, encode(&[child(1, 5)], Some(7))[0].expose(), Some(7));
-        assert_eq!(former.instead_of(3, child(1, 1_000)), (5, child(1, 10)));
+        assert_eq!(former.of(3, 1).unwrap().instead_of(child(1, 1_000)), (5, child(1, 10)));
         former.add(5, b"something else", Some(7));
     }
 

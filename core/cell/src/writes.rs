@@ -1,7 +1,9 @@
 //! The writes of a keeper: transactions with records, and what follows when they are written or have failed.
 
 use crate::data_keys::{DataKeyId, MAX_KEY_WRITES};
-use crate::keeper::{Ending, Keeper, State};
+use crate::ending::Ending;
+use crate::handover::HandoverStep;
+use crate::keeper::{Keeper, State};
 use crate::outbox::{Batch, ChangeId};
 use crate::records::{NamedReserves, StoredRecord};
 use crate::reentry::Reentry;
@@ -72,6 +74,12 @@ impl<S: Store> Keeper<S> {
     ) -> Vec<Transmit> {
         let now = context.now;
         let mut released = Vec::new();
+        if matches!(self.ending, Ending::LastNumbers(_)) {
+            if self.current.is_none() {
+                self.revoke();
+            }
+            return released;
+        }
         self.retry_at = self.retry_at.filter(|at| now < *at);
         if self.may_write() {
             self.data_keys.replace_if_due(now);
@@ -88,6 +96,12 @@ impl<S: Store> Keeper<S> {
                 self.submit(writes, changes, now);
             } else if !changes.is_empty() {
                 released.extend(self.outbox.written(changes));
+            } else if self.ending == Ending::HandingOver(HandoverStep::Writing) {
+                if !self.former_numbers.is_empty() {
+                    self.submit(VecDeque::new(), Vec::new(), now);
+                } else {
+                    self.release();
+                }
             } else if self.ending == Ending::Writing {
                 self.ending = Ending::WritingNumbers;
                 let numbers = self.prepare_numbers(endpoint, context);
@@ -105,54 +119,52 @@ impl<S: Store> Keeper<S> {
     }
 
     /// Whether the next write may begin.
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         matches!(self.state, State::Owner(_))
             && self.current.is_none()
             && self.reentry == Reentry::NotNeeded
             && self.retry_at.is_none()
-            && self.ending != Ending::Revoked
+            && matches!(
+                self.ending,
+                Ending::No
+                    | Ending::HandingOver(HandoverStep::Writing)
+                    | Ending::Writing
+                    | Ending::WritingNumbers
+            )
     }
 
     fn ike_of(&self, spi: u64) -> Option<IkeSaId> {
         self.records.by_spi.get(&spi)?.ike()
     }
 
-    /// Ends the ownership when everything is written.
-    pub(crate) fn end(&mut self, endpoint: &mut Endpoint, unix_time: u64, context: &mut Context<'_>) {
-        self.ending = Ending::Writing;
-        self.retry_at = None;
-        if self.current.is_some() {
-            return;
-        }
-        if !self.may_write() {
-            return self.revoke();
-        }
-        // Nothing is released: messages of this owner do not matter any more.
-        let _ = self.begin_write(endpoint, unix_time, context);
-    }
-
     /// Submits the first of these writes as a transaction, with those of data keys.
-    fn submit(&mut self, mut left: VecDeque<PreparedWrite>, changes: Vec<ChangeId>, now: Instant) {
+    pub(crate) fn submit(&mut self, mut left: VecDeque<PreparedWrite>, changes: Vec<ChangeId>, now: Instant) {
         let State::Owner(ownership) = &self.state else { return };
-        let comparisons = [Comparison::Changed(self.keys.owner(), ownership.epoch)].into();
+        let epoch = ownership.epoch;
         let first = left.drain(..first_transaction(&left));
         let (mut writes, facts): (Vec<Write>, Vec<_>) =
             first.map(|PreparedWrite { write, facts }| (write, facts)).unzip();
         let submitted = facts.into_iter().flatten().collect();
-        writes.extend(self.data_keys.writes());
-        let deleted = self.former_numbers.len().min(MAX_DELETED);
-        writes.extend(self.former_numbers.iter().take(deleted).cloned().map(Write::Delete));
+        let mut deleted = 0;
+        let comparison = match self.ending {
+            Ending::LastNumbers(released) => {
+                let handover = self.keys.handover();
+                if left.is_empty() {
+                    writes.push(Write::Delete(handover.clone()));
+                }
+                Comparison::Created(handover, released)
+            }
+            _ => {
+                writes.extend(self.data_keys.writes());
+                deleted = self.former_numbers.len().min(MAX_DELETED);
+                writes.extend(self.former_numbers.iter().take(deleted).cloned().map(Write::Delete));
+                Comparison::Changed(self.keys.owner(), epoch)
+            }
+        };
+        let comparisons = [comparison].into();
         match self.requests.submit(Request::Commit(Transaction { comparisons, writes })) {
             Some(request) => self.current = Some(CurrentWrite { request, submitted, deleted, left, changes }),
             None => self.write_failed(changes, StoreError::Unavailable, now),
-        }
-    }
-
-    /// Ends the lease, and with it the ownership.
-    fn revoke(&mut self) {
-        self.ending = Ending::Revoked;
-        if let Some(lease) = self.lease() {
-            self.revocation = self.requests.submit(Request::Revoke(lease));
         }
     }
 
@@ -188,10 +200,14 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The entries with the numbers that were used.
-    fn prepare_numbers(&mut self, endpoint: &Endpoint, context: &mut Context<'_>) -> VecDeque<PreparedWrite> {
+    pub(crate) fn prepare_numbers(
+        &mut self,
+        endpoint: &Endpoint,
+        context: &mut Context<'_>,
+    ) -> VecDeque<PreparedWrite> {
         let State::Owner(ownership) = &self.state else { return VecDeque::new() };
         let owner = ownership.owner;
-        let all = self.records.used_numbers(endpoint, context.now);
+        let all = self.records.used_numbers(endpoint);
         let texts = used_numbers::encode(&all, self.requests.store.identity());
         let mut prepared = VecDeque::new();
         for (number, text) in texts.iter().enumerate() {
@@ -230,8 +246,10 @@ impl<S: Store> Keeper<S> {
         self.problem = Some(error);
         self.retry_at = Some(now.after(RETRY));
         self.outbox.put_back(changes);
-        if self.ending != Ending::No {
-            self.revoke();
+        match self.ending {
+            Ending::No => {}
+            Ending::HandingOver(_) => self.ending = Ending::HandingOver(HandoverStep::Failed),
+            _ => self.revoke(),
         }
     }
 }

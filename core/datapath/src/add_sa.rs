@@ -177,6 +177,19 @@ impl Datapath {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.skip(count))
     }
 
+    /// Sets the last sequence number that was sent on an outbound SA, or the highest one that was received on
+    /// an inbound one, by a former owner of the SA. Returns `false`, and changes nothing, if the SA does not
+    /// exist or has carried a packet.
+    #[cfg(feature = "records")]
+    pub fn set_last_sequence(&mut self, id: SaId, last: u64) -> bool {
+        match id.direction() {
+            Direction::Outbound => self.sad.outbound_by_id(id).is_some_and(|sa| sa.set_last_sent(last)),
+            Direction::Inbound => {
+                self.sad.inbound_by_id(id).is_some_and(|sa| sa.state.set_last_received(last))
+            }
+        }
+    }
+
     /// The last sequence number that an outbound SA used; `None` if the SA does not exist.
     pub fn last_seq(&mut self, id: SaId) -> Option<u64> {
         self.sad.outbound_by_id(id).map(|sa| sa.seq.last())

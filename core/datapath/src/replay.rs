@@ -59,6 +59,12 @@ impl ReplayWindow {
         window
     }
 
+    /// A window of the same kind that ends at `highest`, which counts as received.
+    #[cfg(feature = "records")]
+    pub(crate) fn ending_at(&self, highest: u64) -> Self {
+        Self::new(self.size, self.esn, highest)
+    }
+
     fn clear_above_highest_in_its_word(&mut self) {
         let keep = u64::MAX >> 63u64.saturating_sub(self.highest & 63);
         if let Some(word) = self.word(self.highest).or_report(WORD_EXISTS) {

@@ -211,6 +211,16 @@ impl State {
         self.window.highest()
     }
 
+    /// Sets the highest number that a former owner has received, unless this one has accepted a packet.
+    #[cfg(feature = "records")]
+    pub(crate) fn set_last_received(&mut self, last: u64) -> bool {
+        let is_unused = self.meter.packets == 0;
+        if is_unused {
+            self.window = self.window.ending_at(last);
+        }
+        is_unused
+    }
+
     #[cold]
     fn count_replay(&mut self) -> DropReason {
         self.replays = self.replays.saturating_add(1);
@@ -280,6 +290,16 @@ impl SaOut {
             padding: PaddingState::default(),
             serial: 0,
         })
+    }
+
+    /// Sets the last number that a former owner has sent, unless this one has sent a packet.
+    #[cfg(feature = "records")]
+    pub(crate) const fn set_last_sent(&mut self, last: u64) -> bool {
+        let is_unused = self.meter.packets == 0;
+        if is_unused {
+            self.seq.set_last(last);
+        }
+        is_unused
     }
 
     /// Changes the addresses; `false` if they do not fit the SA.

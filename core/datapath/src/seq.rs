@@ -49,6 +49,12 @@ impl SeqCounter {
         self.last
     }
 
+    /// Sets the last allocated number. The caller knows that no number above it was used.
+    #[cfg(feature = "records")]
+    pub(crate) const fn set_last(&mut self, last: u64) {
+        self.last = last;
+    }
+
     /// Leaves out the next `count` numbers, or all that are left. Returns whether less than a quarter of all
     /// numbers is left now.
     #[cfg(feature = "records")]

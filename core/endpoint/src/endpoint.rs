@@ -2,6 +2,7 @@
 
 mod close_action;
 mod commands;
+mod configuration;
 mod queries;
 #[cfg(feature = "records")]
 mod records;
@@ -15,12 +16,10 @@ use crate::message_counters::MessageCounters;
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
 use crate::{InstallError, Notice};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction, DropReason};
-use casemate_ike::config::{ChildConfig, Connection, Pool};
+use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{
     ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSettings, Path, StateFault, Transmit,
 };
@@ -52,6 +51,9 @@ pub struct Endpoint {
     last_addr_update: Option<Instant>,
     /// When they last did, whatever the reason.
     addrs_followed_at: Option<Instant>,
+    /// IKE SAs that do not go on yet.
+    #[cfg(feature = "records")]
+    restored: Option<records::Restored>,
 }
 
 impl Endpoint {
@@ -76,6 +78,8 @@ impl Endpoint {
             next_addr_check: None,
             last_addr_update: None,
             addrs_followed_at: None,
+            #[cfg(feature = "records")]
+            restored: None,
         }
     }
 
@@ -97,65 +101,6 @@ impl Endpoint {
     /// Numbers of IKE messages since the start.
     pub const fn message_counters(&self) -> &MessageCounters {
         &self.messages
-    }
-
-    /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are
-    /// removed or changed. Initiates new children whose `start_action` demands it. If the SPD has no room for
-    /// the traps, nothing changes.
-    pub fn configure(
-        &mut self,
-        connections: Vec<Arc<Connection>>,
-        pools: &[Pool],
-        context: &mut Context<'_>,
-    ) -> Result<(), InsertError> {
-        self.configure_with(connections, pools, |_, _| false, context)
-    }
-
-    /// Replaces the connections and pools, as [`Self::configure`]. `restore` may add SAs and says whether it
-    /// has; children that these have are not initiated.
-    fn configure_with(
-        &mut self,
-        connections: Vec<Arc<Connection>>,
-        pools: &[Pool],
-        restore: impl FnOnce(&mut Self, &mut Context<'_>) -> bool,
-        context: &mut Context<'_>,
-    ) -> Result<(), InsertError> {
-        let before = self.ike.connections().to_vec();
-        let by_name: BTreeMap<&str, &Arc<Connection>> =
-            before.iter().map(|connection| (connection.name.as_str(), connection)).collect();
-        // Unchanged children are not initiated again, even if they are down.
-        let is_unchanged = |connection: &Connection, child: &ChildConfig| {
-            let known = by_name.get(connection.name.as_str());
-            let known = known.filter(|old| old.differs_in_children_only(connection));
-            known.is_some_and(|old| old.children.iter().any(|old| **old == *child))
-        };
-        let mut to_initiate = Vec::new();
-        for connection in &connections {
-            let starts = connection.children.iter().filter(|child| child.start_action.at_once);
-            let new = starts.filter(|child| !is_unchanged(connection, child));
-            to_initiate.extend(new.map(|child| (connection.clone(), child.clone())));
-        }
-        let specs = self.kept_traps(&connections, context.routes);
-        self.replace_traps(&before, &connections, specs, context)?;
-        self.named_peers.configure(&connections, context.routes);
-        self.children.configure_counters(&connections);
-        let removed = self.ike.configure(connections, pools);
-        self.schedule_addr_check(context);
-        for ike in removed.ikes {
-            self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
-        }
-        for child in removed.children {
-            self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Unconfigured, host, context));
-        }
-        let has_restored = restore(self, context);
-        for (connection, child) in to_initiate {
-            if has_restored && self.ike.has_or_requests(&connection, &child) {
-                continue;
-            }
-            self.with_ike(|ike, host| ike.initiate_or_retry(&connection, &child, host, context));
-        }
-        self.handle_timeouts(context);
-        Ok(())
     }
 
     /// Processes an IKE message without the non-ESP marker.

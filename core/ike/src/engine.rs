@@ -38,7 +38,7 @@ use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
 
 #[cfg(feature = "records")]
-pub use records::Restoration;
+pub use records::{Restoration, RestoredIke};
 pub use retries::PendingRetry;
 
 /// All IKE SAs of a host.

@@ -60,9 +60,9 @@ pub use by_origin::ByOrigin;
 pub use child_sa::AgreedRohc;
 pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};
-#[cfg(feature = "records")]
-pub use engine::Restoration;
 pub use engine::{Ike, PendingRetry};
+#[cfg(feature = "records")]
+pub use engine::{Restoration, RestoredIke};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, ForgottenSign, IkeKeys, KeyPair};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use nat::NatStatus;

@@ -164,7 +164,8 @@ fn the_next_owner_knows_the_path_and_searches_later() {
     new.host.last = 1_000;
     new.with_context(now, |ike, host, context| {
         let mut restoration = casemate_ike::Restoration::new(ike.connections());
-        ike.restore(record, 1, &mut restoration, host, context).unwrap();
+        let restored = ike.restore(record, 1, &mut restoration, host, context).unwrap();
+        ike.begin_restored(restored, &std::collections::BTreeMap::new(), host, context);
     });
     link.pair.left = new;
     let child = link.pair.left.ike.status().next().unwrap().children[0].id;

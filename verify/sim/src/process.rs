@@ -90,6 +90,7 @@ impl Simulation {
         if let Some(failed) = failed.first() {
             return violated(format!("node {index} does not restore an IKE SA: {}", failed.error));
         }
+        self.nodes[index].with_store(now, |store, endpoint, context| store.begin(endpoint, context));
         self.drain(index)?;
         if self.cell.as_ref().is_some_and(|cell| cell.is_replaced) {
             return Ok(());

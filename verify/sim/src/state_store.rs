@@ -250,6 +250,12 @@ impl StateStore {
         Some(step)
     }
 
+    /// Lets the restored SAs go on.
+    pub(crate) fn begin(&mut self, endpoint: &mut Endpoint, context: &mut Context<'_>) {
+        let Process::Running(keeper) = &mut self.process else { return };
+        keeper.begin(endpoint, context);
+    }
+
     /// Ends the process. No other one starts.
     pub(crate) fn give_up(&mut self) {
         self.process = Process::Refused;

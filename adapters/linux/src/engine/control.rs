@@ -127,8 +127,8 @@ impl EventLoop {
         }
     }
 
-    /// Becomes the owner of a cell. The addresses of the cell come last, so that no packet arrives before the
-    /// guard and the SAs are in place.
+    /// Becomes the owner of a cell. The guard and the SAs are in place before a former owner that hands over
+    /// stops, and before a packet arrives: the addresses of the cell come then.
     fn take_over(
         &mut self,
         former: FormerState,
@@ -139,10 +139,13 @@ impl EventLoop {
         self.collect_output(shared.lock_endpoint(), shared, handler);
         self.install_discard_policies(shared)?;
         self.system.reconcile_blocking()?;
+        self.begin_restored(shared)?;
+        self.batch.now = self.clock.now();
         if let Some(addresses) = &mut self.addresses {
             addresses.take(self.batch.now)?;
         }
         self.system.read_system_changes();
+        self.collect_output(shared.lock_endpoint(), shared, handler);
         self.reconcile(shared, handler);
         self.update_ike_addrs(shared);
         if self.addresses.is_none() {
@@ -152,6 +155,12 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Lets restored SAs go on, if this process owns them.
+    fn begin_restored(&mut self, shared: &Shared) -> Result<(), Error> {
+        let keeper = self.keeper.as_mut().filter(|keeper| keeper.is_owner());
+        keeper.map_or(Ok(()), |keeper| keeper.begin(shared))
+    }
+
     /// Sets up routes and packet filter for the policies, before packets move. An error if the filter could
     /// not be made.
     pub(super) fn reconcile_before_run(
@@ -159,6 +168,7 @@ impl EventLoop {
         shared: &Shared,
         handler: &mut dyn EngineHandler,
     ) -> Result<(), Error> {
+        self.begin_restored(shared)?;
         self.collect_output(shared.lock_endpoint(), shared, handler);
         self.install_discard_policies(shared)?;
         self.system.reconcile_blocking()?;

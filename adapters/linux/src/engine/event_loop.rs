@@ -27,7 +27,7 @@ use arrayvec::ArrayVec;
 use casemate::Endpoint;
 use casemate_cell::Ingress;
 use casemate_datapath::{Datapath, Outbound};
-use casemate_ike::{IkeSaId, Transmit};
+use casemate_ike::Transmit;
 use casemate_sa::{Instant, SpdId};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
@@ -79,8 +79,25 @@ pub(super) struct EventLoop {
 }
 
 impl EventLoop {
-    /// Runs until a signal ends the run.
+    /// Runs until a signal ends the run, or this node of a cell was drained. Then another node may take over
+    /// while packets still move here.
     pub(super) fn run(
+        &mut self,
+        shared: &Shared,
+        epoll: &Epoll,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<RunEnd, Error> {
+        let end = self.run_until_end(shared, epoll, handler);
+        let is_drained = self.keeper.as_ref().is_some_and(StateKeeper::is_drained);
+        if (end.is_ok() || is_drained)
+            && let Err(error) = self.hand_over(shared, handler)
+        {
+            handler.on_problem(SystemProblem::Store, format!("handover to another node: {error}"));
+        }
+        end
+    }
+
+    fn run_until_end(
         &mut self,
         shared: &Shared,
         epoll: &Epoll,
@@ -224,57 +241,9 @@ impl EventLoop {
     fn wait(&self, shared: &Shared, epoll: &Epoll) -> Result<ReadySet, Error> {
         let ike = self.ike_ports().any(UdpPort::has_buffered);
         let mut ready = ReadySet::buffered([false, false, false, false, ike, false, false, false], shared);
-        let timeout = if ready.0.contains(&true) { Duration::ZERO } else { self.timeout(shared) };
+        let timeout = if ready.is_empty() { self.timeout(shared) } else { Duration::ZERO };
         ready.add_readable(epoll, timeout)?;
         Ok(ready)
-    }
-
-    /// Ends a run: terminates all IKE SAs, or hands them over to the next run if there is a store and the end
-    /// is not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
-    /// system; otherwise they stay, the guard included.
-    pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
-        if !orderly {
-            // Before anything that takes time.
-            self.system.leave_guard();
-            let _ = self.system.restore_name_servers();
-        }
-        let mut context = shared.lock_endpoint();
-        let mut messages = std::mem::take(&mut self.ike_outbox);
-        let stored = match self.keeper.take() {
-            // Other nodes of a cell go on after any end.
-            Some(mut keeper) if !orderly || keeper.is_node() => {
-                close_unrecorded(&mut context);
-                let last = std::iter::from_fn(|| context.endpoint.next_transmit()).collect();
-                messages.extend(keeper.collect(&mut context, last));
-                if let Some(mut addresses) = self.addresses.take() {
-                    // Before the next owner takes them. Messages that still wait for the store are lost:
-                    // peers repeat them.
-                    self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                    addresses.give_up();
-                }
-                keeper.hand_over(&mut context).map(|released| messages.extend(released))
-            }
-            keeper => {
-                // Does not wait for responses. A peer that misses the message detects the end itself.
-                let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
-                for ike_sa in all {
-                    context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
-                }
-                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
-                self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
-            }
-        };
-        self.send_ike(messages, shared, &mut |_| {});
-        let closed = match self.counters.take() {
-            None => Ok(()),
-            Some(counters) => counters
-                .close(context.endpoint.datapath_mut())
-                .map_err(|error| Error::other("counters", error.to_string())),
-        };
-        drop(context);
-        let closed = closed.and(stored);
-        if orderly { closed.and(self.system.close()) } else { closed }
     }
 
     fn ike_ports(&self) -> impl Iterator<Item = &UdpPort> {
@@ -293,16 +262,6 @@ impl EventLoop {
             .chain(check)
             .chain(self.system.time_to_retry())
             .fold(TICK, Duration::min)
-    }
-}
-
-/// Closes the IKE SAs that the next run cannot continue, because they have no record.
-fn close_unrecorded(context: &mut EndpointContext) {
-    let now = context.now();
-    let ids = context.endpoint.ike().status().map(|sa| sa.id);
-    let unrecorded: Vec<IkeSaId> = ids.filter(|ike| context.endpoint.record(*ike, now).is_none()).collect();
-    for ike_sa in unrecorded {
-        context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
     }
 }
 
@@ -335,7 +294,9 @@ pub(super) fn send_own_packet(
 /// Events of the event loop alone: a signal, a wake-up of the handler, a report of a worker, a change of the
 /// system by other programs, packets at the ports of IKE alone (one event for all of them), the ends of a
 /// script of `nft` and of a look-up of a host name, and completions of the store of SAs.
-const EVENTS: usize = 8;
+pub(super) const EVENTS: usize = 8;
+/// Index of the event that a worker has reported something.
+pub(super) const REPORT: usize = 2;
 /// Index of the event that another program has changed the system.
 const SYSTEM_CHANGE: usize = 3;
 /// Index of the event that packets wait at the ports of IKE.
@@ -345,7 +306,7 @@ const NFT_DONE: usize = 5;
 /// Index of the event that a look-up of a host name has ended.
 const RESOLVED: usize = 6;
 /// Index of the event that the store of SAs has completions.
-const STORED: usize = 7;
+pub(super) const STORED: usize = 7;
 
 /// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
 pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);
@@ -359,14 +320,19 @@ impl ReadySet {
     }
 
     /// The given events, and the inputs with buffered packets.
-    fn buffered(events: [bool; EVENTS], shared: &Shared) -> Self {
+    pub(super) fn buffered(events: [bool; EVENTS], shared: &Shared) -> Self {
         let rx = shared.lock_rx();
         Self(events.into_iter().chain(rx.buffered()).collect())
     }
 
     /// Adds the descriptors that are readable within `timeout`.
-    fn add_readable(&mut self, epoll: &Epoll, timeout: Duration) -> Result<(), Error> {
+    pub(super) fn add_readable(&mut self, epoll: &Epoll, timeout: Duration) -> Result<(), Error> {
         epoll.wait(&mut self.0, timeout).map_err(|error| Error::new("epoll", error))
+    }
+
+    /// Whether nothing is ready.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.0.contains(&true)
     }
 
     /// The events of the event loop, in the order of [`EVENTS`].

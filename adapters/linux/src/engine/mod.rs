@@ -27,6 +27,7 @@
 
 mod cell_addresses;
 mod control;
+mod end;
 mod endpoint_context;
 mod event_loop;
 mod forwarding;

@@ -5,16 +5,17 @@ use super::SystemProblem;
 use super::endpoint_context::{CellState, EndpointContext};
 use super::forwarding::Forwarder;
 use super::handler::EngineHandler;
+use super::shared::Shared;
 use crate::Error;
 use crate::process::SystemRng;
 use crate::sys::{Epoll, EventFd, NumberedFd};
 use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
-    ForwardAddress, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, StartError, Started, StoreKeys, Tenure,
-    WrappingKey,
+    ForwardAddress, Handover, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, StartError, Started, StoreKeys,
+    Tenure, WrappingKey,
 };
 use casemate_crypto::{Provider, Providers};
-use casemate_ike::Transmit;
+use casemate_ike::{IkeSaId, Transmit};
 use casemate_sa::Instant;
 use casemate_store::{Store, StoreError};
 use std::io;
@@ -29,6 +30,7 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for which a start and an end wait for the store.
 const STORE_TIME: Duration = Duration::from_secs(10);
 const WHAT: &str = "the store of SAs";
+const LOST: &str = "another process has taken over, or the store is damaged";
 /// First bytes of the entries of a single machine.
 const PREFIX: &[u8] = b"casemate/";
 
@@ -59,6 +61,8 @@ pub struct StateKeeper {
     role: KeeperRole,
     /// Whether other nodes may continue the SAs after any end of this process.
     is_node: bool,
+    /// Whether a client has drained this node.
+    is_drained: bool,
 }
 
 /// What a call of [`StateKeeper::poll`] has led to.
@@ -128,7 +132,16 @@ impl StateKeeper {
 
     fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {
         let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
-        Self { keeper, waker, sealed, checked_at, problem, role: KeeperRole::Starting, is_node }
+        Self {
+            keeper,
+            waker,
+            sealed,
+            checked_at,
+            problem,
+            role: KeeperRole::Starting,
+            is_node,
+            is_drained: false,
+        }
     }
 
     /// Lets the other nodes know where this one receives forwarded packets.
@@ -215,6 +228,38 @@ impl StateKeeper {
         Ok(Polled { released: context.with(poll), former: None })
     }
 
+    /// Lets the restored SAs go on, when a former owner that hands over has stopped. Waits for that.
+    pub(super) fn begin(&mut self, shared: &Shared) -> Result<(), Error> {
+        let deadline = std::time::Instant::now() + STORE_TIME;
+        while !shared.lock_endpoint().with(|endpoint, context| self.keeper.begin(endpoint, context)) {
+            if self.keeper.status(shared.lock_endpoint().now()).is_lost() {
+                return Err(Error::other(WHAT, LOST));
+            }
+            self.wait(deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an IKE SA has a record, or will have one.
+    pub(super) fn has_record(&self, ike: IkeSaId) -> bool {
+        self.keeper.has_record(ike)
+    }
+
+    /// Begins to hand over to another node. Returns messages to send.
+    pub(super) fn begin_handover(&mut self, context: &mut EndpointContext) -> Vec<Transmit> {
+        context.with(|endpoint, context| self.keeper.begin_handover(endpoint, unix_micros(), context))
+    }
+
+    /// Progress of the handover.
+    pub(super) fn handover(&self) -> Handover {
+        self.keeper.handover()
+    }
+
+    /// Whether a client has drained this node.
+    pub(super) const fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
     /// Writes what has changed. Returns the messages that do not depend on it.
     pub(super) fn collect(
         &mut self,
@@ -229,7 +274,7 @@ impl StateKeeper {
     pub(super) fn check(&mut self, now: Instant, handler: &mut dyn EngineHandler) -> Result<(), Error> {
         let KeeperStatus { problem, role, .. } = self.keeper.status(now);
         if role == KeeperRole::Lost {
-            return Err(Error::other(WHAT, "another process has taken over, or the store is damaged"));
+            return Err(Error::other(WHAT, LOST));
         }
         if role != self.role {
             self.role = role;
@@ -283,6 +328,7 @@ impl StateKeeper {
         if !self.keeper.drain(is_drained, context.now()) {
             return Err(Error::other(WHAT, "it does not take the request to drain this node"));
         }
+        self.is_drained = is_drained;
         if is_drained && self.is_owner() {
             return Err(Error::other("this node", "it was drained: the next run stands by"));
         }

@@ -158,8 +158,9 @@ impl RunController {
         let former = self.use_settings(Settings { keyring: Arc::new(keyring), charon, radius }, context)?;
         let former_sas = mem::take(&mut self.former);
         let count = former_sas.len();
-        let configured = context.with(|endpoint, context| {
-            endpoint.configure_and_restore(connections.clone(), &pools, former_sas, context)
+        let configured = context.with(|endpoint, context| match former_sas.is_empty() {
+            true => endpoint.configure(connections.clone(), &pools, context).map(|()| Vec::new()),
+            false => endpoint.configure_and_restore(connections.clone(), &pools, former_sas, context),
         });
         match configured {
             Ok(failed) => self.report_continued(count, &failed),

@@ -1,10 +1,11 @@
 //! Takeovers with many tunnels under traffic: one in the tests, and many at random moments by
 //! `cargo xtask cell`.
 
-use crate::failover::TAKEOVER;
+use crate::failover::{IS_ALONE, TAKEOVER};
 use crate::gateways::{child_spis, ike_spis};
 use crate::net::{CellNet, NODES};
 use crate::testbed::Testbed;
+use crate::traffic::Delivery;
 use casemate_test_support::TestRng;
 use std::collections::BTreeSet;
 use std::thread;
@@ -16,6 +17,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const TUNNELS: u16 = 1_000;
 #[cfg(debug_assertions)]
 const TUNNELS: u16 = 200;
+/// Orderly ends of owners, and the longest time without a packet of any tunnel that each may cause.
+const ENDS: usize = if IS_ALONE { 10 } else { 2 };
+const PAUSE: Duration = Duration::from_millis(if IS_ALONE { 50 } else { 3_000 });
 /// Datagrams of each tunnel in a second and in each direction, and of all together at most.
 const RATE: u32 = 4;
 const MOST: u32 = 4_000;
@@ -108,6 +112,29 @@ fn many_tunnels_outlive_their_owner() {
     testbed.check(&deliveries, longest_gap(TUNNELS));
     check_owner_has_all(&testbed);
     testbed.finish();
+}
+
+/// Packets move at the former owner until the next one has restored all SAs.
+#[test]
+fn an_orderly_end_does_not_interrupt_many_tunnels() {
+    let Some(net) = CellNet::build("an_orderly_end_does_not_interrupt_many_tunnels") else { return };
+    let Some(mut testbed) = Testbed::cell_with_tunnels(&net, TUNNELS) else { return };
+    let flows = testbed.many_flows(rate(TUNNELS));
+    let mut pauses = Vec::new();
+    for disruption in [Disruption::StopOwner, Disruption::DrainOwner].into_iter().cycle().take(ENDS) {
+        let ((), deliveries) = testbed.during_flows(&flows, |testbed| {
+            thread::sleep(SECOND);
+            disruption.happen(testbed);
+            thread::sleep(SECOND);
+        });
+        // A tunnel may have lost one datagram.
+        testbed.check(&deliveries, 2 * (longest_gap(TUNNELS) - TAKEOVER) + PAUSE);
+        pauses.extend(deliveries.iter().map(Delivery::longest_pause));
+        check_owner_has_all(&testbed);
+    }
+    testbed.finish();
+    pauses.sort_unstable();
+    assert!(pauses.last().is_some_and(|pause| *pause <= PAUSE), "{pauses:?}: {PAUSE:?} at most");
 }
 
 /// The gap of a tunnel is known to the time between two of its datagrams, which is longer here.

@@ -140,7 +140,7 @@ impl Delivery {
     }
 
     /// The longest time between two arrivals in any tunnels.
-    fn longest_pause(&self) -> Duration {
+    pub(crate) fn longest_pause(&self) -> Duration {
         let pauses = self.arrivals.windows(2).map(|pair| pair[1].at.saturating_sub(pair[0].at));
         pauses.max().unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
 use casemate_cell::{
-    Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
+    Handover, Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
 };
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
@@ -123,6 +123,7 @@ impl Host<()> {
         with_context(&mut next.endpoint, next.now, &mut next.rng, |endpoint, context| {
             let failed = endpoint.configure_and_restore(connections, &[], records, context).unwrap();
             assert_eq!(failed, []);
+            endpoint.begin_restored(&[], context);
         });
         next
     }
@@ -204,10 +205,50 @@ impl Host {
         });
         let hub = hub.clone();
         let mut host = Self { endpoint, keeper, hub, now, rng, sent: Vec::new(), own: GATEWAY };
-        if failed.is_empty() {
+        host.collect();
+        if host.begin() && failed.is_empty() {
             host.work();
         }
         (host, failed.len())
+    }
+
+    /// Lets the restored SAs go on. Returns whether they do, or wait for a former owner.
+    pub(crate) fn begin(&mut self) -> bool {
+        let Self { endpoint, keeper, hub, now, rng, .. } = self;
+        with_context(endpoint, *now, rng, |endpoint, context| {
+            let mut has_begun = || {
+                hub.advance(Duration::from_millis(1));
+                keeper.begin(endpoint, context)
+            };
+            (0..10).any(|_| has_begun())
+        })
+    }
+
+    /// Gives the messages of the endpoint to the keeper.
+    fn collect(&mut self) {
+        let Self { endpoint, keeper, now, rng, sent, .. } = self;
+        with_context(endpoint, *now, rng, |endpoint, context| {
+            let transmits = std::iter::from_fn(|| endpoint.next_transmit()).collect();
+            sent.extend(keeper.collect(endpoint, transmits, 0, context));
+        });
+    }
+
+    /// Begins to hand over to another node.
+    pub(crate) fn begin_handover(&mut self) {
+        let Self { endpoint, keeper, now, rng, sent, .. } = self;
+        sent.extend(with_context(endpoint, *now, rng, |endpoint, context| {
+            keeper.begin_handover(endpoint, 0, context)
+        }));
+    }
+
+    /// Continues to hand over.
+    pub(crate) fn hand_over(&mut self) -> Handover {
+        let Self { endpoint, keeper, hub, now, rng, sent, .. } = self;
+        sent.extend(with_context(endpoint, *now, rng, |endpoint, context| {
+            hub.advance(Duration::from_millis(1));
+            keeper.poll(endpoint, false, 0, context)
+        }));
+        keeper.handover()
     }
 
     /// Does what the control plane of an adapter does.

@@ -6,6 +6,7 @@
 mod cell;
 mod data_keys;
 mod gateway;
+mod handover;
 mod policies;
 
 use casemate_cell::{StartError, Tenure};

@@ -2,13 +2,16 @@
 //! others (docs/decisions/0140-cells.md).
 
 use super::Endpoint;
+use super::configuration::NewChild;
 use crate::ChildSas;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::SaId;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Connection, Pool};
-use casemate_ike::{ChildId, Context, IkeRecord, IkeSaId, Restoration, RestoreError};
+use casemate_ike::{
+    ChildId, ChildSequence, Context, IkeRecord, IkeSaId, Restoration, RestoreError, RestoredIke,
+};
 use casemate_sa::{Instant, Spi};
 use core::net::IpAddr;
 
@@ -28,6 +31,13 @@ pub struct NotRestored {
     pub record: IkeRecord,
     /// Why.
     pub error: RestoreError,
+}
+
+/// What waits until the numbers of restored SAs are known.
+pub(super) struct Restored {
+    ikes: Vec<RestoredIke>,
+    /// New children of the configuration that are to be initiated.
+    children: Vec<NewChild>,
 }
 
 impl Endpoint {
@@ -63,6 +73,16 @@ impl Endpoint {
         Some(record)
     }
 
+    /// How far the sequence numbers of the Child SAs in the record of an IKE SA are, as in
+    /// [`record`](Self::record).
+    pub fn sequences(&self, ike: IkeSaId) -> impl Iterator<Item = ChildSequence> {
+        self.ike.sequences(ike).map(|child| {
+            let sas = self.sas_of_spi(child.spi);
+            let (inbound, outbound) = (sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound));
+            child.with_used(self.sequence(outbound), self.sequence(inbound))
+        })
+    }
+
     fn sequence(&self, sa: Option<SaId>) -> u64 {
         sa.and_then(|sa| self.datapath.sa_sequence(sa)).unwrap_or(0)
     }
@@ -82,9 +102,10 @@ impl Endpoint {
         }
     }
 
-    /// Replaces the connections and pools, as [`configure`](Self::configure), and continues the IKE SAs of
-    /// records before children are initiated. The oldest records come first. Returns those whose IKE SAs were
-    /// not restored.
+    /// Replaces the connections and pools, as [`configure`](Self::configure), and restores the IKE SAs of
+    /// records. They and what is new in the configuration wait for
+    /// [`begin_restored`](Self::begin_restored). The oldest records come first. Returns those whose IKE SAs
+    /// were not restored.
     ///
     /// # Errors
     ///
@@ -97,33 +118,44 @@ impl Endpoint {
         context: &mut Context<'_>,
     ) -> Result<Vec<NotRestored>, InsertError> {
         records.sort_by_key(|owned| core::cmp::Reverse(owned.record.age()));
-        let mut failed = Vec::new();
-        let restore = |endpoint: &mut Self, context: &mut Context<'_>| {
-            failed = endpoint.restore(records, context);
-            true
-        };
-        self.configure_with(connections, pools, restore, context)?;
+        let children = self.replace_configuration(connections, pools, context)?;
+        let mut restoration = Restoration::new(self.ike.connections());
+        let (mut ikes, mut failed) = (Vec::new(), Vec::new());
+        for OwnedRecord { record, owners } in records {
+            let result = self
+                .with_ike(|ike, host| ike.restore(record.clone(), owners, &mut restoration, host, context));
+            match result {
+                Ok(restored) => ikes.push(restored),
+                Err(error) => failed.push(NotRestored { record, error }),
+            }
+        }
+        // Their SAs are in the data path before any timer ends.
+        self.take_ike_events(context);
+        self.restored = Some(Restored { ikes, children });
         Ok(failed)
+    }
+
+    /// Lets restored IKE SAs go on, and then initiates what is new in the configuration and does not exist.
+    /// `numbers` has the Child SAs of which more is known than their records say: what their former owner has
+    /// sent and received. No packet of theirs may have been sent or received since they were restored.
+    pub fn begin_restored(&mut self, numbers: &[ChildSequence], context: &mut Context<'_>) {
+        let Some(Restored { ikes, children }) = self.restored.take() else { return };
+        for ChildSequence { spi, sent, received, .. } in numbers {
+            let Some(ChildSas { inbound, outbound }) = self.sas_of_spi(*spi) else { continue };
+            self.datapath.set_last_sequence(inbound, *received);
+            outbound.map(|outbound| self.datapath.set_last_sequence(outbound, *sent));
+        }
+        let numbers = numbers.iter().map(|child| (child.spi, *child)).collect();
+        for restored in ikes {
+            self.with_ike(|ike, host| ike.begin_restored(restored, &numbers, host, context));
+        }
+        self.handle_timeouts(context);
+        self.initiate_new(children, |ike, connection, child| ike.has_or_requests(connection, child), context);
     }
 
     /// Reports that this host has got a local address of restored IKE SAs that it did not have when they were
     /// restored. What they have sent since then was lost, and is sent again.
     pub fn resend_from(&mut self, local: IpAddr, context: &mut Context<'_>) {
         self.with_ike(|ike, host| ike.resend_from(local, host, context));
-    }
-
-    fn restore(&mut self, records: Vec<OwnedRecord>, context: &mut Context<'_>) -> Vec<NotRestored> {
-        let mut restoration = Restoration::new(self.ike.connections());
-        let mut failed = Vec::new();
-        for OwnedRecord { record, owners } in records {
-            let result = self
-                .with_ike(|ike, host| ike.restore(record.clone(), owners, &mut restoration, host, context));
-            if let Err(error) = result {
-                failed.push(NotRestored { record, error });
-            }
-        }
-        // The SAs are in the data path before children are initiated.
-        self.handle_timeouts(context);
-        failed
     }
 }

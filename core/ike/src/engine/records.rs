@@ -2,7 +2,7 @@
 
 use super::Ike;
 use crate::config::Connection;
-use crate::record::{IkeRecord, RestoreError};
+use crate::record::{ChildSequence, IkeRecord, RestoreError};
 use crate::state::{IkeSa, RestoredIds};
 use crate::transport::MAX_OWNERS;
 use crate::{Context, DownReason, Host, IkeSaId, IkeSpis};
@@ -57,6 +57,15 @@ impl Changes {
     }
 }
 
+/// An IKE SA that was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RestoredIke {
+    /// The IKE SA.
+    pub ike: IkeSaId,
+    /// Whether the configuration still allows it.
+    is_allowed: bool,
+}
+
 /// Records to restore together. IKE SAs of one peer that follow each other keep that relation.
 #[derive(Debug)]
 pub struct Restoration {
@@ -88,6 +97,11 @@ impl Ike {
         self.sas.get(ike)?.record(now)
     }
 
+    /// How far the sequence numbers of the Child SAs in the record of an IKE SA are, as in the record.
+    pub fn sequences(&self, ike: IkeSaId) -> impl Iterator<Item = ChildSequence> {
+        self.sas.get(ike).into_iter().flat_map(IkeSa::sequences)
+    }
+
     /// Takes the IKE SAs that may have changed or ended since the last call. Those of one message, timer or
     /// command are together: their records and messages depend on each other. Empty unless records are kept.
     pub fn take_changes(&mut self) -> Vec<Vec<IkeSaId>> {
@@ -96,8 +110,8 @@ impl Ike {
 
     /// Continues the IKE SA of a record, after [`configure`](Self::configure). `restoration` is for the same
     /// connections. `owners` is the number of processes and hosts that have had it before, at least 1. The
-    /// IKE SA and its Child SAs are reported as new ones, with `is_restored`. If the configuration does not
-    /// allow them any more, the IKE SA is closed with a message to the peer.
+    /// IKE SA and its Child SAs are reported as new ones, with `is_restored`. The IKE SA sends nothing until
+    /// [`begin_restored`](Self::begin_restored).
     ///
     /// # Errors
     ///
@@ -109,7 +123,7 @@ impl Ike {
         restoration: &mut Restoration,
         host: &mut dyn Host,
         context: &mut Context<'_>,
-    ) -> Result<IkeSaId, RestoreError> {
+    ) -> Result<RestoredIke, RestoreError> {
         if owners == 0 || owners > MAX_OWNERS {
             return Err(RestoreError::TooManyOwners);
         }
@@ -123,17 +137,32 @@ impl Ike {
         match IkeSa::restore(record, &connection, ids, &mut self.step(host, context)) {
             Ok((sa, is_allowed)) => {
                 self.sas.insert(sa);
-                self.update_sa(ids.ike, host, context, |sa, step| match is_allowed {
-                    true => sa.start_next_task(step),
-                    false => sa.close(DownReason::Unconfigured, step),
-                });
-                Ok(ids.ike)
+                self.run_effects(host, context);
+                Ok(RestoredIke { ike: ids.ike, is_allowed })
             }
             Err(error) => {
                 claimed.into_iter().for_each(|spi| host.release_spi(spi));
                 Err(error)
             }
         }
+    }
+
+    /// Lets a restored IKE SA go on: it makes the peer use sequence numbers that this host accepts, and
+    /// begins what its record has left to do. If the configuration does not allow it any more, it is closed
+    /// with a message to the peer. `numbers` has the Child SAs of which more is known than the record says:
+    /// what their former owner has received.
+    pub fn begin_restored(
+        &mut self,
+        restored: RestoredIke,
+        numbers: &BTreeMap<u32, ChildSequence>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        let RestoredIke { ike, is_allowed } = restored;
+        self.update_sa(ike, host, context, |sa, step| match is_allowed {
+            true => sa.begin_restored(numbers, step),
+            false => sa.close(DownReason::Unconfigured, step),
+        });
     }
 
     /// Sends the outstanding requests of the IKE SAs with this local address again: this host has the address

@@ -1,5 +1,6 @@
 //! The part of a record that describes a Child SA.
 
+use super::ChildSequence;
 use super::fields::{Secret, SelectorFields, Span, SuiteFields};
 use crate::TrafficSelector;
 use crate::child_sa::{AgreedChild, AgreedRohc};
@@ -162,6 +163,16 @@ impl RohcFields {
 }
 
 impl ChildFields {
+    pub(crate) fn sequence(&self) -> ChildSequence {
+        ChildSequence {
+            spi: self.spi_in,
+            esn: self.suite.to_child().is_some_and(|suite| suite.esn),
+            sent: self.sent,
+            received: self.received,
+            reached: self.reached,
+        }
+    }
+
     /// The agreement; `None` if it is malformed or has unknown algorithms.
     pub(crate) fn to_agreed(&self) -> Option<AgreedChild> {
         let selectors = |fields: &[SelectorFields]| {

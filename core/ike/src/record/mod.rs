@@ -159,6 +159,18 @@ pub struct ChildSequence {
     pub reached: Option<u64>,
 }
 
+impl ChildSequence {
+    /// With the numbers that the data path has: the last one sent and the highest received.
+    #[must_use]
+    pub const fn with_used(self, sent: u64, received: u64) -> Self {
+        if received > self.received {
+            Self { sent, received, reached: Some(received), ..self }
+        } else {
+            Self { sent, ..self }
+        }
+    }
+}
+
 /// What differs between two records of one IKE SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordChange {
@@ -214,13 +226,7 @@ impl IkeRecord {
 
     /// The Child SAs, and how far their sequence numbers are.
     pub fn sequences(&self) -> impl Iterator<Item = ChildSequence> + '_ {
-        self.children.iter().map(|child| ChildSequence {
-            spi: child.spi_in,
-            esn: child.suite.to_child().is_some_and(|suite| suite.esn),
-            sent: child.sent,
-            received: child.received,
-            reached: child.reached,
-        })
+        self.children.iter().map(ChildFields::sequence)
     }
 
     /// What differs from an earlier record of the same IKE SA whose times were advanced to those of this one.
@@ -275,10 +281,8 @@ impl IkeRecord {
     /// last one sent and the highest received.
     pub fn set_used_numbers(&mut self, spi_in: u32, sent: u64, received: u64) {
         for child in self.children_of(spi_in) {
-            if received > child.received {
-                (child.received, child.reached) = (received, Some(received));
-            }
-            child.sent = sent;
+            let used = child.sequence().with_used(sent, received);
+            (child.sent, child.received, child.reached) = (used.sent, used.received, used.reached);
         }
     }
 

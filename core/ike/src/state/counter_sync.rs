@@ -10,14 +10,15 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use crate::child_sa::ChildSa;
+use crate::child_sa::{ChildSa, PeerNumbers};
 use crate::config::ReplayTakeover;
 use crate::context::Step;
 use crate::counter_sync::{SyncRequest, requested_skip, write_skip};
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
-use crate::{Event, Path, PeerFault, StateFault};
+use crate::{ChildSequence, Event, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
 
@@ -25,6 +26,25 @@ use casemate_wire::ike::ExchangeType;
 const NEAR_END: u64 = (u32::MAX / 4 * 3) as u64;
 
 impl IkeSa {
+    /// Goes on with what is known of the numbers of its Child SAs, by the SPIs of their inbound SAs.
+    pub(crate) fn begin_restored(
+        mut self,
+        numbers: &BTreeMap<u32, ChildSequence>,
+        step: &mut Step<'_, '_>,
+    ) -> Self {
+        if let State::Established(state) = &mut self.state {
+            let policy = self.common.connection.replay_takeover;
+            for child in &mut state.contents.children {
+                if let Some(ChildSequence { received, reached, .. }) = numbers.get(&child.agreed.spi_in.get())
+                {
+                    child.restored_numbers = Some(Box::new(peer_numbers(*received, *reached, policy)));
+                }
+            }
+            state.follow_peer_numbers(&self.common, step.context.now);
+        }
+        self.start_next_task(step)
+    }
+
     /// Handles a request to synchronize message IDs.
     pub(crate) fn on_synchronization(
         mut self,
@@ -200,6 +220,15 @@ impl Established {
         let behind = contents.children.iter().filter(|child| is_behind(child));
         tasks.extend(behind.map(|child| Task::RekeyChild(child.id)));
     }
+}
+
+/// The numbers from which the inbound SA goes on. `received` is the last one that may have been received.
+pub(super) fn peer_numbers(received: u64, reached: Option<u64>, policy: ReplayTakeover) -> PeerNumbers {
+    let start = match (policy, reached) {
+        (ReplayTakeover::Learn, Some(reached)) => reached.min(received),
+        _ => received,
+    };
+    PeerNumbers { reached, start }
 }
 
 /// Whether the peer's packets may have too low numbers for a Child SA. Without a replay window, any number is

@@ -11,7 +11,7 @@ use crate::record::{
     Span, SpiFields, SuiteFields, TimeFields, WindowFields,
 };
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
-use crate::{ChildId, IkeSpis, Role};
+use crate::{ChildId, ChildSequence, IkeSpis, Role};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 
@@ -27,6 +27,25 @@ impl IkeSa {
     pub(crate) fn record(&self, now: Instant) -> Option<IkeRecord> {
         let State::Established(state) = &self.state else { return None };
         state.record(&self.common, now)
+    }
+
+    /// How far the sequence numbers of the Child SAs of its record are, without what the data path has.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = ChildSequence> {
+        let established = match &self.state {
+            State::Established(state) => Some(state),
+            _ => None,
+        };
+        established.into_iter().flat_map(|state| {
+            state.contents.children.iter().filter(|child| state.is_recorded(child)).map(|child| {
+                ChildSequence {
+                    spi: child.agreed.spi_in.get(),
+                    esn: child.agreed.suite.esn,
+                    sent: 0,
+                    received: child.peer_numbers().start,
+                    reached: child.peer_numbers().reached,
+                }
+            })
+        })
     }
 }
 

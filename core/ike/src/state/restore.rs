@@ -1,5 +1,6 @@
 //! Continues the IKE SA of a record (docs/decisions/0140-cells.md).
 
+use super::counter_sync::peer_numbers;
 use super::established::Phase;
 use super::lost_exchange::LostExchange;
 use super::tasks::Pending;
@@ -9,10 +10,10 @@ use crate::address_pool::LeaseRequest;
 use crate::auth::credentials::id_matches;
 use crate::auth::{PeerAuthenticated, resumption::PeerRecord};
 use crate::child_sa::{
-    AgreedChild, ChildKeymat, ChildKeys, ChildOwner, DynamicAddrs, NewChild, PeerNumbers, SequenceNumbers,
-    Stage, install_with,
+    AgreedChild, ChildKeymat, ChildKeys, ChildOwner, DynamicAddrs, NewChild, SequenceNumbers, Stage,
+    install_with,
 };
-use crate::config::{ChildConfig, Connection, RemoteMethod, ReplayTakeover};
+use crate::config::{ChildConfig, Connection, RemoteMethod};
 use crate::context::Step;
 use crate::crash_token::PeerToken;
 use crate::engine::peer_index::Proof;
@@ -220,7 +221,6 @@ impl Established {
             forgotten_series: 0,
         };
         children.into_iter().for_each(|child| state.restore_child(child, common, step));
-        state.follow_peer_numbers(common, now);
         state
     }
 
@@ -229,7 +229,7 @@ impl Established {
         let is_outdated = !still_allows(&config, &agreed, &self.contents.dynamic_addrs);
         let mut known = self.contents.children.iter();
         let replaced = known.find(|old| Some(old.agreed.spi_in.get()) == fields.replaces);
-        let peer_numbers = peer_numbers(&fields, common.connection.replay_takeover);
+        let peer_numbers = peer_numbers(fields.received, fields.reached, common.connection.replay_takeover);
         let new = NewChild {
             config: &config,
             agreed,
@@ -267,16 +267,6 @@ fn report(common: &SaCommon, peer: &PeerAuthenticated, step: &mut Step<'_, '_>) 
         path: common.path,
         is_restored: true,
     });
-}
-
-/// The numbers from which the inbound SA goes on. The record names the last one that may have been received.
-fn peer_numbers(fields: &ChildFields, policy: ReplayTakeover) -> PeerNumbers {
-    let (received, reached) = (fields.received, fields.reached);
-    let start = match (policy, reached) {
-        (ReplayTakeover::Learn, Some(reached)) => reached.min(received),
-        _ => received,
-    };
-    PeerNumbers { reached, start }
 }
 
 /// Whether the configuration still allows what was agreed.

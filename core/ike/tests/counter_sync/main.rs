@@ -19,6 +19,7 @@ use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use forge::{Attack, MessageForger, Raw, notifies, without};
 use pair::{IkePeer, Pair};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -96,7 +97,8 @@ fn next_owner(
     new.with_context(now, |ike, host, context| {
         let mut restoration = Restoration::new(ike.connections());
         for record in records {
-            ike.restore(record, owners, &mut restoration, host, context).unwrap();
+            let restored = ike.restore(record, owners, &mut restoration, host, context).unwrap();
+            ike.begin_restored(restored, &BTreeMap::new(), host, context);
         }
     });
     new

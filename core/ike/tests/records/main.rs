@@ -11,6 +11,7 @@ mod kinds;
 use casemate_ike::{IkeRecord, IkeSaId, Restoration, RestoreError};
 use casemate_sa::Instant;
 use pair::{IkePeer, Pair};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,9 +45,14 @@ fn restore(
 ) -> Result<Vec<IkeSaId>, RestoreError> {
     let mut restoration = Restoration::new(new.ike.connections());
     new.with_context(now, |ike, host, context| {
-        let restored =
-            records.into_iter().map(|record| ike.restore(record, owners, &mut restoration, host, context));
-        restored.collect()
+        let mut restored = Vec::new();
+        for record in records {
+            restored.push(ike.restore(record, owners, &mut restoration, host, context)?);
+        }
+        for restored in &restored {
+            ike.begin_restored(*restored, &BTreeMap::new(), host, context);
+        }
+        Ok(restored.into_iter().map(|restored| restored.ike).collect())
     })
 }
 
