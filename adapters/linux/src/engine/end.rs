@@ -18,8 +18,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl EventLoop {
-    /// Ends a run: terminates all IKE SAs, or hands them over to the next run if there is a store and the end
-    /// is not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
+    /// Ends a run: terminates all IKE SAs, or leaves them to the next run if there is a store and the end is
+    /// not `orderly`, and returns unused sequence numbers. An `orderly` end undoes all changes to the
     /// system; otherwise they stay, the guard included.
     pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
         if !orderly {
@@ -27,35 +27,12 @@ impl EventLoop {
             self.system.leave_guard();
             let _ = self.system.restore_name_servers();
         }
-        let mut context = shared.lock_endpoint();
-        let mut messages = std::mem::take(&mut self.ike_outbox);
         let stored = match self.keeper.take() {
-            // Other nodes of a cell go on after any end.
-            Some(mut keeper) if !orderly || keeper.is_node() => {
-                // Otherwise IKE stands still.
-                if keeper.handover() == Handover::None {
-                    messages.extend(close_unrecorded(&mut keeper, &mut context));
-                }
-                if let Some(mut addresses) = self.addresses.take() {
-                    // Before the next owner takes them. Messages that still wait for the store are lost:
-                    // peers repeat them.
-                    self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                    addresses.give_up();
-                }
-                keeper.hand_over(&mut context).map(|released| messages.extend(released))
-            }
-            keeper => {
-                // Does not wait for responses. A peer that misses the message detects the end itself.
-                let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
-                for ike_sa in all {
-                    context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
-                }
-                messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
-                self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
-                keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
-            }
+            None if self.has_left_cell => Ok(()),
+            Some(keeper) if !orderly => self.keep_state(keeper, shared),
+            keeper => self.close_all(keeper, shared),
         };
-        self.send_ike(messages, shared, &mut |_| {});
+        let mut context = shared.lock_endpoint();
         let closed = match self.counters.take() {
             None => Ok(()),
             Some(counters) => counters
@@ -65,6 +42,49 @@ impl EventLoop {
         drop(context);
         let closed = closed.and(stored);
         if orderly { closed.and(self.system.close()) } else { closed }
+    }
+
+    /// Closes all IKE SAs, and deletes their records.
+    fn close_all(&mut self, keeper: Option<StateKeeper>, shared: &Shared) -> Result<(), Error> {
+        let mut context = shared.lock_endpoint();
+        // Does not wait for responses. A peer that misses the message detects the end itself.
+        let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
+        for ike_sa in all {
+            context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
+        }
+        let mut messages = std::mem::take(&mut self.ike_outbox);
+        messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+        self.send_ike(messages, shared, &mut |_| {});
+        keeper.map_or(Ok(()), |keeper| keeper.clear(&mut context))
+    }
+
+    /// Ends the ownership of the SAs of a cell: other nodes go on after any end of this one. No packet moves
+    /// any more.
+    pub(super) fn leave_cell(&mut self, shared: &Shared) -> Result<(), Error> {
+        let Some(keeper) = self.keeper.take_if(|keeper| keeper.is_node()) else { return Ok(()) };
+        self.has_left_cell = true;
+        // Before anything that takes time.
+        self.system.leave_guard();
+        self.keep_state(keeper, shared)
+    }
+
+    /// Writes the state for the next owner.
+    fn keep_state(&mut self, mut keeper: StateKeeper, shared: &Shared) -> Result<(), Error> {
+        let mut context = shared.lock_endpoint();
+        let mut messages = std::mem::take(&mut self.ike_outbox);
+        // Otherwise IKE stands still.
+        if keeper.handover() == Handover::None {
+            messages.extend(close_unrecorded(&mut keeper, &mut context));
+        }
+        if let Some(mut addresses) = self.addresses.take() {
+            // Before the next owner takes them. Messages that still wait for the store are lost: peers repeat
+            // them.
+            self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
+            addresses.give_up();
+        }
+        let written = keeper.hand_over(&mut context).map(|released| messages.extend(released));
+        self.send_ike(messages, shared, &mut |_| {});
+        written
     }
 
     /// Lets another node of the cell, if one stands by, claim the SAs and restore them, and moves packets
@@ -77,6 +97,7 @@ impl EventLoop {
         if !self.keeper.as_ref().is_some_and(|keeper| keeper.is_node() && keeper.has_standby()) {
             return Ok(());
         }
+        self.system.leave_guard();
         let mut messages = std::mem::take(&mut self.ike_outbox);
         if let Some(keeper) = &mut self.keeper {
             let mut context = shared.lock_endpoint();

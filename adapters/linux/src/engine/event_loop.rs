@@ -54,6 +54,8 @@ pub(super) struct EventLoop {
     pub(super) dummies: Option<DummyScheduler>,
     pub(super) counters: Option<CounterStore>,
     pub(super) keeper: Option<StateKeeper>,
+    /// Whether the SAs of a cell were left to its other nodes.
+    pub(super) has_left_cell: bool,
     /// The addresses of a cell, which its owner has.
     pub(super) addresses: Option<CellAddresses>,
     /// Addresses of its SAs that it does not have yet.

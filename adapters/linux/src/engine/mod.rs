@@ -158,6 +158,7 @@ impl Engine {
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
             keeper,
+            has_left_cell: false,
             addresses: addresses.map(CellAddresses::new),
             awaited_addresses: AwaitedAddresses::default(),
             signals,
@@ -201,11 +202,11 @@ impl Engine {
         Ok(Self { shared, event_loop, worker_count, _sinks: sinks })
     }
 
-    /// Moves packets until a signal ends the run.
+    /// Moves packets until a signal ends the run. The SAs of a cell are left to its other nodes then.
     pub fn run(&mut self, handler: &mut dyn EngineHandler) -> Result<RunEnd, Error> {
         let Self { shared, event_loop, worker_count, .. } = self;
         let epoll = event_loop.epoll(shared, handler)?;
-        thread::scope(|scope| {
+        let end = thread::scope(|scope| {
             // Ends the workers however the event loop ends: the scope waits for them.
             let _shutdown = ShutdownOnDrop(shared);
             for _ in 0..*worker_count {
@@ -214,7 +215,13 @@ impl Engine {
                 started.map_err(|error| Error::new("thread", error))?;
             }
             event_loop.run(shared, &epoll, handler)
-        })
+        });
+        match event_loop.leave_cell(shared) {
+            Err(error) if end.is_ok() => return Err(error),
+            Err(error) => handler.on_problem(SystemProblem::Store, error.to_string()),
+            Ok(()) => {}
+        }
+        end
     }
 
     /// Ends an orderly run: terminates all IKE SAs, returns unused sequence numbers, and undoes all changes
