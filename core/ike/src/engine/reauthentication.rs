@@ -206,7 +206,9 @@ impl Ike {
         for id in &refused {
             self.apply_to_sa(*id, host, context, |sa, step| sa.note_refused_reauthentication(step));
         }
-        if refused.is_empty() && !children.is_empty() {
+        // If this host is closing the IKE SA, its end sets them up, if they are still wanted.
+        let is_gone = !self.sas.values().any(|sa| sa.origin() == origin && !sa.is_replaced());
+        if is_gone && !children.is_empty() {
             let (at, restores) = (context.now, true);
             let retry = Retry { connection, children, at, attempts: 1, waits_for_addrs: false, restores };
             self.shared.retries.add(retry);
