@@ -353,8 +353,10 @@ impl SaCommon {
 
 impl Established {
     /// The state that [`IkeStatus`] shows.
-    pub(crate) const fn public_state(&self) -> IkeState {
+    pub(crate) fn public_state(&self) -> IkeState {
         match self.phase {
+            // The Delete waits for the outstanding request.
+            Phase::Open if self.closing_reason().is_some() => IkeState::Closing,
             Phase::Open => IkeState::Established,
             Phase::Replaced => IkeState::Rekeyed,
             Phase::Closing => IkeState::Closing,
