@@ -31,6 +31,9 @@ pub use queries::{NamedSas, NoticeSa};
 pub use records::{NotRestored, OwnedRecord};
 use unknown_spi::NamedPeers;
 
+/// Initiates a child whose `start_action` demands it.
+type StartChild = fn(&mut Ike, &Arc<Connection>, &Arc<ChildConfig>, &mut dyn Host, &mut Context<'_>);
+
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
 pub struct Endpoint {
     pub(crate) datapath: Datapath,
@@ -108,16 +111,16 @@ impl Endpoint {
         pools: &[Pool],
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
-        self.configure_with(connections, pools, |_, _| false, context)
+        self.configure_with(connections, pools, |_, _| Ike::initiate_or_retry, context)
     }
 
-    /// Replaces the connections and pools, as [`Self::configure`]. `restore` may add SAs and says whether it
-    /// has; children that these have are not initiated.
+    /// Replaces the connections and pools, as [`Self::configure`]. `restore` may add SAs, and returns the
+    /// function that initiates a child then.
     fn configure_with(
         &mut self,
         connections: Vec<Arc<Connection>>,
         pools: &[Pool],
-        restore: impl FnOnce(&mut Self, &mut Context<'_>) -> bool,
+        restore: impl FnOnce(&mut Self, &mut Context<'_>) -> StartChild,
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
@@ -147,12 +150,9 @@ impl Endpoint {
         for child in removed.children {
             self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Unconfigured, host, context));
         }
-        let has_restored = restore(self, context);
+        let start = restore(self, context);
         for (connection, child) in to_initiate {
-            if has_restored && self.ike.has_or_requests(&connection, &child) {
-                continue;
-            }
-            self.with_ike(|ike, host| ike.initiate_or_retry(&connection, &child, host, context));
+            self.with_ike(|ike, host| start(ike, &connection, &child, host, context));
         }
         self.handle_timeouts(context);
         Ok(())

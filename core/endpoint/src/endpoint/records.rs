@@ -1,14 +1,14 @@
 //! Records of IKE SAs with the sequence numbers of their Child SAs, and endpoints that continue those of
 //! others (docs/decisions/0140-cells.md).
 
-use super::Endpoint;
+use super::{Endpoint, StartChild};
 use crate::ChildSas;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::SaId;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Connection, Pool};
-use casemate_ike::{ChildId, Context, IkeRecord, IkeSaId, Restoration, RestoreError};
+use casemate_ike::{ChildId, Context, Ike, IkeRecord, IkeSaId, Restoration, RestoreError};
 use casemate_sa::{Instant, Spi};
 use core::net::IpAddr;
 
@@ -100,7 +100,7 @@ impl Endpoint {
         let mut failed = Vec::new();
         let restore = |endpoint: &mut Self, context: &mut Context<'_>| {
             failed = endpoint.restore(records, context);
-            true
+            Ike::start_after_restoration as StartChild
         };
         self.configure_with(connections, pools, restore, context)?;
         Ok(failed)

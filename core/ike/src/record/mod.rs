@@ -92,6 +92,10 @@ pub struct IkeRecord {
     /// What the last search for the path MTU has found; `None` before the first one has ended.
     #[n(21)]
     pub(crate) path_mtu: Option<PathMtuFields>,
+    /// Names of the Child SAs to set up again when the IKE SA, which the host is closing, has ended; `None`
+    /// if the IKE SA is not to be set up again.
+    #[n(22)]
+    pub(crate) again: Option<Vec<String>>,
 }
 
 /// Why a record cannot be read or made.

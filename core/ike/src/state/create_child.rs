@@ -113,31 +113,6 @@ impl Established {
         self.installed(&request.config).any(|known| carries(&known.agreed))
     }
 
-    /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
-    /// Child SA, or one that the peer decided to close, is still wanted.
-    fn is_being_deleted(&self, child: &ChildSa) -> bool {
-        let is_unwanted =
-            |id: ChildId, reason| id == child.id && !matches!(reason, DownReason::Expired | DownReason::Peer);
-        matches!(self.pending, Some(Pending::DeleteChild { id, reason }) if is_unwanted(id, reason))
-            || self
-                .tasks
-                .iter()
-                .any(|task| matches!(task, Task::DeleteChild(id, reason) if is_unwanted(*id, *reason)))
-    }
-
-    /// Configurations of existing and requested Child SAs that are to be set up again.
-    pub(super) fn children_to_restart(&self, reason: DownReason) -> Vec<Arc<ChildConfig>> {
-        let mut again: Vec<Arc<ChildConfig>> = Vec::new();
-        let here =
-            self.children().iter().filter(|child| !self.is_being_deleted(child)).map(|child| &child.config);
-        for child in here.chain(self.requested_children()).filter(|child| child.restarts_after(reason)) {
-            if !again.contains(child) {
-                again.push(child.clone());
-            }
-        }
-        again
-    }
-
     /// Sends a request for a Child SA.
     pub(super) fn request_child(
         &mut self,
@@ -153,7 +128,7 @@ impl Established {
         let replaced = child_request.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.is_installed());
         if replaced.is_some_and(|id| !is_live(id))
-            || (child_request.is_restart && self.is_installed(&child_request))
+            || (child_request.is_for_one() && self.is_installed(&child_request))
         {
             // The peer may have closed the Child SA after it asked for another key exchange method. Until
             // then the Child SA was being replaced.

@@ -8,6 +8,7 @@ use crate::child_sa::{ChildRequest, ChildSa, ChildSpi};
 use crate::context::Step;
 use crate::record::{ClosedChild, PurposeFields};
 use crate::state::tasks::Pending;
+use crate::state::timers::Timer;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, PeerFault, StateFault};
@@ -88,8 +89,13 @@ impl Established {
                 self.replace_lost_child(replaces);
                 self.tasks.push_front(Task::DeleteSpi(ClosedChild { spi, is_ah }.into()));
             }
-            // The peer may have moved the Child SAs to an IKE SA whose keys are lost.
-            PurposeFields::RekeyIke => self.reauthenticate(common, step),
+            // The peer may have moved the Child SAs to an IKE SA whose keys are lost. It does not rekey this
+            // one again.
+            PurposeFields::RekeyIke => {
+                self.tasks.retain(|task| !matches!(task, Task::RekeyIke));
+                self.timers.set(Timer::Rekey, None);
+                self.reauthenticate(common, step);
+            }
             _ => {}
         }
     }

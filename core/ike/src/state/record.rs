@@ -64,6 +64,7 @@ impl Established {
             closed: Some(self.closed_children()).filter(|closed| !closed.is_empty()),
             sync: Some(self.channel.sync.into()),
             path_mtu: contents.path_search.found().map(|limit| PathMtuFields { limit }),
+            again: self.again_field(),
         })
     }
 

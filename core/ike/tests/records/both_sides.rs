@@ -1,0 +1,150 @@
+//! Both sides set up the same SA at the same time, because one of them or both have lost what they had.
+
+use crate::pair::{IkePeer, Pair, RecordingRng, connection};
+use crate::{SECOND, SIDES, Side, check_usable, established, ids, take_over};
+use casemate_ike::config::{AddrPattern, Connection, Unique};
+use casemate_ike::{DownReason, IkeState, Transmit};
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, Header};
+
+fn exchange(transmit: &Transmit) -> ExchangeType {
+    Header::parse(&transmit.message).unwrap().exchange
+}
+
+/// Starts the Child SA of a restored host.
+fn start(peer: &mut IkePeer, now: Instant) {
+    let connection = peer.ike.connections()[0].clone();
+    let child = connection.children[0].clone();
+    peer.with_context(now, |ike, host, context| {
+        ike.start_after_restoration(&connection, &child, host, context);
+    });
+}
+
+fn terminate(peer: &mut IkePeer, reason: DownReason, now: Instant) {
+    let id = ids(peer)[0];
+    peer.with_context(now, |ike, host, context| ike.terminate(id, reason, host, context));
+}
+
+/// Two hosts whose Child SA was closed and which have restarted, with random numbers of this seed.
+fn without_child(seed: u64) -> Pair {
+    let mut pair = established(Pair::with_defaults());
+    let child = pair.left.children()[0].id;
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(child, DownReason::Local, host, context);
+    });
+    pair.run();
+    restart_both(&mut pair, seed);
+    pair
+}
+
+fn restart_both(pair: &mut Pair, seed: u64) {
+    for side in SIDES {
+        take_over(pair, side, 1);
+    }
+    (pair.left.rng, pair.right.rng) = (RecordingRng::new(seed), RecordingRng::new(seed + 100));
+}
+
+fn check_one_child(pair: &mut Pair, seed: u64) {
+    let now = pair.now;
+    pair.advance(30 * SECOND);
+    assert_eq!(
+        (pair.left.children().len(), pair.right.children().len()),
+        (1, 1),
+        "seed {seed}, from {now:?}"
+    );
+    assert!(pair.left.children()[0].active && pair.right.children()[0].active, "seed {seed}");
+    check_usable(pair);
+}
+
+/// A Child SA that the peer has requested before ours was sent is enough.
+#[test]
+fn a_child_sa_is_not_started_twice() {
+    let mut pair = without_child(1);
+    take_over(&mut pair, Side::Right, 2);
+    let (now, id) = (pair.now, ids(&pair.right)[0]);
+    // Another request of the right side is outstanding.
+    pair.right.with_context(now, |ike, host, context| ike.rekey(id, host, context));
+    let rekeying = pair.right.sent.pop_front().unwrap();
+    start(&mut pair.right, now);
+    start(&mut pair.left, now);
+    pair.run();
+    pair.right.sent.push_back(rekeying);
+    pair.run();
+    pair.check_children(1);
+    check_one_child(&mut pair, 1);
+}
+
+/// Two hosts of which the right one accepts one IKE SA only.
+fn with_keeping_peer() -> Pair {
+    let right = Connection { unique: Unique::Keep, ..connection("right", "left") };
+    established(Pair::new(connection("left", "right"), right))
+}
+
+#[test]
+fn a_host_that_was_closing_its_ike_sa_sets_up_the_new_one_afterwards() {
+    let mut pair = with_keeping_peer();
+    terminate(&mut pair.left, DownReason::Local, pair.now);
+    take_over(&mut pair, Side::Left, 1);
+    start(&mut pair.left, pair.now);
+    assert!(!pair.left.sent.iter().any(|sent| exchange(sent) == ExchangeType::IKE_SA_INIT));
+    pair.advance(10 * SECOND);
+    assert_eq!(pair.left.down_reasons(), [DownReason::Local], "nothing was refused");
+    assert_eq!((ids(&pair.left).len(), ids(&pair.right).len()), (1, 1));
+    check_usable(&mut pair);
+}
+
+#[test]
+fn a_delete_without_a_response_delays_the_new_ike_sa_for_ten_seconds() {
+    let mut pair = with_keeping_peer();
+    terminate(&mut pair.left, DownReason::Local, pair.now);
+    take_over(&mut pair, Side::Left, 1);
+    start(&mut pair.left, pair.now);
+    let mut begun = None;
+    for second in 1..=60 {
+        pair.now = pair.now.after(SECOND);
+        pair.left.handle_timeouts(pair.now);
+        if pair.left.sent.drain(..).any(|sent| exchange(&sent) == ExchangeType::IKE_SA_INIT) {
+            begun = begun.or(Some(second));
+        }
+    }
+    assert_eq!(begun, Some(10));
+}
+
+/// The former owner was closing the IKE SA because it had not been reauthenticated.
+#[test]
+fn the_next_owner_sets_up_again_what_the_former_one_would_have() {
+    for (reason, is_started, count) in
+        [(DownReason::Reauth, false, 1), (DownReason::Reauth, true, 1), (DownReason::Local, false, 0)]
+    {
+        let mut pair = with_keeping_peer();
+        terminate(&mut pair.left, reason, pair.now);
+        take_over(&mut pair, Side::Left, 1);
+        take_over(&mut pair, Side::Left, 2);
+        if is_started {
+            start(&mut pair.left, pair.now);
+        }
+        pair.advance(10 * SECOND);
+        assert_eq!((ids(&pair.left).len(), ids(&pair.right).len()), (count, count), "{reason}");
+        pair.check_children(count);
+    }
+}
+
+/// A host that does not know where its peer is can only close an IKE SA whose successor is lost. It does not
+/// rekey it again, which the peer would refuse.
+#[test]
+fn an_ike_sa_with_a_lost_successor_is_closed_at_once() {
+    let right = Connection { remote_addrs: vec![AddrPattern::Any], ..connection("right", "left") };
+    let mut pair = established(Pair::new(connection("left", "right"), right));
+    let (now, id) = (pair.now, ids(&pair.right)[0]);
+    pair.right.with_context(now, |ike, host, context| ike.rekey(id, host, context));
+    pair.deliver_to_left();
+    pair.left.sent.clear();
+    take_over(&mut pair, Side::Right, 1);
+    pair.now = pair.now.after(2 * SECOND);
+    pair.right.handle_timeouts(pair.now);
+    pair.deliver_to_left();
+    pair.deliver_to_right();
+    assert_eq!(pair.right.sent.iter().map(exchange).collect::<Vec<_>>(), [ExchangeType::INFORMATIONAL]);
+    let states: Vec<IkeState> = pair.right.ike.status().map(|ike| ike.state).collect();
+    assert_eq!(states, [IkeState::Closing]);
+}
