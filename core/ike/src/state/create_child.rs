@@ -1,6 +1,9 @@
 //! CREATE_CHILD_SA for new and rekeyed Child SAs, as initiator and responder (RFC 7296 sections 1.3.1, 1.3.3,
 //! 2.8, 2.25.1).
 
+#[cfg(feature = "records")]
+mod crossing;
+
 use super::delete::REPLACED_LIFETIME;
 use super::established::Phase;
 use super::retry::EndCause;
@@ -26,6 +29,9 @@ pub(crate) struct PendingChild {
     pub(super) negotiation: ChildNegotiation,
     pub(super) nonce: Vec<u8>,
     pub(super) simultaneous: Option<SimultaneousChildRekey>,
+    /// Child SA that the peer has created meanwhile, and that may be the requested one.
+    #[cfg(feature = "records")]
+    pub(super) crossing: Option<crossing::CrossingChild>,
     /// The additional key exchanges, once CREATE_CHILD_SA is complete.
     #[cfg(feature = "multiple-kex")]
     pub(super) series: Option<Box<super::kex_series::ChildSeries>>,
@@ -172,6 +178,8 @@ impl Established {
             negotiation: request,
             nonce,
             simultaneous: None,
+            #[cfg(feature = "records")]
+            crossing: None,
             #[cfg(feature = "multiple-kex")]
             series: None,
             deleted: Vec::new(),
@@ -327,7 +335,11 @@ impl Established {
             self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), step);
             return Err(StateFault::Provider);
         }
-        let Some(old) = replaces else { return Ok(id) };
+        let Some(old) = replaces else {
+            #[cfg(feature = "records")]
+            self.note_crossing(id, config, nonces);
+            return Ok(id);
+        };
         if let Some(old) = self.child(old) {
             old.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }

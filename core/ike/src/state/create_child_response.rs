@@ -103,12 +103,20 @@ impl Established {
         if pending.was_deleted(&agreed) {
             return self.child_deleted_early(common, pending, lost, step);
         }
+        #[cfg(feature = "records")]
+        let crossed = self.crossed(pending, &agreed, nonce_r);
+        #[cfg(feature = "records")]
+        let lost = lost || crossed.is_some_and(|crossed| crossed.is_ours_redundant);
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
         let request = &pending.negotiation.request;
         let (config, replaces) = (request.config.clone(), request.replaces.map(|old| old.id));
         let new = NewChild { config: &config, agreed, replaces, active: !lost, restored: None };
         match self.install(common, new, nonces, &secrets, Role::Initiator, step) {
-            Ok(child) => self.child_created(common, pending, child, lost, step),
+            Ok(child) => {
+                self.child_created(common, pending, child, lost, step);
+                #[cfg(feature = "records")]
+                crossed.into_iter().for_each(|crossed| self.end_redundant(pending, crossed));
+            }
             Err(fault) => self.child_failed(common, pending, DownReason::Fault(fault.into()), step),
         }
     }

@@ -56,6 +56,34 @@ fn check_one_child(pair: &mut Pair, seed: u64) {
     check_usable(pair);
 }
 
+#[test]
+fn of_two_child_sas_that_both_sides_start_one_remains() {
+    for seed in 0..8 {
+        let mut pair = without_child(seed);
+        for side in SIDES {
+            start(side.of(&mut pair), Instant::from_secs(1_000));
+        }
+        assert_eq!((pair.left.sent.len(), pair.right.sent.len()), (1, 1));
+        check_one_child(&mut pair, seed);
+    }
+}
+
+/// The request of the left side is lost, and the right side has finished its exchange when the left side
+/// repeats it. Only the left side knows that they crossed.
+#[test]
+fn a_side_that_knows_of_both_child_sas_closes_the_redundant_one() {
+    for seed in 0..8 {
+        let mut pair = without_child(seed);
+        for side in SIDES {
+            start(side.of(&mut pair), Instant::from_secs(1_000));
+        }
+        pair.left.sent.clear();
+        pair.run();
+        pair.check_children(1);
+        check_one_child(&mut pair, seed);
+    }
+}
+
 /// A Child SA that the peer has requested before ours was sent is enough.
 #[test]
 fn a_child_sa_is_not_started_twice() {
@@ -72,6 +100,32 @@ fn a_child_sa_is_not_started_twice() {
     pair.run();
     pair.check_children(1);
     check_one_child(&mut pair, 1);
+}
+
+/// The left side replaces the Child SA that it has rekeyed in an exchange whose keys are lost, without naming
+/// it, and the right side has restarted without it.
+#[test]
+fn a_child_sa_that_replaces_a_lost_one_crosses_that_of_the_peer() {
+    for seed in 0..8 {
+        let mut pair = established(Pair::with_defaults());
+        let (now, child) = (pair.now, pair.left.children()[0].id);
+        assert!(pair.left.with_context(now, |ike, host, context| ike.rekey_child(child, host, context)));
+        pair.deliver_to_right();
+        pair.right.sent.clear();
+        restart_both(&mut pair, seed);
+        pair.left.handle_timeouts(now);
+        // The former request, and the Delete of the lost Child SA.
+        for _ in 0..2 {
+            pair.advance(SECOND / 2);
+            pair.left.handle_timeouts(pair.now.after(2 * SECOND));
+            pair.deliver_to_right();
+            pair.deliver_to_left();
+        }
+        assert_eq!(pair.left.sent.iter().map(exchange).collect::<Vec<_>>(), [ExchangeType::CREATE_CHILD_SA]);
+        start(&mut pair.right, now);
+        assert_eq!(pair.right.sent.iter().map(exchange).collect::<Vec<_>>(), [ExchangeType::CREATE_CHILD_SA]);
+        check_one_child(&mut pair, seed);
+    }
 }
 
 /// Two hosts of which the right one accepts one IKE SA only.
