@@ -304,9 +304,10 @@ impl IkeRecord {
 
     /// Takes the time off that has passed since the record was made.
     pub fn advance(&mut self, elapsed: Duration) {
-        let TimeFields { established, authenticated, rekey, expire, reauthenticate, .. } = &mut self.times;
+        let TimeFields { established, authenticated, rekey, expire, reauthenticate, duplicate, .. } =
+            &mut self.times;
         [established, authenticated].into_iter().for_each(|age| age.add(elapsed));
-        let deadlines = [rekey, expire, reauthenticate].into_iter().flatten();
+        let deadlines = [rekey, expire, reauthenticate, duplicate].into_iter().flatten();
         let of_children = self.children.iter_mut().flat_map(|child| child.times.deadlines());
         deadlines.chain(of_children).for_each(|left| left.subtract(elapsed));
         self.children.iter_mut().for_each(|child| child.times.installed.add(elapsed));

@@ -147,6 +147,8 @@ impl Established {
         let mut successor = Self::build(common, channel, contents, role, since, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         successor.origin_spis = self.origin_spis;
+        #[cfg(feature = "records")]
+        successor.timers.set(Timer::Duplicate, self.timers.get(Timer::Duplicate));
         #[cfg(feature = "redirect")]
         self.ends_by.into_iter().for_each(|latest| successor.expire_by(latest));
         #[cfg(feature = "resumption")]

@@ -54,6 +54,12 @@ impl IkeSa {
         }
     }
 
+    /// Whether the peer has initiated the origin.
+    #[cfg(feature = "records")]
+    pub(crate) fn is_initiated_by_peer(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.origin_role == Role::Responder)
+    }
+
     /// SPIs of the origin. Rekeying does not change them, and they are the same at the peer.
     pub(crate) fn origin_spis(&self) -> IkeSpis {
         match &self.state {

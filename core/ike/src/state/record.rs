@@ -133,6 +133,7 @@ impl Established {
             reauthenticate: left(Timer::Reauthenticate),
             reauth_attempts: self.reauth_attempts,
             is_reauth_refused: self.is_reauth_refused,
+            duplicate: left(Timer::Duplicate),
         }
     }
 

@@ -366,6 +366,7 @@ fn timers(times: TimeFields, common: &SaCommon, step: &Step<'_, '_>) -> Timers {
     timers.set(Timer::Rekey, at(times.rekey));
     timers.set(Timer::Expire, at(times.expire));
     timers.set(Timer::Reauthenticate, at(times.reauthenticate));
+    timers.set(Timer::Duplicate, at(times.duplicate));
     timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
     timers.set(Timer::Keepalive, Some(now));
     timers.set(Timer::Traffic, Some(next_comparison(now)));

@@ -128,6 +128,75 @@ fn a_child_sa_that_replaces_a_lost_one_crosses_that_of_the_peer() {
     }
 }
 
+/// Two hosts with two IKE SAs: the left side has lost the keys of the successor of the former one and
+/// authenticates the right side again. At the same time, the right side finds that the left side does not
+/// know the successor, and does so, too.
+fn with_two_ike_sas(seed: u64) -> Pair {
+    let right = Connection { dpd_delay: Some(10 * SECOND), ..connection("right", "left") };
+    let mut pair = established(Pair::new(connection("left", "right"), right));
+    let (now, id) = (pair.now, ids(&pair.left)[0]);
+    pair.left.with_context(now, |ike, host, context| ike.rekey(id, host, context));
+    pair.deliver_to_right();
+    pair.right.sent.clear();
+    take_over(&mut pair, Side::Left, 1);
+    (pair.left.rng, pair.right.rng) = (RecordingRng::new(seed), RecordingRng::new(seed + 100));
+    let begins = |sent: &Transmit| exchange(sent) == ExchangeType::IKE_SA_INIT;
+    for _ in 0..60 {
+        if pair.right.sent.iter().any(begins) {
+            break;
+        }
+        pair.deliver_to_left();
+        pair.deliver_to_right();
+        pair.now = pair.now.after(SECOND);
+        pair.right.handle_timeouts(pair.now);
+    }
+    let first: Vec<Transmit> = pair.right.sent.drain(..).filter(begins).collect();
+    pair.left.handle_timeouts(pair.now);
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    assert_eq!((first.len(), pair.left.sent.iter().filter(|sent| begins(sent)).count()), (1, 1));
+    pair.right.sent.extend(first);
+    pair.advance(20 * SECOND);
+    let count = |peer: &IkePeer| peer.ike.status().filter(|ike| !ike.children.is_empty()).count();
+    assert_eq!((count(&pair.left), count(&pair.right)), (2, 2), "seed {seed}");
+    pair
+}
+
+fn check_one_ike_sa(mut pair: Pair, seed: u64) {
+    pair.advance(250 * SECOND);
+    assert_eq!((ids(&pair.left).len(), ids(&pair.right).len()), (1, 1), "seed {seed}");
+    check_usable(&mut pair);
+}
+
+#[test]
+fn of_two_ike_sas_in_place_of_a_lost_one_one_remains() {
+    for seed in 0..8 {
+        check_one_ike_sa(with_two_ike_sas(seed), seed);
+    }
+}
+
+#[test]
+fn a_redundant_ike_sa_is_closed_after_it_was_rekeyed() {
+    for seed in 0..8 {
+        let mut pair = with_two_ike_sas(seed);
+        for id in ids(&pair.left) {
+            pair.left.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
+        }
+        check_one_ike_sa(pair, seed);
+    }
+}
+
+#[test]
+fn the_next_owner_closes_the_redundant_ike_sa() {
+    for seed in 0..8 {
+        let mut pair = with_two_ike_sas(seed);
+        for side in SIDES {
+            take_over(&mut pair, side, 2);
+        }
+        check_one_ike_sa(pair, seed);
+    }
+}
+
 /// Two hosts of which the right one accepts one IKE SA only.
 fn with_keeping_peer() -> Pair {
     let right = Connection { unique: Unique::Keep, ..connection("right", "left") };
