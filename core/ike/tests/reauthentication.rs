@@ -260,6 +260,7 @@ fn a_refusal_during_the_delete_begins_no_other_attempt() {
     assert!(!held.is_empty() && states(&pair.left).contains(&IkeState::Closing), "{:?}", states(&pair.left));
     pair.left.sent.retain(|sent| of(sent) == ExchangeType::INFORMATIONAL);
     held.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    pair.left.handle_timeouts(pair.now);
     assert!(pair.left.sent.iter().all(|sent| of(sent) == ExchangeType::INFORMATIONAL), "only the Delete");
     pair.run();
     pair.advance(Duration::from_secs(5));

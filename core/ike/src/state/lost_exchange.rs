@@ -8,7 +8,6 @@ use crate::child_sa::{ChildRequest, ChildSa, ChildSpi};
 use crate::context::Step;
 use crate::record::{ClosedChild, PurposeFields};
 use crate::state::tasks::Pending;
-use crate::state::timers::Timer;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, PeerFault, StateFault};
@@ -93,7 +92,6 @@ impl Established {
             // one again.
             PurposeFields::RekeyIke => {
                 self.tasks.retain(|task| !matches!(task, Task::RekeyIke));
-                self.timers.set(Timer::Rekey, None);
                 self.reauthenticate(common, step);
             }
             _ => {}
