@@ -6,7 +6,7 @@ pub(crate) mod effects;
 pub(crate) mod ike_sa_table;
 mod initiate;
 pub(crate) mod peer_index;
-mod reauthentication;
+pub(crate) mod reauthentication;
 #[cfg(feature = "records")]
 pub(crate) mod records;
 pub(crate) mod response_cache;

@@ -122,6 +122,19 @@ fn more_child_sas_use_the_existing_ike_sa() {
     assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (1, 1));
 }
 
+/// The Delete waits for another exchange, in which the IKE SA could not be used any more.
+#[test]
+fn an_ike_sa_with_a_queued_delete_is_closing() {
+    let mut pair = established();
+    let (ike, child) = (pair.left.ike.status().next().unwrap().id, pair.left.children()[0].id);
+    assert!(pair.left.with_context(pair.now, |ikes, host, context| ikes.rekey_child(child, host, context)));
+    pair.left
+        .with_context(pair.now, |ikes, host, context| ikes.terminate(ike, DownReason::Local, host, context));
+    assert_eq!(pair.left.sent.len(), 1);
+    assert_eq!(pair.left.ike.status_of(ike).unwrap().state, IkeState::Closing);
+    assert!(pair.left.ike.states(None).all(|ike| ike.state == IkeState::Closing));
+}
+
 #[test]
 fn closing_an_ike_sa_closes_its_child_sas() {
     let mut pair = established();

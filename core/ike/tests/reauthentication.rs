@@ -235,6 +235,38 @@ fn a_late_refusal_does_not_leave_the_host_without_an_ike_sa() {
     pair.check_children(1);
 }
 
+/// The refusal arrives while the Delete of the old IKE SA is on its way. Another attempt would be refused as
+/// well: the new IKE SA is set up when the old one has ended.
+#[test]
+fn a_refusal_during_the_delete_begins_no_other_attempt() {
+    let right = Connection { unique: Unique::Keep, ..connection("right", "left") };
+    let mut pair = established(reauthenticating("left", "right"), right);
+    pair.advance(Duration::from_secs(61));
+    let of = |transmit: &Transmit| Header::parse(&transmit.message).unwrap().exchange;
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        pair.now = pair.now.after(SECOND);
+        pair.left.handle_timeouts(pair.now);
+        if states(&pair.left).contains(&IkeState::Closing) {
+            break;
+        }
+        for _ in 0..4 {
+            pair.deliver_to_right();
+            held.extend(pair.right.sent.iter().filter(|sent| of(sent) == ExchangeType::IKE_AUTH).cloned());
+            pair.right.sent.retain(|sent| of(sent) != ExchangeType::IKE_AUTH);
+            pair.deliver_to_left();
+        }
+    }
+    assert!(!held.is_empty() && states(&pair.left).contains(&IkeState::Closing), "{:?}", states(&pair.left));
+    pair.left.sent.retain(|sent| of(sent) == ExchangeType::INFORMATIONAL);
+    held.into_iter().for_each(|transmit| deliver(&mut pair.left, transmit, pair.now));
+    pair.left.handle_timeouts(pair.now);
+    assert!(pair.left.sent.iter().all(|sent| of(sent) == ExchangeType::INFORMATIONAL), "only the Delete");
+    pair.run();
+    pair.advance(Duration::from_secs(5));
+    pair.check_children(1);
+}
+
 #[test]
 fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));

@@ -6,10 +6,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{ChildConfig, Connection, Pool};
-use casemate_ike::{Context, DownReason, Ike};
+use casemate_ike::{Context, DownReason, Host, Ike};
 
 /// A child of a new configuration, and its connection.
 pub(super) type NewChild = (Arc<Connection>, Arc<ChildConfig>);
+
+/// Initiates a child whose `start_action` demands it.
+pub(super) type StartChild =
+    fn(&mut Ike, &Arc<Connection>, &Arc<ChildConfig>, &mut dyn Host, &mut Context<'_>);
 
 impl Endpoint {
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are
@@ -22,7 +26,7 @@ impl Endpoint {
         context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
         let new = self.replace_configuration(connections, pools, context)?;
-        self.initiate_new(new, |_, _, _| false, context);
+        self.initiate_new(new, Ike::initiate_or_retry, context);
         Ok(())
     }
 
@@ -63,17 +67,15 @@ impl Endpoint {
         Ok(to_initiate)
     }
 
-    /// Initiates new children, apart from those that exist.
+    /// Initiates new children.
     pub(super) fn initiate_new(
         &mut self,
         children: Vec<NewChild>,
-        exists: impl Fn(&Ike, &Arc<Connection>, &Arc<ChildConfig>) -> bool,
+        start: StartChild,
         context: &mut Context<'_>,
     ) {
         for (connection, child) in children {
-            if !exists(&self.ike, &connection, &child) {
-                self.with_ike(|ike, host| ike.initiate_or_retry(&connection, &child, host, context));
-            }
+            self.with_ike(|ike, host| start(ike, &connection, &child, host, context));
         }
         self.handle_timeouts(context);
     }

@@ -10,7 +10,7 @@ use casemate_datapath::SaId;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Connection, Pool};
 use casemate_ike::{
-    ChildId, ChildSequence, Context, IkeRecord, IkeSaId, Restoration, RestoreError, RestoredIke,
+    ChildId, ChildSequence, Context, Ike, IkeRecord, IkeSaId, Restoration, RestoreError, RestoredIke,
 };
 use casemate_sa::{Instant, Spi};
 use core::net::IpAddr;
@@ -150,7 +150,7 @@ impl Endpoint {
             self.with_ike(|ike, host| ike.begin_restored(restored, &numbers, host, context));
         }
         self.handle_timeouts(context);
-        self.initiate_new(children, |ike, connection, child| ike.has_or_requests(connection, child), context);
+        self.initiate_new(children, Ike::start_after_restoration, context);
     }
 
     /// Reports that this host has got a local address of restored IKE SAs that it did not have when they were

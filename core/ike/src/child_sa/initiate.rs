@@ -29,6 +29,10 @@ pub(crate) struct ChildRequest {
     pub(crate) postponed: Postponed,
     /// Whether the Child SA restarts one that ended. The request is dropped if there is another one by then.
     pub(crate) is_restart: bool,
+    /// Whether `start_action` demands the Child SA, and IKE SAs of a former process were restored. The
+    /// request is dropped as well if there is another one by then.
+    #[cfg(feature = "records")]
+    pub(crate) is_start: bool,
     /// Number of consecutive Child SAs of its configuration that ended soon.
     pub(crate) attempts: u8,
 }
@@ -68,6 +72,8 @@ impl ChildRequest {
             kex: None,
             postponed: Postponed::NONE,
             is_restart: false,
+            #[cfg(feature = "records")]
+            is_start: false,
             attempts: 0,
         }
     }
@@ -76,6 +82,21 @@ impl ChildRequest {
     pub(crate) fn restart(config: Arc<ChildConfig>, until: Instant, attempts: u8) -> Self {
         let postponed = Postponed { until, times: 0 };
         Self { postponed, is_restart: true, attempts, ..Self::new(config, None) }
+    }
+
+    /// Request for a Child SA that `start_action` demands after a restart of this host.
+    #[cfg(feature = "records")]
+    pub(crate) fn start(config: Arc<ChildConfig>) -> Self {
+        Self { is_start: true, ..Self::new(config, None) }
+    }
+
+    /// Whether the request is for one Child SA of its configuration, whichever side requests it.
+    pub(crate) const fn is_for_one(&self) -> bool {
+        #[cfg(feature = "records")]
+        if self.is_start {
+            return true;
+        }
+        self.is_restart
     }
 
     /// The same request, postponed; `None` after too many postponements.

@@ -41,6 +41,9 @@ pub(crate) enum Effect {
     Redirect(IkeSaId, Box<crate::redirect::Redirect>),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
+    /// Closes this IKE SA if the peer has set up another one at the same time.
+    #[cfg(feature = "records")]
+    CloseDuplicate(IkeSaId),
     /// The peer has refused the IKE SA that reauthenticates another one.
     ReauthenticationRefused(Box<RefusedReauthentication>),
 }
@@ -123,6 +126,8 @@ impl Ike {
             #[cfg(feature = "redirect")]
             Effect::Redirect(id, redirect) => self.follow_redirect(id, *redirect, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
+            #[cfg(feature = "records")]
+            Effect::CloseDuplicate(id) => self.close_duplicate(id, host, context),
             Effect::ReauthenticationRefused(refused) => {
                 self.note_refused_reauthentication(*refused, host, context);
             }

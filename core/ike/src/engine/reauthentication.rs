@@ -16,6 +16,11 @@ use core::time::Duration;
 /// Time after which a response has arrived in spite of some losses.
 const RESPONSE_ARRIVAL: Duration = Duration::from_secs(10);
 
+/// Time within which two IKE SAs that both sides begin at once are established: half-open IKE SAs last 30
+/// seconds, and retransmissions of the last request take 15.
+#[cfg(feature = "records")]
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(45);
+
 /// State of the IKE SA that replaces one that is due for reauthentication.
 enum Replacement {
     /// The IKE SA is being set up.
@@ -186,6 +191,32 @@ impl Ike {
         None
     }
 
+    /// Closes an IKE SA that this host has set up in place of another one, if the peer has set up one at the
+    /// same time: both hosts may have found that one of them has lost the keys of the former IKE SA. The one
+    /// whose origin has the lower SPIs is redundant. Only its initiator closes it, so that one remains.
+    #[cfg(feature = "records")]
+    pub(super) fn close_duplicate(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
+        // The peer assigns virtual addresses only in the IKE SA that this host has initiated.
+        let may_end = |sa: &&IkeSa| sa.accepts_child_requests() && sa.predecessor().addrs.is_empty();
+        let Some(sa) = self.sas.get(ike).filter(may_end) else { return };
+        let is_at_once = |other: &IkeSa| match (other.authenticated_at(), sa.authenticated_at()) {
+            (Some(one), Some(other)) => one <= other.after(AT_ONCE) && other <= one.after(AT_ONCE),
+            _ => false,
+        };
+        let stays = |other: &IkeSa| {
+            other.is_current()
+                && other.accepts_child_requests()
+                && other.is_initiated_by_peer()
+                && other.has_same_scope(sa)
+                && other.common.path.remote.ip() == sa.common.path.remote.ip()
+                && other.origin_spis() > sa.origin_spis()
+                && is_at_once(other)
+        };
+        if self.sas.of_connection(&sa.common.connection).any(stays) {
+            self.apply_to_sa(ike, host, context, |sa, step| sa.close(DownReason::Reauth, step));
+        }
+    }
+
     /// IKE SAs with this origin that no successor has replaced.
     fn current_of_origin(&self, origin: IkeSaId) -> Vec<IkeSaId> {
         let is_one = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
@@ -206,7 +237,9 @@ impl Ike {
         for id in &refused {
             self.apply_to_sa(*id, host, context, |sa, step| sa.note_refused_reauthentication(step));
         }
-        if refused.is_empty() && !children.is_empty() {
+        // If this host is closing the IKE SA, its end sets them up, if they are still wanted.
+        let is_gone = !self.sas.values().any(|sa| sa.origin() == origin && !sa.is_replaced());
+        if is_gone && !children.is_empty() {
             let (at, restores) = (context.now, true);
             let retry = Retry { connection, children, at, attempts: 1, waits_for_addrs: false, restores };
             self.shared.retries.add(retry);

@@ -1,7 +1,9 @@
 //! Records of IKE SAs, and IKE SAs that continue those of records (docs/decisions/0140-cells.md).
 
 use super::Ike;
-use crate::config::Connection;
+use super::retries::Retry;
+use crate::child_sa::ChildRequest;
+use crate::config::{ChildConfig, Connection};
 use crate::record::{ChildSequence, IkeRecord, RestoreError};
 use crate::state::{IkeSa, RestoredIds};
 use crate::transport::MAX_OWNERS;
@@ -9,10 +11,15 @@ use crate::{Context, DownReason, Host, IkeSaId, IkeSpis};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::IkeSpi;
 use core::net::IpAddr;
+use core::time::Duration;
+
+/// Time after which an IKE SA that a former process was closing delays a new one no longer.
+const CLOSING_TIME: Duration = Duration::from_secs(10);
 
 /// IKE SAs whose records may have changed since they were last taken, if records are kept.
 #[derive(Default)]
@@ -172,6 +179,41 @@ impl Ike {
         let ids: Vec<IkeSaId> = self.sas.values().filter(has_addr).map(|sa| sa.common.id).collect();
         for id in ids {
             self.update_sa(id, host, context, IkeSa::resend);
+        }
+    }
+
+    /// Sets up a Child SA that `start_action` demands, after the IKE SAs of records were restored: in an IKE
+    /// SA of the connection, unless the peer requests the Child SA before, or in a new one. If a former
+    /// process was closing an IKE SA of the connection, the new one is set up when that has ended, or after
+    /// ten seconds: a peer may refuse a second IKE SA.
+    pub fn start_after_restoration(
+        &mut self,
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        if self.has_or_requests(connection, child) {
+            return;
+        }
+        let find = |is_it: &dyn Fn(&IkeSa) -> bool| {
+            self.sas.of_connection(connection).find(|sa| is_it(sa)).map(|sa| sa.common.id)
+        };
+        let (open, closing) = (find(&IkeSa::accepts_child_requests), find(&IkeSa::is_closing));
+        match (open, closing) {
+            (Some(open), _) => {
+                let request = ChildRequest::start(child.clone());
+                self.update_sa(open, host, context, |sa, step| sa.request_child(request, step));
+            }
+            (None, Some(closing)) => {
+                self.update_sa(closing, host, context, |sa, _| sa.start_when_closed(child));
+                let (connection, children) = (connection.clone(), vec![child.clone()]);
+                let at = context.now.after(CLOSING_TIME);
+                let retry =
+                    Retry { connection, children, at, attempts: 0, waits_for_addrs: false, restores: true };
+                self.shared.retries.add(retry);
+            }
+            (None, None) => self.initiate_or_retry(connection, child, host, context),
         }
     }
 

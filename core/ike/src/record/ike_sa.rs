@@ -203,4 +203,7 @@ pub(crate) struct TimeFields {
     pub(crate) reauth_attempts: u8,
     #[n(6)]
     pub(crate) is_reauth_refused: bool,
+    /// Until the IKE SA ends if the peer has set up another one at the same time.
+    #[n(7)]
+    pub(crate) duplicate: Option<Span>,
 }

@@ -92,6 +92,10 @@ pub struct IkeRecord {
     /// What the last search for the path MTU has found; `None` before the first one has ended.
     #[n(21)]
     pub(crate) path_mtu: Option<PathMtuFields>,
+    /// Names of the Child SAs to set up again when the IKE SA, which the host is closing, has ended; `None`
+    /// if the IKE SA is not to be set up again.
+    #[n(22)]
+    pub(crate) again: Option<Vec<String>>,
 }
 
 /// Why a record cannot be read or made.
@@ -304,9 +308,10 @@ impl IkeRecord {
 
     /// Takes the time off that has passed since the record was made.
     pub fn advance(&mut self, elapsed: Duration) {
-        let TimeFields { established, authenticated, rekey, expire, reauthenticate, .. } = &mut self.times;
+        let TimeFields { established, authenticated, rekey, expire, reauthenticate, duplicate, .. } =
+            &mut self.times;
         [established, authenticated].into_iter().for_each(|age| age.add(elapsed));
-        let deadlines = [rekey, expire, reauthenticate].into_iter().flatten();
+        let deadlines = [rekey, expire, reauthenticate, duplicate].into_iter().flatten();
         let of_children = self.children.iter_mut().flat_map(|child| child.times.deadlines());
         deadlines.chain(of_children).for_each(|left| left.subtract(elapsed));
         self.children.iter_mut().for_each(|child| child.times.installed.add(elapsed));

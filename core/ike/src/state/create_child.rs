@@ -1,6 +1,9 @@
 //! CREATE_CHILD_SA for new and rekeyed Child SAs, as initiator and responder (RFC 7296 sections 1.3.1, 1.3.3,
 //! 2.8, 2.25.1).
 
+#[cfg(feature = "records")]
+mod crossing;
+
 use super::delete::REPLACED_LIFETIME;
 use super::established::Phase;
 use super::retry::EndCause;
@@ -26,6 +29,9 @@ pub(crate) struct PendingChild {
     pub(super) negotiation: ChildNegotiation,
     pub(super) nonce: Vec<u8>,
     pub(super) simultaneous: Option<SimultaneousChildRekey>,
+    /// Child SA that the peer has created meanwhile, and that may be the requested one.
+    #[cfg(feature = "records")]
+    pub(super) crossing: Option<crossing::CrossingChild>,
     /// The additional key exchanges, once CREATE_CHILD_SA is complete.
     #[cfg(feature = "multiple-kex")]
     pub(super) series: Option<Box<super::kex_series::ChildSeries>>,
@@ -113,31 +119,6 @@ impl Established {
         self.installed(&request.config).any(|known| carries(&known.agreed))
     }
 
-    /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
-    /// Child SA, or one that the peer decided to close, is still wanted.
-    fn is_being_deleted(&self, child: &ChildSa) -> bool {
-        let is_unwanted =
-            |id: ChildId, reason| id == child.id && !matches!(reason, DownReason::Expired | DownReason::Peer);
-        matches!(self.pending, Some(Pending::DeleteChild { id, reason }) if is_unwanted(id, reason))
-            || self
-                .tasks
-                .iter()
-                .any(|task| matches!(task, Task::DeleteChild(id, reason) if is_unwanted(*id, *reason)))
-    }
-
-    /// Configurations of existing and requested Child SAs that are to be set up again.
-    pub(super) fn children_to_restart(&self, reason: DownReason) -> Vec<Arc<ChildConfig>> {
-        let mut again: Vec<Arc<ChildConfig>> = Vec::new();
-        let here =
-            self.children().iter().filter(|child| !self.is_being_deleted(child)).map(|child| &child.config);
-        for child in here.chain(self.requested_children()).filter(|child| child.restarts_after(reason)) {
-            if !again.contains(child) {
-                again.push(child.clone());
-            }
-        }
-        again
-    }
-
     /// Sends a request for a Child SA.
     pub(super) fn request_child(
         &mut self,
@@ -153,7 +134,7 @@ impl Established {
         let replaced = child_request.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.is_installed());
         if replaced.is_some_and(|id| !is_live(id))
-            || (child_request.is_restart && self.is_installed(&child_request))
+            || (child_request.is_for_one() && self.is_installed(&child_request))
         {
             // The peer may have closed the Child SA after it asked for another key exchange method. Until
             // then the Child SA was being replaced.
@@ -197,6 +178,8 @@ impl Established {
             negotiation: request,
             nonce,
             simultaneous: None,
+            #[cfg(feature = "records")]
+            crossing: None,
             #[cfg(feature = "multiple-kex")]
             series: None,
             deleted: Vec::new(),
@@ -352,7 +335,11 @@ impl Established {
             self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), step);
             return Err(StateFault::Provider);
         }
-        let Some(old) = replaces else { return Ok(id) };
+        let Some(old) = replaces else {
+            #[cfg(feature = "records")]
+            self.note_crossing(id, config, nonces);
+            return Ok(id);
+        };
         if let Some(old) = self.child(old) {
             old.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }

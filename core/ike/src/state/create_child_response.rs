@@ -4,13 +4,15 @@ use super::create_child::PendingChild;
 use super::delete::REPLACED_LIFETIME;
 use super::retry::EndCause;
 use crate::child_sa::{AcceptedChild, ChildRequest, ChildSa, NewChild, Stage};
+use crate::config::ChildConfig;
 use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::{Content, required};
-use crate::{DownReason, Event, PeerFault, Role};
+use crate::{ChildId, DownReason, Event, PeerFault, Role};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use casemate_crypto::KexMethod;
 use casemate_wire::ike::NotifyType;
 
@@ -20,6 +22,14 @@ pub(super) struct CompletedChild<'a> {
     pub(super) nonce_r: &'a [u8],
     /// Whether it is redundant: the peer's simultaneous exchange stays.
     pub(super) lost: bool,
+}
+
+impl SaCommon {
+    /// Task that deletes a Child SA which was requested before a reload and is no longer configured.
+    pub(super) fn delete_if_unconfigured(&self, id: ChildId, config: &Arc<ChildConfig>) -> Option<Task> {
+        let is_configured = self.connection.children.contains(config);
+        (!is_configured).then_some(Task::DeleteChild(id, DownReason::Unconfigured))
+    }
 }
 
 impl Established {
@@ -93,14 +103,28 @@ impl Established {
         if pending.was_deleted(&agreed) {
             return self.child_deleted_early(common, pending, lost, step);
         }
+        #[cfg(feature = "records")]
+        let crossed = self.crossed(pending, &agreed, nonce_r);
+        #[cfg(feature = "records")]
+        let lost = lost || crossed.is_some_and(|crossed| crossed.is_ours_redundant);
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
         let request = &pending.negotiation.request;
         let (config, replaces) = (request.config.clone(), request.replaces.map(|old| old.id));
         let new = NewChild { config: &config, agreed, replaces, active: !lost, restored: None };
         match self.install(common, new, nonces, &secrets, Role::Initiator, step) {
-            Ok(child) => self.child_created(common, pending, child, lost, step),
+            Ok(child) => {
+                self.child_created(common, pending, child, lost, step);
+                #[cfg(feature = "records")]
+                crossed.into_iter().for_each(|crossed| self.end_redundant(pending, crossed));
+            }
             Err(fault) => self.child_failed(common, pending, DownReason::Fault(fault.into()), step),
         }
+    }
+
+    /// Adds a negotiated Child SA.
+    pub(super) fn add_child(&mut self, common: &SaCommon, child: ChildSa) {
+        self.tasks.extend(common.delete_if_unconfigured(child.id, &child.config));
+        self.contents.children.push(child);
     }
 
     /// Ends our exchange for that of the peer, which replaces the same Child SA.

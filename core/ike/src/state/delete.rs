@@ -116,6 +116,15 @@ impl Established {
         self.close(common, reason, step)
     }
 
+    /// Whether the IKE SA is set up again after it has ended for this reason, whatever Child SAs it has.
+    pub(super) const fn is_set_up_again(&self, reason: DownReason) -> bool {
+        #[cfg(feature = "records")]
+        if self.again.is_some() {
+            return true;
+        }
+        reason.is_reauthentication()
+    }
+
     /// Closes the IKE SA and its Child SAs.
     pub(crate) fn close(
         self: Box<Self>,
@@ -136,7 +145,7 @@ impl Established {
         #[cfg(feature = "resumption")]
         self.end_session(common, reason, step);
         let children = self.children_to_restart(reason);
-        if self.phase != Phase::Replaced && (!children.is_empty() || reason.is_reauthentication()) {
+        if self.phase != Phase::Replaced && (!children.is_empty() || self.is_set_up_again(reason)) {
             let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);
             let at = end.restart_at(attempts, common.role, step);
             let connection = common.connection.clone();

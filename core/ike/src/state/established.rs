@@ -6,6 +6,8 @@ use super::timers::{Timer, Timers};
 use super::traffic::{TrafficWatch, next_comparison};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildSa, DynamicAddrs};
+#[cfg(feature = "records")]
+use crate::config::ChildConfig;
 use crate::context::{Deadlines, Step};
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
@@ -83,6 +85,10 @@ pub(crate) struct Established {
     /// Latest end after a redirect. A successor by rekeying inherits it.
     #[cfg(feature = "redirect")]
     pub(super) ends_by: Option<Instant>,
+    /// Child SAs to set up again when the IKE SA, which a former process was closing, has ended; `None` if
+    /// the IKE SA is not to be set up again.
+    #[cfg(feature = "records")]
+    pub(super) again: Option<Vec<Arc<ChildConfig>>>,
     #[cfg(feature = "resumption")]
     pub(super) ticket: super::resumption::TicketState,
     /// The peer's additional key exchanges that are not complete.
@@ -141,6 +147,8 @@ impl Established {
         let mut successor = Self::build(common, channel, contents, role, since, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         successor.origin_spis = self.origin_spis;
+        #[cfg(feature = "records")]
+        successor.timers.set(Timer::Duplicate, self.timers.get(Timer::Duplicate));
         #[cfg(feature = "redirect")]
         self.ends_by.into_iter().for_each(|latest| successor.expire_by(latest));
         #[cfg(feature = "resumption")]
@@ -197,6 +205,8 @@ impl Established {
             is_reauth_refused: false,
             #[cfg(feature = "redirect")]
             ends_by: None,
+            #[cfg(feature = "records")]
+            again: None,
             #[cfg(feature = "resumption")]
             ticket: super::resumption::TicketState::with_deadline(reauth_at),
             #[cfg(feature = "multiple-kex")]

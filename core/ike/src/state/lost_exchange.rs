@@ -88,8 +88,12 @@ impl Established {
                 self.replace_lost_child(replaces);
                 self.tasks.push_front(Task::DeleteSpi(ClosedChild { spi, is_ah }.into()));
             }
-            // The peer may have moved the Child SAs to an IKE SA whose keys are lost.
-            PurposeFields::RekeyIke => self.reauthenticate(common, step),
+            // The peer may have moved the Child SAs to an IKE SA whose keys are lost. It does not rekey this
+            // one again.
+            PurposeFields::RekeyIke => {
+                self.tasks.retain(|task| !matches!(task, Task::RekeyIke));
+                self.reauthenticate(common, step);
+            }
             _ => {}
         }
     }

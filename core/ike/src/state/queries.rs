@@ -7,7 +7,7 @@ use crate::child_sa::{ChildRequest, ChildSa};
 use crate::config::{ChildConfig, Connection};
 use crate::nat::NatStatus;
 use crate::state::timers::Timer;
-use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
+use crate::state::{Established, IkeSa, SaContents, State, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, ForgottenSign, IkeSaId, IkeSpis, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
@@ -52,6 +52,12 @@ impl IkeSa {
             State::Established(state) => state.provisional,
             _ => None,
         }
+    }
+
+    /// Whether the peer has initiated the origin.
+    #[cfg(feature = "records")]
+    pub(crate) fn is_initiated_by_peer(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.origin_role == Role::Responder)
     }
 
     /// SPIs of the origin. Rekeying does not change them, and they are the same at the peer.
@@ -343,18 +349,12 @@ impl IkeSa {
     }
 }
 
-impl SaCommon {
-    /// Task that deletes a Child SA which was requested before a reload and is no longer configured.
-    pub(super) fn delete_if_unconfigured(&self, id: ChildId, config: &Arc<ChildConfig>) -> Option<Task> {
-        let is_configured = self.connection.children.contains(config);
-        (!is_configured).then_some(Task::DeleteChild(id, DownReason::Unconfigured))
-    }
-}
-
 impl Established {
     /// The state that [`IkeStatus`] shows.
-    pub(crate) const fn public_state(&self) -> IkeState {
+    pub(crate) fn public_state(&self) -> IkeState {
         match self.phase {
+            // The Delete waits for the outstanding request.
+            Phase::Open if self.closing_reason().is_some() => IkeState::Closing,
             Phase::Open => IkeState::Established,
             Phase::Replaced => IkeState::Rekeyed,
             Phase::Closing => IkeState::Closing,
@@ -387,11 +387,5 @@ impl Established {
             status.dns_domains = assigned.domains.clone();
         }
         status.children = children.iter().filter(|child| !child.is_stopped).map(ChildSa::status).collect();
-    }
-
-    /// Adds a negotiated Child SA.
-    pub(super) fn add_child(&mut self, common: &SaCommon, child: ChildSa) {
-        self.tasks.extend(common.delete_if_unconfigured(child.id, &child.config));
-        self.contents.children.push(child);
     }
 }

@@ -83,6 +83,7 @@ impl Established {
             closed: Some(self.closed_children()).filter(|closed| !closed.is_empty()),
             sync: Some(self.channel.sync.into()),
             path_mtu: contents.path_search.found().map(|limit| PathMtuFields { limit }),
+            again: self.again_field(),
         })
     }
 
@@ -151,6 +152,7 @@ impl Established {
             reauthenticate: left(Timer::Reauthenticate),
             reauth_attempts: self.reauth_attempts,
             is_reauth_refused: self.is_reauth_refused,
+            duplicate: left(Timer::Duplicate),
         }
     }
 

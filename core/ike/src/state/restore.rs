@@ -1,9 +1,9 @@
 //! Continues the IKE SA of a record (docs/decisions/0140-cells.md).
 
+mod unfinished;
+
 use super::counter_sync::peer_numbers;
 use super::established::Phase;
-use super::lost_exchange::LostExchange;
-use super::tasks::Pending;
 use super::timers::{Timer, Timers};
 use super::traffic::{TrafficWatch, next_comparison};
 use crate::address_pool::LeaseRequest;
@@ -21,7 +21,7 @@ use crate::mobike::Mobike;
 use crate::path_mtu::PathSearch;
 use crate::record::{
     ChildFields, DynamicFields, FragmentFields, IkeRecord, MobikeFields, PathMtuFields, PhaseField,
-    PurposeFields, RestoreError, Span, SpiFields, TimeFields,
+    RestoreError, Span, SpiFields, TimeFields,
 };
 use crate::state::{Established, IkeSa, PathProbe, SaCommon, SaContents, State, Task};
 use crate::transport::{FragmentSupport, MessageCipher, SecureChannel, Window};
@@ -196,12 +196,12 @@ impl Established {
         report(common, &peer, step);
         let purpose = record.window.request.as_ref().and_then(|request| request.purpose);
         let mut state = Self {
-            pending: pending(&channel, purpose),
+            pending: unfinished::pending(&channel, purpose),
             channel,
             contents: contents(record, common, peer, assigned, step),
             phase,
             provisional: None,
-            tasks: restored_tasks(record, purpose),
+            tasks: unfinished::tasks(record, purpose),
             established_at: times.established.before(now),
             authenticated_at: since,
             timers: timers(times, common, step),
@@ -217,6 +217,7 @@ impl Established {
             #[cfg(feature = "redirect")]
             ends_by: None,
             ticket: super::resumption::TicketState::with_deadline(None),
+            again: unfinished::again(record, &common.connection),
             series: None,
             forgotten_series: 0,
         };
@@ -279,32 +280,6 @@ fn still_allows(config: &ChildConfig, agreed: &AgreedChild, addrs: &DynamicAddrs
     let is_traffic = agreed.original.is_some()
         || (is_within(&agreed.local, &allowed.local) && is_within(&agreed.remote, &allowed.remote));
     is_traffic && config.allows(agreed.suite)
-}
-
-/// The outstanding request, whose nonces and private values are lost.
-fn pending(channel: &SecureChannel, purpose: Option<PurposeFields>) -> Option<Pending> {
-    let exchange = channel.window.outstanding_exchange()?;
-    Some(match purpose {
-        Some(PurposeFields::DeleteIke) => Pending::DeleteIke(DownReason::Local),
-        Some(purpose) => Pending::Lost(LostExchange::new(exchange, purpose)),
-        None => Pending::Lost(LostExchange::new(exchange, PurposeFields::Other)),
-    })
-}
-
-fn restored_tasks(record: &IkeRecord, purpose: Option<PurposeFields>) -> VecDeque<Task> {
-    let mut tasks = VecDeque::new();
-    if record.phase == PhaseField::Closing && purpose != Some(PurposeFields::DeleteIke) {
-        tasks.push_back(Task::DeleteIke(DownReason::Local));
-    }
-    let closed = record.closed.iter().flatten();
-    tasks.extend(closed.map(|child| Task::DeleteSpi((*child).into())));
-    if purpose == Some(PurposeFields::UpdateAddresses) {
-        tasks.push_back(Task::UpdateAddresses);
-    }
-    if record.mobike.as_ref().is_some_and(|mobike| mobike.is_unverified && !mobike.decides) {
-        tasks.push_back(Task::CheckRoute);
-    }
-    tasks
 }
 
 fn contents(
@@ -381,6 +356,7 @@ fn timers(times: TimeFields, common: &SaCommon, step: &Step<'_, '_>) -> Timers {
     timers.set(Timer::Rekey, at(times.rekey));
     timers.set(Timer::Expire, at(times.expire));
     timers.set(Timer::Reauthenticate, at(times.reauthenticate));
+    timers.set(Timer::Duplicate, at(times.duplicate));
     timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
     timers.set(Timer::Keepalive, Some(now));
     timers.set(Timer::Traffic, Some(next_comparison(now)));

@@ -3,6 +3,7 @@
 //! There is a pause between any two attempts, and pauses are bounded. A configuration that asks to keep
 //! trying therefore does so at little cost.
 
+use super::tasks::Pending;
 use super::timers::Timer;
 use crate::child_sa::{ChildRequest, ChildSa};
 #[cfg(feature = "eap")]
@@ -196,6 +197,33 @@ impl Established {
         self.ticket.limit_deadline(at);
         let before = self.timers.get(Timer::Reauthenticate);
         self.timers.set(Timer::Reauthenticate, Some(before.map_or(at, |before| before.min(at))));
+    }
+
+    /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
+    /// Child SA, or one that the peer decided to close, is still wanted.
+    fn is_being_deleted(&self, child: &ChildSa) -> bool {
+        let is_unwanted =
+            |id: ChildId, reason| id == child.id && !matches!(reason, DownReason::Expired | DownReason::Peer);
+        matches!(self.pending, Some(Pending::DeleteChild { id, reason }) if is_unwanted(id, reason))
+            || self
+                .tasks
+                .iter()
+                .any(|task| matches!(task, Task::DeleteChild(id, reason) if is_unwanted(*id, *reason)))
+    }
+
+    /// Configurations of existing and requested Child SAs that are to be set up again.
+    pub(super) fn children_to_restart(&self, reason: DownReason) -> Vec<Arc<ChildConfig>> {
+        let mut again: Vec<Arc<ChildConfig>> = Vec::new();
+        #[cfg(feature = "records")]
+        again.extend(self.again.iter().flatten().cloned());
+        let here =
+            self.children().iter().filter(|child| !self.is_being_deleted(child)).map(|child| &child.config);
+        for child in here.chain(self.requested_children()).filter(|child| child.restarts_after(reason)) {
+            if !again.contains(child) {
+                again.push(child.clone());
+            }
+        }
+        again
     }
 
     /// Restarts a Child SA that ended, if its configuration asks for that and no other Child SA has replaced

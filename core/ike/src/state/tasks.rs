@@ -12,6 +12,8 @@ use crate::child_sa::ChildRequest;
 use crate::child_sa::ChildSpi;
 use crate::context::Step;
 use crate::engine::effects::Effect;
+#[cfg(feature = "records")]
+use crate::engine::reauthentication::AT_ONCE;
 #[cfg(feature = "mobike")]
 use crate::mobike::Cookie2;
 use crate::state::{Established, SaCommon, State};
@@ -245,6 +247,8 @@ impl Established {
             Task::DeleteIke(reason) => self.request_ike_delete(common, reason, step),
             Task::DeletePredecessor(origin) => {
                 step.effect(Effect::Reauthenticated(origin));
+                #[cfg(feature = "records")]
+                self.timers.set(Timer::Duplicate, Some(step.context.now.after(AT_ONCE)));
                 Ok(None)
             }
             #[cfg(feature = "redirect")]

@@ -6,6 +6,8 @@
 use super::established::Phase;
 use crate::child_sa::{ChildSa, Stage};
 use crate::context::Step;
+#[cfg(feature = "records")]
+use crate::engine::effects::Effect;
 use crate::state::{Established, SaCommon, State, Task};
 use crate::{DownReason, Transmit};
 use alloc::boxed::Box;
@@ -43,10 +45,16 @@ pub(crate) enum Timer {
     /// Ends the wait for the peer's next additional key exchange (RFC 9370 section 2.2.4).
     #[cfg(feature = "multiple-kex")]
     Series,
+    /// Closes the IKE SA if the peer has set up another one at the same time.
+    #[cfg(feature = "records")]
+    Duplicate,
 }
 
 impl Timer {
-    const ALL: [Self; 10 + cfg!(feature = "resumption") as usize + cfg!(feature = "multiple-kex") as usize] = [
+    const ALL: [Self;
+        10 + cfg!(feature = "resumption") as usize
+            + cfg!(feature = "multiple-kex") as usize
+            + cfg!(feature = "records") as usize] = [
         Self::Retransmit,
         Self::Expire,
         Self::Reauthenticate,
@@ -61,6 +69,8 @@ impl Timer {
         Self::Ticket,
         #[cfg(feature = "multiple-kex")]
         Self::Series,
+        #[cfg(feature = "records")]
+        Self::Duplicate,
     ];
 }
 
@@ -81,6 +91,8 @@ impl fmt::Display for Timer {
             Self::Ticket => "ticket",
             #[cfg(feature = "multiple-kex")]
             Self::Series => "series",
+            #[cfg(feature = "records")]
+            Self::Duplicate => "duplicate",
         })
     }
 }
@@ -191,6 +203,11 @@ impl Established {
                 Timer::Ticket => self.renew_ticket(),
                 #[cfg(feature = "multiple-kex")]
                 Timer::Series => self.expire_series(step),
+                #[cfg(feature = "records")]
+                Timer::Duplicate => {
+                    self.timers.set(timer, None);
+                    step.effect(Effect::CloseDuplicate(common.id));
+                }
             }
         }
         self.start_next_task(common, step)
@@ -209,6 +226,8 @@ impl Established {
             Timer::Series => true,
             Timer::Keepalive => self.contents.nat.local,
             Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
+            #[cfg(feature = "records")]
+            Timer::Duplicate => self.is_in_use(),
             #[cfg(feature = "resumption")]
             Timer::Ticket => self.may_begin_request(),
             // Tasks that wait for a key exchange of the peer have no time.

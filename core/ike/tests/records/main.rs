@@ -4,6 +4,7 @@
 #[path = "../pair/mod.rs"]
 mod pair;
 
+mod both_sides;
 mod configuration;
 mod exchanges;
 mod kinds;
