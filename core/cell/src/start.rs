@@ -81,6 +81,8 @@ pub(crate) struct ClaimContext<'a> {
 pub(crate) struct Claimed {
     pub(crate) lease: NodeLease,
     pub(crate) contents: SlotContents,
+    /// Whether this node has seen another owner since its start.
+    pub(crate) has_seen_owner: bool,
 }
 
 /// What a new owner finds in the store.
@@ -99,6 +101,17 @@ impl SlotContents {
     pub(crate) const fn new(epoch: Revision, owner: u64) -> Self {
         Self { epoch, owner, data_keys: Vec::new(), records: Vec::new() }
     }
+}
+
+/// An owner that reads records.
+#[derive(Debug, Clone, Copy)]
+struct Heir {
+    /// Takeover count.
+    owner: u64,
+    /// Whether there was another owner until now.
+    has_seen_owner: bool,
+    /// Microseconds since 1970.
+    unix_time: u64,
 }
 
 /// Progress of a start.
@@ -146,11 +159,12 @@ impl<S: Store> Keeper<S> {
         while let Some(completion) = requests.store.next_completion() {
             let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
-                let Claimed { lease, contents } = claimed;
+                let Claimed { lease, contents, has_seen_owner } = claimed;
                 let former = self.data_keys.restore(&contents, providers, now)?;
                 let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
-                return Ok(self.restorable(records, &former, owner, unix_time));
+                let heir = Heir { owner, has_seen_owner, unix_time };
+                return Ok(self.restorable(records, &former, heir));
             }
             claim.poll(now, requests);
         }
@@ -158,13 +172,7 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SAs of entries of the store.
-    fn restorable(
-        &mut self,
-        entries: Vec<Entry>,
-        former: &FormerKeys,
-        owner: u64,
-        unix_time: u64,
-    ) -> Started {
+    fn restorable(&mut self, entries: Vec<Entry>, former: &FormerKeys, heir: Heir) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
         let prefix = self.keys.all_used_numbers();
@@ -173,7 +181,7 @@ impl<S: Store> Keeper<S> {
         let used = self.read_used_numbers(numbers, former);
         for Entry { key, value, .. } in entries {
             let opened = former.open(&key, &value);
-            match opened.and_then(|opened| self.read(&opened, &used, owner, unix_time)) {
+            match opened.and_then(|opened| self.read(&opened, &used, heir)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -198,13 +206,8 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SA of a record; `None` if it cannot be read.
-    fn read(
-        &mut self,
-        opened: &OpenedRecord,
-        used: &FormerNumbers,
-        owner: u64,
-        unix_time: u64,
-    ) -> Option<OwnedRecord> {
+    fn read(&mut self, opened: &OpenedRecord, used: &FormerNumbers, heir: Heir) -> Option<OwnedRecord> {
+        let Heir { owner, has_seen_owner, unix_time } = heir;
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {
@@ -213,7 +216,8 @@ impl<S: Store> Keeper<S> {
         let mut record = IkeRecord::decode(&stored.record).ok()?;
         let reserves = &mut self.records.reserves;
         let kept = KeptRecord::restored(&stored, &mut record, (opened.owner, owner), used, reserves)?;
-        record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
+        let elapsed = Duration::from_micros(unix_time.saturating_sub(stored.written_at));
+        record.advance_by_clocks(elapsed, has_seen_owner);
         let owners = owner.checked_sub(kept.created_by())?;
         let owners = u16::try_from(owners).ok()?;
         self.records.by_spi.insert(record.own_spi(), kept);

@@ -4,6 +4,7 @@
 #[path = "../pair/mod.rs"]
 mod pair;
 
+mod clocks;
 mod configuration;
 mod exchanges;
 mod kinds;
