@@ -105,7 +105,7 @@ impl SlotContents {
 
 /// An owner that reads records.
 #[derive(Debug, Clone, Copy)]
-struct Heir {
+struct Successor {
     /// Takeover count.
     owner: u64,
     /// Whether there was another owner until now.
@@ -163,8 +163,8 @@ impl<S: Store> Keeper<S> {
                 let former = self.data_keys.restore(&contents, providers, now)?;
                 let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
-                let heir = Heir { owner, has_seen_owner, unix_time };
-                return Ok(self.restorable(records, &former, heir));
+                let successor = Successor { owner, has_seen_owner, unix_time };
+                return Ok(self.restorable(records, &former, successor));
             }
             claim.poll(now, requests);
         }
@@ -172,7 +172,7 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SAs of entries of the store.
-    fn restorable(&mut self, entries: Vec<Entry>, former: &FormerKeys, heir: Heir) -> Started {
+    fn restorable(&mut self, entries: Vec<Entry>, former: &FormerKeys, successor: Successor) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
         let prefix = self.keys.all_used_numbers();
@@ -181,7 +181,7 @@ impl<S: Store> Keeper<S> {
         let used = self.read_used_numbers(numbers, former);
         for Entry { key, value, .. } in entries {
             let opened = former.open(&key, &value);
-            match opened.and_then(|opened| self.read(&opened, &used, heir)) {
+            match opened.and_then(|opened| self.read(&opened, &used, successor)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -206,8 +206,13 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SA of a record; `None` if it cannot be read.
-    fn read(&mut self, opened: &OpenedRecord, used: &FormerNumbers, heir: Heir) -> Option<OwnedRecord> {
-        let Heir { owner, has_seen_owner, unix_time } = heir;
+    fn read(
+        &mut self,
+        opened: &OpenedRecord,
+        used: &FormerNumbers,
+        successor: Successor,
+    ) -> Option<OwnedRecord> {
+        let Successor { owner, has_seen_owner, unix_time } = successor;
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {

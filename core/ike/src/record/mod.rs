@@ -308,11 +308,11 @@ impl IkeRecord {
         self.window.response.iter_mut().for_each(|response| response.left.subtract(elapsed, Duration::ZERO));
     }
 
-    /// Takes the time off that has passed since another process has written the record, as the clocks of both
-    /// hosts say. A clock may be wrong, so the last response is kept for the time that it had left then.
+    /// Takes the time off that has passed since another process has written the record, as the clocks of
+    /// both hosts say. A clock may be wrong, so the last response is kept for the time that it had left then.
     ///
-    /// `has_had_owner` says that a host has had the IKE SA until now. It would have ended what had expired. So
-    /// what has expired as the clocks say is renewed within a minute, and ends after five minutes at the
+    /// `has_had_owner` says that a host has had the IKE SA until now. It would have ended what had expired.
+    /// So what has expired as the clocks say is renewed within a minute, and ends after five minutes at the
     /// earliest, or the time that it had left.
     pub fn advance_by_clocks(&mut self, elapsed: Duration, has_had_owner: bool) {
         // Not all IKE SAs of an owner are renewed at once.
@@ -321,8 +321,8 @@ impl IkeRecord {
         self.advance_times(elapsed, renewal, end);
     }
 
-    /// Advances ages and deadlines. A renewal is at least `renewal` away then, and an end `end`, unless it was
-    /// nearer before.
+    /// Advances ages and deadlines. A renewal is at least `renewal` away then, and an end `end`, unless it
+    /// was nearer before.
     fn advance_times(&mut self, elapsed: Duration, renewal: Duration, end: Duration) {
         let TimeFields { established, authenticated, rekey, expire, reauthenticate, .. } = &mut self.times;
         [established, authenticated].into_iter().for_each(|age| age.add(elapsed));
