@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of tunnels in the tests. Without optimization, the program is several times slower.
 #[cfg(not(debug_assertions))]
-const TUNNELS: u16 = 1_000;
+pub(crate) const TUNNELS: u16 = 1_000;
 #[cfg(debug_assertions)]
-const TUNNELS: u16 = 200;
+pub(crate) const TUNNELS: u16 = 200;
 /// Datagrams of each tunnel in a second and in each direction, and of all together at most.
 const RATE: u32 = 4;
 const MOST: u32 = 4_000;
 
 /// Datagrams of all tunnels in a second and in each direction.
-fn rate(tunnels: u16) -> u32 {
+pub(crate) fn rate(tunnels: u16) -> u32 {
     MOST.min(RATE * u32::from(tunnels))
 }
 
 /// Longest gap in a tunnel: the takeover, and the time between two of its datagrams.
-fn longest_gap(tunnels: u16) -> Duration {
+pub(crate) fn longest_gap(tunnels: u16) -> Duration {
     TAKEOVER + SECOND * u32::from(tunnels) / rate(tunnels)
 }
 
@@ -88,7 +88,7 @@ impl Disruption {
 }
 
 /// Each IKE SA of the peer is also one of the owner.
-fn check_owner_has_all(testbed: &Testbed<'_>) {
+pub(crate) fn check_owner_has_all(testbed: &Testbed<'_>) {
     let owner = testbed.gateways.wait_for_owner(None);
     let of_peer = ike_spis(&testbed.net.peer.status());
     let of_owner: BTreeSet<String> = ike_spis(&testbed.net.gateways[owner].status()).into_iter().collect();
