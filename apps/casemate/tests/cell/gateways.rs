@@ -364,6 +364,13 @@ pub(crate) fn ike_spis(status: &Value) -> Vec<String> {
     spis
 }
 
+/// SPIs of the IKE SAs in a status that have Child SAs: others are being closed.
+pub(crate) fn spis_in_use(status: &Value) -> Vec<String> {
+    let sas = status["ike_sas"].as_array().unwrap().iter();
+    let in_use = sas.filter(|sa| !sa["children"].as_array().unwrap().is_empty());
+    in_use.map(|sa| format!("{} {}", sa["spi_i"], sa["spi_r"])).collect()
+}
+
 /// SPIs of all Child SAs in a status, of both directions.
 pub(crate) fn child_spis(status: &Value) -> Vec<u32> {
     let sas = status["ike_sas"].as_array().unwrap().iter();

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Time after its claim at which a new owner is killed.
-const KILLED_AFTER: [u64; 6] = [0, 100, 300, 700, 1_200, 2_000];
+const KILLED_AFTER: [u64; 4] = [300, 0, 100, 0];
+const MANY_KILLED_AFTER: [u64; 6] = [0, 100, 300, 700, 1_200, 2_000];
 /// Longest time until the owner is killed, for each tunnel that is rekeyed.
 const MOST_WAIT: Duration = Duration::from_millis(5);
 /// Threads that rekey IKE SAs.
@@ -52,13 +53,13 @@ fn kill_new_owners(test: &str, delays: &[u64]) {
 
 #[test]
 fn owners_that_are_killed_while_they_take_over_lose_no_tunnel() {
-    kill_new_owners("owners_that_are_killed_while_they_take_over_lose_no_tunnel", &KILLED_AFTER[1..4]);
+    kill_new_owners("owners_that_are_killed_while_they_take_over_lose_no_tunnel", &KILLED_AFTER);
 }
 
 #[test]
 #[ignore = "takes minutes: cargo xtask cell"]
 fn many_owners_that_are_killed_while_they_take_over_lose_no_tunnel() {
-    let delays = [KILLED_AFTER; 4].concat();
+    let delays = [MANY_KILLED_AFTER; 4].concat();
     kill_new_owners("many_owners_that_are_killed_while_they_take_over_lose_no_tunnel", &delays);
 }
 
@@ -114,7 +115,7 @@ fn kill_during_rekeyings(test: &str, tunnels: u16, repetitions: u32) {
             testbed.gateways.rejoin(owner);
         });
         testbed.check(&deliveries, 2 * longest_gap(tunnels));
-        eventually("each IKE SA has one Child SA", || is_settled(&testbed).then_some(()));
+        eventually("no IKE SA has two Child SAs", || is_settled(&testbed).then_some(()));
         check_owner_has_all(&testbed);
         let live: BTreeSet<u32> = child_spis(&net.peer.status()).into_iter().collect();
         testbed.wire.look(|oracle| oracle.forget_esp_except(|spi| live.contains(&spi)));
@@ -122,11 +123,11 @@ fn kill_during_rekeyings(test: &str, tunnels: u16, repetitions: u32) {
     testbed.finish();
 }
 
-/// Whether each IKE SA of the peer has one Child SA.
+/// Whether each IKE SA of the peer has one Child SA, or none because it is being closed.
 fn is_settled(testbed: &Testbed<'_>) -> bool {
     let status = testbed.net.peer.status();
     let mut sas = status["ike_sas"].as_array().unwrap().iter();
-    sas.all(|sa| sa["children"].as_array().unwrap().len() == 1)
+    sas.all(|sa| sa["children"].as_array().unwrap().len() <= 1)
 }
 
 #[test]
