@@ -240,9 +240,9 @@ impl<'n> Testbed<'n> {
         result
     }
 
-    /// Like [`during_flows`](Self::during_flows), while IKE SAs may be rekeyed: the number of those with Child
-    /// SAs does not change. If the owner ends with the response to a Delete, the peer sends that for two more
-    /// minutes.
+    /// Like [`during_flows`](Self::during_flows), while IKE SAs may be rekeyed: the number of those with
+    /// Child SAs does not change. If the owner ends with the response to a Delete, the peer sends that for
+    /// two more minutes.
     pub(crate) fn during_rekeyings<T>(
         &mut self,
         flows: &[Flow<'n>],
