@@ -203,8 +203,8 @@ pub(crate) fn run_ci(_: &[String]) -> Result {
 pub(crate) const CELL_ABOUT: &str =
     "Disrupt a cell of three gateways at random moments (apps/casemate/tests/cell), optimized
 Kills, drains and suspends gateways under the traffic of 1,000 tunnels, 50 times, kills one with 10,000
-tunnels, and stops all etcd servers for a minute. Disrupts cells with keepalived and FRR. Needs root and two
-hours at most. --repetitions N, --tunnels N and --seed N set the numbers of the first.";
+tunnels, and owners during takeovers and rekeyings. Stops all etcd servers for a minute, changes their leader
+under load, and sets a clock. Disrupts cells with keepalived and FRR. Needs root and two hours at most. --repetitions N, --tunnels N and --seed N set the numbers of the first.";
 
 /// Runs the long tests of cells.
 pub(crate) fn run_cell(arguments: &[String]) -> Result {

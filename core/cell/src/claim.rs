@@ -4,17 +4,17 @@
 //! watch tells when. After any failure it looks at the slot again. A claim or a registration whose outcome
 //! is unknown is given up together with its lease: if it is executed late, it ends with that lease.
 
-use crate::StoreKeys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
 use crate::start::{ClaimContext, Claimed, SlotContents, StartError, Tenure};
 use crate::status::KeeperRole;
+use crate::{StoreKeys, read};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
-    Store, StoreError, Transaction, WatchEvent, WatchId, Write,
+    Comparison, Completion, Entry, Key, Lease, Outcome, Request, RequestId, Revision, Store, StoreError,
+    Transaction, WatchEvent, WatchId, Write,
 };
 use core::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct SlotClaim {
     is_able: bool,
     /// Node that owns the slot.
     seen_owner: Option<Vec<u8>>,
+    /// Whether any node owned the slot since the start of this process.
+    has_seen_owner: bool,
     problem: Option<StoreError>,
 }
 
@@ -100,6 +102,7 @@ impl SlotClaim {
             is_drained: false,
             is_able: true,
             seen_owner: None,
+            has_seen_owner: false,
             problem: None,
         }
     }
@@ -299,6 +302,7 @@ impl SlotClaim {
             }
             (Step::Slot, Outcome::Entries { entries, revision, .. }) => {
                 self.seen_owner = entries.first().map(|entry| entry.value.clone());
+                self.has_seen_owner |= !entries.is_empty();
                 match (entries.is_empty(), self.is_watching) {
                     (true, _) if self.may_claim() => Step::Count,
                     (true, true) => self.stand_by(now),
@@ -332,7 +336,8 @@ impl SlotClaim {
                 let is_fenced = |lease: &NodeLease| is_cell && lease.is_fenced(now);
                 if !more && !self.lease.as_ref().is_some_and(is_fenced) {
                     let lease = self.lease.take().ok_or(StartError::Unexpected)?;
-                    return Ok(Some(Claimed { lease, contents }));
+                    let has_seen_owner = self.has_seen_owner;
+                    return Ok(Some(Claimed { lease, contents, has_seen_owner }));
                 }
                 if !more {
                     // This process was stopped: the answer to a renewal shows whether another one owns the
@@ -387,12 +392,6 @@ impl SlotClaim {
             .into(),
         }
     }
-}
-
-/// Reads the entries whose names begin with the prefix, after those that are known.
-fn read(prefix: Key, known: &[Entry]) -> Request {
-    let after = known.last().map(|entry| entry.key.clone());
-    Request::Read(Range { prefix, after, limit: MAX_RANGE })
 }
 
 fn count(value: &[u8]) -> Result<u64, StartError> {

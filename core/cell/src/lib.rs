@@ -74,7 +74,7 @@ pub use wrapping::{WRAPPING_KEY_LEN, WrappingKey};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use casemate_store::{Key, MAX_RANGE, Range};
+use casemate_store::{Entry, Key, MAX_RANGE, Range, Request};
 use data_keys::DataKeyId;
 
 /// Names of the entries of one slot.
@@ -177,6 +177,12 @@ impl StoreKeys {
         let spi: String = format!("{spi:016x}");
         [self.records(), spi.into_bytes()].concat()
     }
+}
+
+/// Reads the entries whose names begin with the prefix, after those that are known.
+fn read(prefix: Key, known: &[Entry]) -> Request {
+    let after = known.last().map(|entry| entry.key.clone());
+    Request::Read(Range { prefix, after, limit: MAX_RANGE })
 }
 
 #[cfg(test)]

@@ -3,15 +3,13 @@
 //! A drained node does not become the owner. The entry has no lease, so that a restart of the node changes
 //! nothing.
 
-use crate::StoreKeys;
 use crate::keeper::Requests;
 use crate::registration::{self, ForwardAddress};
+use crate::{StoreKeys, read};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_store::{
-    Completion, Entry, MAX_RANGE, Outcome, Range, Request, RequestId, Store, Transaction, Write,
-};
+use casemate_store::{Completion, Entry, Outcome, Request, RequestId, Store, Transaction, Write};
 use core::time::Duration;
 
 /// Interval in which a node reads the others.
@@ -49,10 +47,7 @@ impl Members {
             return;
         }
         self.next_at = now.after(INTERVAL);
-        self.requests = [keys.nodes(), keys.all_drained()].map(|prefix| {
-            let range = Range { prefix, after: None, limit: MAX_RANGE };
-            requests.submit(Request::Read(range))
-        });
+        self.requests = [keys.nodes(), keys.all_drained()].map(|prefix| requests.submit(read(prefix, &[])));
     }
 
     /// Takes the end of a request. Returns it if it is another one.

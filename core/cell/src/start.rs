@@ -81,6 +81,8 @@ pub(crate) struct ClaimContext<'a> {
 pub(crate) struct Claimed {
     pub(crate) lease: NodeLease,
     pub(crate) contents: SlotContents,
+    /// Whether this node has seen another owner since its start.
+    pub(crate) has_seen_owner: bool,
 }
 
 /// What a new owner finds in the store.
@@ -99,6 +101,17 @@ impl SlotContents {
     pub(crate) const fn new(epoch: Revision, owner: u64) -> Self {
         Self { epoch, owner, data_keys: Vec::new(), records: Vec::new() }
     }
+}
+
+/// An owner that reads records.
+#[derive(Debug, Clone, Copy)]
+struct Successor {
+    /// Takeover count.
+    owner: u64,
+    /// Whether there was another owner until now.
+    has_seen_owner: bool,
+    /// Microseconds since 1970.
+    unix_time: u64,
 }
 
 /// Progress of a start.
@@ -147,11 +160,12 @@ impl<S: Store> Keeper<S> {
         while let Some(completion) = requests.store.next_completion() {
             let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
-                let Claimed { lease, contents } = claimed;
+                let Claimed { lease, contents, has_seen_owner } = claimed;
                 let former = self.data_keys.restore(&contents, providers, now)?;
                 let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
-                return Ok(self.restorable(records, former, owner, unix_time));
+                let successor = Successor { owner, has_seen_owner, unix_time };
+                return Ok(self.restorable(records, former, successor));
             }
             claim.poll(now, requests);
         }
@@ -159,7 +173,7 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SAs of entries of the store.
-    fn restorable(&mut self, entries: Vec<Entry>, former: FormerKeys, owner: u64, unix_time: u64) -> Started {
+    fn restorable(&mut self, entries: Vec<Entry>, former: FormerKeys, successor: Successor) -> Started {
         let mut records = Vec::new();
         let mut unreadable: usize = 0;
         let first_behind = self.keys.handover();
@@ -167,7 +181,7 @@ impl<S: Store> Keeper<S> {
             entries.into_iter().partition(|entry| entry.key >= first_behind);
         for Entry { key, value, .. } in entries {
             let opened = former.open(&key, &value);
-            match opened.and_then(|opened| self.read(&opened, owner, unix_time)) {
+            match opened.and_then(|opened| self.read(&opened, successor)) {
                 Some(record) => records.push(record),
                 None => {
                     unreadable = unreadable.saturating_add(1);
@@ -180,14 +194,16 @@ impl<S: Store> Keeper<S> {
     }
 
     /// The IKE SA of a record; `None` if it cannot be read.
-    fn read(&mut self, opened: &OpenedRecord, owner: u64, unix_time: u64) -> Option<OwnedRecord> {
+    fn read(&mut self, opened: &OpenedRecord, successor: Successor) -> Option<OwnedRecord> {
+        let Successor { owner, has_seen_owner, unix_time } = successor;
         let stored: StoredRecord = minicbor::decode(&opened.text).ok()?;
         // Contents that were restored from a copy may be older than what was sent.
         if stored.store != self.requests.store.identity() {
             return None;
         }
         let mut record = IkeRecord::decode(&stored.record).ok()?;
-        record.advance(Duration::from_micros(unix_time.saturating_sub(stored.written_at)));
+        let elapsed = Duration::from_micros(unix_time.saturating_sub(stored.written_at));
+        record.advance_by_clocks(elapsed, has_seen_owner);
         let owners = owner.checked_sub(stored.created_by)?;
         let owners = u16::try_from(owners).ok()?;
         self.records.add_restored(stored.created_by, &mut record, opened.owner, owner)?;

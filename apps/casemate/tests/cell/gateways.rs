@@ -1,10 +1,12 @@
 //! The three gateways of a cell, their configuration, and that of their peers.
 
+use crate::clock_steps::Clocks;
 use crate::etcd::CLIENT_PORT;
 use crate::net::{
     BEHIND_CHARON, BEHIND_PEER, CHARON, CellNet, GATEWAYS, INSIDE_ROUTED, INSIDE_VIRTUAL, NODES,
     OUTSIDE_VIRTUAL, PEER, many, server_address,
 };
+use crate::scrape::{Page, get_over_tcp};
 use crate::testnet::{Running, casemate};
 use casemate_test_support::eventually;
 use serde_json::Value;
@@ -25,6 +27,9 @@ const STEERED_LEASE: &str = if cfg!(debug_assertions) { "8s" } else { "2s" };
 /// Longest wait for a role of a gateway, and interval of looking at it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
+
+/// Where each gateway serves its metrics.
+const METRICS: &str = "127.0.0.1:9464";
 
 /// One tunnel of the cell and a peer.
 struct Tunnel {
@@ -131,6 +136,8 @@ pub(crate) struct Gateways<'n> {
     sharing: Sharing,
     tunnels: u16,
     running: [Option<Running>; NODES],
+    /// `None` if all have the clock of the machine.
+    clocks: Option<Clocks>,
     /// Logs of ended processes.
     former_logs: String,
 }
@@ -138,7 +145,18 @@ pub(crate) struct Gateways<'n> {
 impl<'n> Gateways<'n> {
     /// Gateways that do not run yet, for this number of further tunnels.
     pub(crate) fn new(net: &'n CellNet, sharing: Sharing, tunnels: u16) -> Self {
-        Self { net, sharing, tunnels, running: [const { None }; NODES], former_logs: String::new() }
+        let (running, clocks, former_logs) = ([const { None }; NODES], None, String::new());
+        Self { net, sharing, tunnels, running, clocks, former_logs }
+    }
+
+    /// The same, with clocks that can be set.
+    pub(crate) fn with_clocks(self, clocks: Clocks) -> Self {
+        Self { clocks: Some(clocks), ..self }
+    }
+
+    /// Sets the clock of a gateway this number of seconds ahead of that of the machine.
+    pub(crate) fn set_clock(&self, index: usize, ahead: i64) {
+        self.clocks.as_ref().unwrap().set(index, ahead);
     }
 
     /// Starts a gateway and waits until it is ready.
@@ -152,7 +170,11 @@ impl<'n> Gateways<'n> {
             fs::create_dir(&state).unwrap();
             fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
         }
-        let mut program = casemate().arg("run").arg("--config").arg(path).env("STATE_DIRECTORY", state);
+        let mut program = casemate().args(["run", "--metrics", METRICS]).arg("--config").arg(path);
+        program = program.env("STATE_DIRECTORY", state);
+        if let Some(clocks) = &self.clocks {
+            program = clocks.configure(index, program);
+        }
         if self.sharing == Sharing::File {
             program = program.arg("--store").arg(self.net.scratch.file("store"));
         }
@@ -244,6 +266,13 @@ impl<'n> Gateways<'n> {
         Some(cell["role"].as_str()?.to_owned())
     }
 
+    /// Whether the metric of a gateway reports that the store does not write.
+    pub(crate) fn is_store_failing(&self, index: usize) -> bool {
+        let host = &self.net.gateways[index];
+        let page = host.run(|| Ok::<_, std::io::Error>(get_over_tcp(METRICS, "text/plain"))).unwrap();
+        Page::parse(&page).get("casemate_store_failing") == Some(1)
+    }
+
     /// Waits until exactly one of the running gateways says that it is the owner and has the virtual
     /// addresses. Returns its index. Does not look at `except`, which may be stopped.
     pub(crate) fn wait_for_owner(&self, except: Option<usize>) -> usize {
@@ -333,6 +362,13 @@ pub(crate) fn ike_spis(status: &Value) -> Vec<String> {
     let mut spis: Vec<String> = sas.map(|sa| format!("{} {}", sa["spi_i"], sa["spi_r"])).collect();
     spis.sort_unstable();
     spis
+}
+
+/// SPIs of the IKE SAs in a status that have Child SAs: others are being closed.
+pub(crate) fn spis_in_use(status: &Value) -> Vec<String> {
+    let sas = status["ike_sas"].as_array().unwrap().iter();
+    let in_use = sas.filter(|sa| !sa["children"].as_array().unwrap().is_empty());
+    in_use.map(|sa| format!("{} {}", sa["spi_i"], sa["spi_r"])).collect()
 }
 
 /// SPIs of all Child SAs in a status, of both directions.

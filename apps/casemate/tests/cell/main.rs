@@ -11,9 +11,12 @@ mod bgp;
 #[path = "../charon/mod.rs"]
 mod charon;
 mod clear_text;
+mod clock_steps;
+mod disk;
 mod etcd;
 mod failover;
 mod forwarded;
+mod full_store;
 mod gateways;
 mod keepalived;
 mod many;
@@ -23,8 +26,13 @@ mod oracle;
 mod oracle_tests;
 mod other_programs;
 mod partitions;
+mod repeated_kills;
 mod replays;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../scrape/mod.rs"]
+mod scrape;
 mod steering;
+mod store_faults;
 mod store_file;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../swanctl/mod.rs"]

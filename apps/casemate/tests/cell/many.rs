@@ -2,7 +2,7 @@
 //! `cargo xtask cell`.
 
 use crate::failover::{IS_ALONE, TAKEOVER};
-use crate::gateways::{child_spis, ike_spis};
+use crate::gateways::{child_spis, ike_spis, spis_in_use};
 use crate::net::{CellNet, NODES};
 use crate::testbed::Testbed;
 use crate::traffic::Delivery;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of tunnels in the tests. Without optimization, the program is several times slower.
 #[cfg(not(debug_assertions))]
-const TUNNELS: u16 = 1_000;
+pub(crate) const TUNNELS: u16 = 1_000;
 #[cfg(debug_assertions)]
-const TUNNELS: u16 = 200;
+pub(crate) const TUNNELS: u16 = 200;
 /// Orderly ends of owners, and the longest time without a packet of any tunnel that each may cause.
 const ENDS: usize = if IS_ALONE { 10 } else { 2 };
 const PAUSE: Duration = Duration::from_millis(if IS_ALONE { 50 } else { 3_000 });
@@ -25,12 +25,12 @@ const RATE: u32 = 4;
 const MOST: u32 = 4_000;
 
 /// Datagrams of all tunnels in a second and in each direction.
-fn rate(tunnels: u16) -> u32 {
+pub(crate) fn rate(tunnels: u16) -> u32 {
     MOST.min(RATE * u32::from(tunnels))
 }
 
 /// Longest gap in a tunnel: the takeover, and the time between two of its datagrams.
-fn longest_gap(tunnels: u16) -> Duration {
+pub(crate) fn longest_gap(tunnels: u16) -> Duration {
     TAKEOVER + SECOND * u32::from(tunnels) / rate(tunnels)
 }
 
@@ -91,10 +91,10 @@ impl Disruption {
     }
 }
 
-/// Each IKE SA of the peer is also one of the owner.
-fn check_owner_has_all(testbed: &Testbed<'_>) {
+/// Each IKE SA of the peer with a Child SA is also one of the owner.
+pub(crate) fn check_owner_has_all(testbed: &Testbed<'_>) {
     let owner = testbed.gateways.wait_for_owner(None);
-    let of_peer = ike_spis(&testbed.net.peer.status());
+    let of_peer = spis_in_use(&testbed.net.peer.status());
     let of_owner: BTreeSet<String> = ike_spis(&testbed.net.gateways[owner].status()).into_iter().collect();
     assert!(of_peer.iter().all(|spis| of_owner.contains(spis)), "{}", testbed.logs());
 }

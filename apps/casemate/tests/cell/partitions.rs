@@ -14,12 +14,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const OUTAGE: Duration = Duration::from_secs(15);
 
 /// Starts the rekeying of the Child SA of the peer, which ends when the cell responds.
-fn start_rekeying(net: &CellNet) {
+pub(crate) fn start_rekeying(net: &CellNet) {
     let output = net.peer.casemate(&["rekey", "peer/net"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn spis_of_peer(net: &CellNet) -> BTreeSet<u32> {
+pub(crate) fn spis_of_peer(net: &CellNet) -> BTreeSet<u32> {
     child_spis(&net.peer.status()).into_iter().collect()
 }
 
@@ -126,7 +126,7 @@ fn fenced_owner_that_was_stopped_for_a_while_goes_on() {
 }
 
 /// Rekeying writes records, so that the store has work.
-fn rekey(testbed: &Testbed<'_>) {
+pub(crate) fn rekey(testbed: &Testbed<'_>) {
     let before = spis_of_peer(testbed.net);
     start_rekeying(testbed.net);
     eventually("the Child SA is rekeyed", || spis_of_peer(testbed.net).is_disjoint(&before).then_some(()));

@@ -1,9 +1,11 @@
 //! A running cell with its servers, peers, traffic and oracle.
 
 use crate::charon::Charon;
+use crate::clock_steps::Clocks;
+use crate::disk::Space;
 use crate::etcd::Servers;
 use crate::failover::{IS_ALONE, TAKEOVER};
-use crate::gateways::{self, Addresses, Gateways, Sharing, end_of, ike_spis};
+use crate::gateways::{self, Addresses, Gateways, Sharing, end_of, ike_spis, spis_in_use};
 use crate::net::{BEHIND_CHARON, BEHIND_PEER, CellNet, INNER, NODES, OUTSIDE_PORTS, many};
 use crate::testnet::{Running, eventually};
 use crate::traffic::{self, Delivery, Flow};
@@ -46,12 +48,29 @@ impl<'n> Testbed<'n> {
         Self::cell_with(net, addresses, 0)
     }
 
+    /// Like [`cell`](Self::cell), with this space for the data of each server.
+    pub(crate) fn cell_with_space(net: &'n CellNet, space: Space) -> Option<Self> {
+        let servers = Servers::start_with(net, space)?;
+        Some(Self::cell_on(net, servers, Gateways::new(net, Sharing::Cell(Addresses::OnLink), 0), 0))
+    }
+
+    /// Like [`cell_with_tunnels`](Self::cell_with_tunnels), with gateways whose clocks can be set.
+    pub(crate) fn cell_with_clocks(net: &'n CellNet, tunnels: u16) -> Option<Self> {
+        let clocks = Clocks::build(net)?;
+        let servers = Servers::start(net)?;
+        let gateways = Gateways::new(net, Sharing::Cell(Addresses::OnLink), tunnels).with_clocks(clocks);
+        Some(Self::cell_on(net, servers, gateways, tunnels))
+    }
+
     fn cell_with(net: &'n CellNet, addresses: Addresses, tunnels: u16) -> Option<Self> {
         let servers = Servers::start(net)?;
-        let mut gateways = Gateways::new(net, Sharing::Cell(addresses), tunnels);
+        Some(Self::cell_on(net, servers, Gateways::new(net, Sharing::Cell(addresses), tunnels), tunnels))
+    }
+
+    fn cell_on(net: &'n CellNet, servers: Servers<'n>, mut gateways: Gateways<'n>, tunnels: u16) -> Self {
         gateways.start_all();
         gateways.wait_for_owner(None);
-        Some(Self::start(net, Some(servers), gateways, tunnels))
+        Self::start(net, Some(servers), gateways, tunnels)
     }
 
     /// Like [`cell_with_tunnels`](Self::cell_with_tunnels), with gateways that forward packets. Those of the
@@ -103,17 +122,18 @@ impl<'n> Testbed<'n> {
         testbed
     }
 
+    /// Number of IKE SAs of the peer that have Child SAs.
+    fn tunnels_up(&self) -> usize {
+        spis_in_use(&self.net.peer.status()).len()
+    }
+
     fn wait_for_tunnels(&self, count: u16) {
         let expected = usize::from(count) + 1;
         let limit = Duration::from_secs(20) + Duration::from_millis(100) * u32::from(GROUP);
         let start = Instant::now();
-        let up = || {
-            let status = self.net.peer.status();
-            let sas = status["ike_sas"].as_array().unwrap().iter();
-            sas.filter(|sa| !sa["children"].as_array().unwrap().is_empty()).count()
-        };
-        while up() < expected {
-            assert!(start.elapsed() < limit, "{} of {expected} tunnels:\n{}", up(), self.logs());
+        while self.tunnels_up() < expected {
+            let up = self.tunnels_up();
+            assert!(start.elapsed() < limit, "{up} of {expected} tunnels:\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(100));
         }
         if let Some(charon) = &self.charon {
@@ -217,6 +237,23 @@ impl<'n> Testbed<'n> {
             "IKE SAs of the peers, and number of IKE_SA_INIT requests: {}",
             self.logs()
         );
+        result
+    }
+
+    /// Like [`during_flows`](Self::during_flows), while IKE SAs may be rekeyed: the number of those with
+    /// Child SAs does not change. If the owner ends with the response to a Delete, the peer sends that for
+    /// two more minutes.
+    pub(crate) fn during_rekeyings<T>(
+        &mut self,
+        flows: &[Flow<'n>],
+        work: impl FnOnce(&mut Self) -> T,
+    ) -> (T, Vec<Delivery>) {
+        let before = (self.tunnels_up(), self.wire.look(|oracle| oracle.initial_requests()));
+        let result = traffic::during(flows, || work(self));
+        self.wait_for_tunnels(self.tunnels);
+        eventually("each tunnel has one IKE SA", || self.tunnels_up() == before.0);
+        let requests = self.wire.look(|oracle| oracle.initial_requests());
+        assert_eq!(requests, before.1, "IKE_SA_INIT requests: {}", self.logs());
         result
     }
 

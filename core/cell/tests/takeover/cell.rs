@@ -16,6 +16,8 @@ pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) struct Cell {
     pub(crate) sim: Simulation,
     standby: Keeper<MemoryStore>,
+    /// How far the clock of the standby is ahead.
+    ahead: Duration,
 }
 
 impl Cell {
@@ -26,7 +28,7 @@ impl Cell {
         sim.initiate_from_peer();
         assert_eq!(traffic(&mut sim, 10), (10, 10));
         let standby = node(&sim.hub, b"gw2");
-        let mut cell = Self { sim, standby };
+        let mut cell = Self { sim, standby, ahead: Duration::ZERO };
         assert_eq!(cell.run(SECOND), None);
         assert_eq!(cell.role(), KeeperRole::Standby);
         assert_eq!(cell.standby.owner_node(), Some(&b"gw1"[..]));
@@ -43,7 +45,7 @@ impl Cell {
     pub(crate) fn wait(&mut self, time: Duration) -> Option<(Vec<OwnedRecord>, Duration)> {
         let mut elapsed = Duration::ZERO;
         while elapsed < time {
-            let started = gateway::step(&mut self.standby, self.sim.peer.now).unwrap();
+            let started = gateway::step_at(&mut self.standby, self.ahead, self.sim.peer.now).unwrap();
             if let Started::Records { records, unreadable } = started {
                 assert_eq!(unreadable, 0);
                 return Some((records, elapsed));
@@ -100,6 +102,33 @@ fn a_standby_takes_over_when_the_lease_has_ended() {
         drop(cell.take_over(records, name));
         cell.check_tunnel();
     }
+}
+
+/// The former owner would have ended what has expired by its clock.
+#[test]
+fn a_clock_that_is_ahead_ends_sas_in_minutes_and_not_at_once() {
+    let mut cell = Cell::new();
+    cell.ahead = 2 * gateway::LIFETIME;
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw1"));
+    cell.check_tunnel();
+    cell.run(4 * 60 * SECOND);
+    cell.check_tunnel();
+    cell.run(60 * SECOND);
+    assert_eq!((cell.sim.gateway.ikes(), cell.sim.peer.ikes()), (0, 0));
+}
+
+/// All nodes were off for a long time.
+#[test]
+fn a_node_that_has_seen_no_owner_relies_on_its_clock() {
+    let mut cell = Cell::new();
+    cell.sim.hub.advance(2 * LEASE);
+    cell.standby = node(&cell.sim.hub, b"gw2");
+    cell.ahead = 2 * gateway::LIFETIME;
+    let (records, _) = cell.wait(10 * SECOND).unwrap();
+    drop(cell.take_over(records, b"gw1"));
+    cell.sim.run();
+    assert_eq!((cell.sim.gateway.ikes(), cell.sim.peer.ikes()), (0, 0));
 }
 
 #[test]

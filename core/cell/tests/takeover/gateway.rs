@@ -23,6 +23,9 @@ use std::time::Duration;
 pub(crate) const GATEWAY: [u8; 4] = [192, 0, 2, 1];
 pub(crate) const PEER: [u8; 4] = [192, 0, 2, 2];
 
+/// Time after which SAs end. Only clocks that are wrong make it pass.
+pub(crate) const LIFETIME: Duration = Duration::from_hours(30 * 24);
+
 struct NoRoutes;
 
 impl Routes for NoRoutes {
@@ -34,12 +37,13 @@ impl Routes for NoRoutes {
 fn connection(own: [u8; 4], peer: [u8; 4]) -> Connection {
     let identity = |addr: [u8; 4]| Identity::Address(addr.into());
     let only = |addr: [u8; 4]| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
-    let child = ChildConfig { lifespan: Lifespan::FOREVER, ..ChildConfig::new("net") };
+    let lifespan = Lifespan { rekey: None, jitter: Duration::ZERO, hard: Some(LIFETIME) };
+    let child = ChildConfig { lifespan, ..ChildConfig::new("net") };
     Connection {
         local_addrs: only(own),
         remote_addrs: only(peer),
         children: vec![Arc::new(child)],
-        lifespan: Lifespan::FOREVER,
+        lifespan,
         dpd_delay: (own == PEER).then_some(Duration::from_secs(10)),
         ..Connection::with_shared_key("peer", identity(own), identity(peer))
     }
@@ -80,7 +84,17 @@ fn with_context<T>(
 
 /// Continues the start of a keeper.
 pub(crate) fn step(keeper: &mut Keeper<MemoryStore>, now: Instant) -> Result<Started, StartError> {
-    keeper.start(0, now, &Providers(&[&RUSTCRYPTO]), &mut TestRng::new(now.as_micros()))
+    step_at(keeper, Duration::ZERO, now)
+}
+
+/// The same, on a host whose clock is so far ahead.
+pub(crate) fn step_at(
+    keeper: &mut Keeper<MemoryStore>,
+    ahead: Duration,
+    now: Instant,
+) -> Result<Started, StartError> {
+    let unix_time = ahead.as_micros().try_into().unwrap();
+    keeper.start(unix_time, now, &Providers(&[&RUSTCRYPTO]), &mut TestRng::new(now.as_micros()))
 }
 
 /// Claims the state. Returns the records, and the number of those that cannot be read.

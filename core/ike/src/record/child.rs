@@ -88,12 +88,6 @@ pub(crate) struct ChildTimes {
     pub(crate) expire: Option<Span>,
 }
 
-impl ChildTimes {
-    pub(super) fn deadlines(&mut self) -> impl Iterator<Item = &mut Span> {
-        [&mut self.rekey, &mut self.expire].into_iter().flatten()
-    }
-}
-
 /// Agreed header compression.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

@@ -69,8 +69,9 @@ impl Span {
         self.0 = self.0.saturating_add(micros(elapsed));
     }
 
-    pub(super) fn subtract(&mut self, elapsed: Duration) {
-        self.0 = self.0.saturating_sub(micros(elapsed));
+    /// Subtracts a time. What is left is `least`, or less if it was less before.
+    pub(super) fn subtract(&mut self, elapsed: Duration, least: Duration) {
+        self.0 = self.0.saturating_sub(micros(elapsed)).max(micros(least).min(self.0));
     }
 }
 

@@ -36,6 +36,10 @@ pub(crate) use peer::PeerFields;
 
 /// Longest encoded record in bytes. A stored response may contain a chain of certificates.
 pub const MAX_RECORD: usize = 48 << 10;
+/// Seconds in which an owner renews what has expired as the clocks say.
+const LATEST_RENEWAL: u64 = 60;
+/// Time that is left for such a renewal, which the peer may delay.
+const SHORTEST_REST: Duration = Duration::from_mins(5);
 /// Room that most records need: keys are deleted from all of it.
 const USUAL_RECORD: usize = 2 << 10;
 
@@ -306,15 +310,40 @@ impl IkeRecord {
         }
     }
 
-    /// Takes the time off that has passed since the record was made.
+    /// Takes the time off that has passed since this process made the record.
     pub fn advance(&mut self, elapsed: Duration) {
+        self.advance_times(elapsed, Duration::ZERO, Duration::ZERO);
+        self.window.response.iter_mut().for_each(|response| response.left.subtract(elapsed, Duration::ZERO));
+    }
+
+    /// Takes the time off that has passed since another process has written the record, as the clocks of
+    /// both hosts say. A clock may be wrong, so the last response is kept for the time that it had left then.
+    ///
+    /// `has_had_owner` says that a host has had the IKE SA until now. It would have ended what had expired.
+    /// So what has expired as the clocks say is renewed within a minute, and ends after five minutes at the
+    /// earliest, or the time that it had left.
+    pub fn advance_by_clocks(&mut self, elapsed: Duration, has_had_owner: bool) {
+        // Not all IKE SAs of an owner are renewed at once.
+        let spread = Duration::from_secs(self.own_spi().checked_rem(LATEST_RENEWAL).unwrap_or(0));
+        let [renewal, end] = if has_had_owner { [spread, SHORTEST_REST] } else { [Duration::ZERO; 2] };
+        self.advance_times(elapsed, renewal, end);
+    }
+
+    /// Advances ages and deadlines. A renewal is at least `renewal` away then, and an end `end`, unless it
+    /// was nearer before.
+    fn advance_times(&mut self, elapsed: Duration, renewal: Duration, end: Duration) {
         let TimeFields { established, authenticated, rekey, expire, reauthenticate, duplicate, .. } =
             &mut self.times;
         [established, authenticated].into_iter().for_each(|age| age.add(elapsed));
-        let deadlines = [rekey, expire, reauthenticate, duplicate].into_iter().flatten();
-        let of_children = self.children.iter_mut().flat_map(|child| child.times.deadlines());
-        deadlines.chain(of_children).for_each(|left| left.subtract(elapsed));
-        self.children.iter_mut().for_each(|child| child.times.installed.add(elapsed));
-        self.window.response.iter_mut().for_each(|response| response.left.subtract(elapsed));
+        let none = Duration::ZERO;
+        let own = [(rekey, renewal), (reauthenticate, renewal), (expire, end), (duplicate, none)];
+        let of_children = self.children.iter_mut().flat_map(|child| {
+            let ChildTimes { installed, rekey, expire } = &mut child.times;
+            installed.add(elapsed);
+            [(rekey, renewal), (expire, end)]
+        });
+        for (left, least) in own.into_iter().chain(of_children) {
+            left.iter_mut().for_each(|left| left.subtract(elapsed, least));
+        }
     }
 }

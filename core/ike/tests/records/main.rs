@@ -5,6 +5,7 @@
 mod pair;
 
 mod both_sides;
+mod clocks;
 mod configuration;
 mod exchanges;
 mod kinds;

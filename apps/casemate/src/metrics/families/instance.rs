@@ -271,8 +271,14 @@ pub(super) const STORE_HELD: Family = Family::gauge(
 pub(super) const STORE_FAILING: Family = Family::gauge(
     "casemate_store_failing",
     &[],
-    "1 if the last transaction was not written: traffic goes on, nothing new is negotiated.",
-    Rows::Once(|snapshot, samples| stored(|status| status.problem.is_some().into())(snapshot, samples)),
+    "1 if the store did not execute the last request: traffic goes on, nothing new is negotiated. A node of a \
+     cell that stands by could not take over.",
+    Rows::Once(|snapshot, samples| {
+        let is_node = snapshot.totals.is_node;
+        if let Some(status) = snapshot.totals.store.filter(|status| is_node || status.owner > 0) {
+            samples.write(&[], u64::from(status.problem.is_some()));
+        }
+    }),
 );
 
 pub(super) const CELL_ROLE: Family = Family::gauge(
