@@ -209,9 +209,15 @@ fn an_ike_sa_that_cannot_go_on_is_named() {
     assert!(gateway.end_for_restart().success());
 
     // Another wrapping key.
+    let key = fs::read(scratch.file("sas.key")).unwrap();
     fs::write(scratch.file("sas.key"), [1; 32]).unwrap();
-    let gateway = run_with_store(&net.right, &right, &store);
-    assert!(!gateway.log().contains("continued"), "{}", gateway.log());
+    let output = net.right.output_of(with_store(&net.right, &right, &store));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("its data keys are encrypted with another wrapping key"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+    // Nothing was lost.
+    fs::write(scratch.file("sas.key"), key).unwrap();
+    let gateway = run_with_store(&net.right, &renamed, &store);
     assert!(gateway.stop().success() && peer.stop().success());
     let key = with_store(&net.right, &right, &store).arg("--store-key").arg(scratch.file("missing"));
     let output = net.right.output_of(key);

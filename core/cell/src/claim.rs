@@ -10,6 +10,7 @@ use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
 use crate::start::{ClaimContext, Claimed, SlotContents, StartError, Tenure};
 use crate::status::KeeperRole;
+use crate::wrapping::NeededKeys;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{
@@ -42,7 +43,10 @@ pub(crate) struct SlotClaim {
     /// When a step that is to begin may begin.
     begin_at: Instant,
     is_watching: bool,
-    has_proved_key: bool,
+    /// The proofs of the wrapping key, in a cell.
+    proofs: Option<SeenProofs>,
+    /// Whether the node is entered among those of the cell, with the present lease.
+    is_registered: bool,
     /// Whether another process has the name of this node.
     has_name_taken: bool,
     /// Whether an administrator has drained this node.
@@ -54,10 +58,18 @@ pub(crate) struct SlotClaim {
     problem: Option<StoreError>,
 }
 
+/// The proofs of the wrapping key, for which this node has all keys.
+#[derive(Debug, Clone, Copy)]
+struct SeenProofs {
+    needed: NeededKeys,
+    /// Revision at which they were last changed.
+    changed: Revision,
+}
+
 #[derive(Debug)]
 enum Step {
     Lease,
-    /// Reads the entry that proves the wrapping key.
+    /// Reads the entry that proves the wrapping key. It may change while the node waits.
     Key,
     /// Creates that entry.
     NewKey(Vec<u8>),
@@ -95,7 +107,8 @@ impl SlotClaim {
             request: None,
             begin_at: Instant::ZERO,
             is_watching: false,
-            has_proved_key: false,
+            proofs: None,
+            is_registered: false,
             has_name_taken: false,
             is_drained: false,
             is_able: true,
@@ -147,6 +160,11 @@ impl SlotClaim {
         self.seen_owner.as_deref()
     }
 
+    /// Whether the proofs of the cell name the second wrapping key of this node.
+    pub(crate) fn needs_second_key(&self) -> bool {
+        self.proofs.is_some_and(|proofs| proofs.needed == NeededKeys::Second)
+    }
+
     /// Why the last request failed, if it did.
     pub(crate) const fn problem(&self) -> Option<StoreError> {
         self.problem
@@ -166,7 +184,7 @@ impl SlotClaim {
             return;
         }
         if matches!(self.step, Step::Standby) {
-            self.step = Step::Drained;
+            self.step = Step::Key;
         }
         match requests.submit(self.request_of_step()) {
             Some(id) => self.request = Some((id, now)),
@@ -260,6 +278,7 @@ impl SlotClaim {
     /// Begins again with another lease; the present one ends without renewals.
     fn give_up_lease(&mut self, now: Instant) {
         (self.lease, self.request, self.step) = (None, None, Step::Lease);
+        self.is_registered = false;
         self.begin_at = now.after(RETRY);
     }
 
@@ -275,16 +294,12 @@ impl SlotClaim {
         self.step = match (core::mem::replace(&mut self.step, Step::Slot), outcome) {
             (Step::Lease, Outcome::LeaseGranted(lease)) => {
                 self.lease = Some(NodeLease::new(lease, self.tenure.lease(), sent_at));
-                match (is_cell, self.has_proved_key) {
-                    (false, _) => Step::Count,
-                    (true, false) => Step::Key,
-                    (true, true) => Step::Register,
-                }
+                if is_cell { Step::Key } else { Step::Count }
             }
             (Step::Key, Outcome::Entries { entries, .. }) => self.check_key(&entries, context)?,
             (Step::NewKey(_), _) => Step::Key,
             (Step::Register, Outcome::Committed(_)) => {
-                self.has_name_taken = false;
+                (self.has_name_taken, self.is_registered) = (false, true);
                 Step::Drained
             }
             // The former process with this name, or another one with the same name.
@@ -319,9 +334,11 @@ impl SlotClaim {
                 Step::Commit { owner: former.checked_add(1).ok_or(StartError::Unexpected)?, counted }
             }
             (Step::Commit { owner, .. }, Outcome::Committed(epoch)) => {
-                Step::DataKeys(SlotContents::new(epoch, owner))
+                let proved = self.proofs.map(|proofs| proofs.needed);
+                Step::DataKeys(SlotContents::new(epoch, owner, proved))
             }
-            (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Slot,
+            // Another node was faster, or the wrapping key has changed.
+            (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Key,
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
             (Step::DataKeys(mut contents), Outcome::Entries { entries, more, .. }) => {
                 contents.data_keys.extend(entries);
@@ -352,15 +369,16 @@ impl SlotClaim {
         Step::Standby
     }
 
-    /// Compares the wrapping key with that of the other nodes. The first node of a cell enters the proof.
+    /// Compares the wrapping keys with those of the other nodes. The first node of a cell enters the proof.
     fn check_key(&mut self, entries: &[Entry], context: &mut ClaimContext<'_>) -> Result<Step, StartError> {
         let (wrapping, key) = (context.wrapping, self.keys.wrapping_key());
         let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
-            let proof = wrapping.proof(&key, context.rng);
+            let proof = wrapping.first().proof(&key, context.rng);
             return proof.map(Step::NewKey).map_err(|_| StartError::WrappingKey);
         };
-        self.has_proved_key = wrapping.is_proved_by(&key, &entry.value);
-        if self.has_proved_key { Ok(Step::Register) } else { Err(StartError::WrappingKey) }
+        let needed = wrapping.needed(&key, &entry.value).ok_or(StartError::WrappingKey)?;
+        self.proofs = Some(SeenProofs { needed, changed: entry.changed });
+        Ok(if self.is_registered { Step::Drained } else { Step::Register })
     }
 
     /// Creates an entry that does not exist.
@@ -371,15 +389,20 @@ impl SlotClaim {
         }
     }
 
-    /// Enters this owner if there is none, and counts it.
+    /// Enters this owner if there is none, and counts it. In a cell, the wrapping key is still the one that
+    /// this node has seen.
     fn transaction(&self, owner: u64, counted: Revision) -> Transaction {
         let (slot, takeovers) = (self.keys.owner(), self.keys.takeovers());
+        let proofs = self.proofs.map(|SeenProofs { changed, .. }| (self.keys.wrapping_key(), changed));
+        let proofs = proofs.map(|(key, changed)| Comparison::Changed(key, changed));
         Transaction {
             comparisons: [
                 Comparison::Created(slot.clone(), Revision::ABSENT),
                 Comparison::Changed(takeovers.clone(), counted),
             ]
-            .into(),
+            .into_iter()
+            .chain(proofs)
+            .collect(),
             writes: [
                 Write::Put { key: slot, value: self.node.clone(), lease: self.lease() },
                 Write::Put { key: takeovers, value: owner.to_be_bytes().into(), lease: None },

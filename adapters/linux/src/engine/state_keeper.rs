@@ -11,7 +11,7 @@ use crate::sys::{Epoll, EventFd, NumberedFd};
 use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
     ForwardAddress, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, StartError, Started, StoreKeys, Tenure,
-    WrappingKey,
+    WrappingKeys,
 };
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::Transmit;
@@ -92,7 +92,7 @@ impl StateKeeper {
     pub fn start(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
-        wrapping: WrappingKey,
+        wrapping: WrappingKeys,
         providers: &[&'static dyn Provider],
         name: &str,
         rng: &mut SystemRng,
@@ -118,7 +118,7 @@ impl StateKeeper {
     pub fn join(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
-        wrapping: WrappingKey,
+        wrapping: WrappingKeys,
         node: &CellNode,
     ) -> Self {
         let CellNode { name, lease } = node;

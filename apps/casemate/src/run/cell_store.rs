@@ -5,7 +5,7 @@ use super::sa_store::{CREDENTIAL, credential_key, read_key};
 use super::seen_file::SeenFile;
 use crate::failure::Failure;
 use crate::swanctl::{CellAddress, CellConfig, LoginFile, TlsFiles};
-use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey};
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey, WrappingKeys};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
@@ -72,7 +72,7 @@ pub(super) fn join(
     let watch = CellWatch { monitor: store.monitor(), seen };
     let node = CellNode { name: cell.node.clone(), lease: cell.lease };
     let mut keeper = StateKeeper::join(Box::new(store), waker, wrapping, &node);
-    let open = |address| Forwarding::open(address, &key, providers, rng);
+    let open = |address| Forwarding::open(address, (&key, None), providers, rng);
     let forwarding = cell.forward.map(open).transpose();
     let forwarding = forwarding.map_err(|error| Failure::failed(format!("cell.forward: {error}")))?;
     if let Some(forwarding) = &forwarding {
@@ -91,7 +91,7 @@ pub struct OpenedCell {
     /// The store. Its keys begin with `casemate/NAME/`.
     pub store: EtcdStore,
     /// Encrypts the data keys in it.
-    pub wrapping: WrappingKey,
+    pub wrapping: WrappingKeys,
     /// File for what the store has seen of the cluster.
     pub seen: SeenFile,
     /// The bytes of the wrapping key, for forwarded packets.
@@ -117,6 +117,7 @@ pub fn open(
     let key = wrapping_key(cell)?;
     let wrapping =
         WrappingKey::new(&key, &Providers(providers)).map_err(|error| wrong("wrapping_key", error))?;
+    let wrapping = WrappingKeys::new(wrapping, None);
     let (seen, known) = SeenFile::open(directory, &cell.name, &cell.node).map_err(Failure::failed)?;
     let config = Config { seen: known, thread_entry: drop_capabilities, ..store_config(cell)? };
     let store = EtcdStore::open(config, Arc::new(wake)).map_err(Failure::failed)?;

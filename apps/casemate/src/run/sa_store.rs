@@ -2,7 +2,7 @@
 
 use super::RunArgs;
 use crate::failure::Failure;
-use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey};
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey, WrappingKeys};
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_file_store::FileStore;
 use casemate_linux::private_file::{self, OthersAccess};
@@ -37,7 +37,7 @@ impl OpenedStore {
         let failed = |error: String| Failure::failed(format!("--store: {error}"));
         let key = wrapping_key(args, path, rng).map_err(failed)?;
         let wrapping = WrappingKey::new(&key, &Providers(providers));
-        let wrapping = wrapping.map_err(|error| failed(error.to_string()))?;
+        let wrapping = WrappingKeys::new(wrapping.map_err(|error| failed(error.to_string()))?, None);
         let waker = StoreWaker::new().map_err(|error| failed(error.to_string()))?;
         let wake = waker.clone();
         let restrict = || sandbox::drop_capabilities().map_err(io::Error::other);

@@ -24,7 +24,7 @@ fn sealer(id: u8) -> FrameSealer {
 }
 
 fn opener(id: u8) -> FrameOpener {
-    FrameOpener::new(&wrapping_key(1), run(id), &PROVIDERS).unwrap()
+    FrameOpener::new(&wrapping_key(1), None, run(id), &PROVIDERS).unwrap()
 }
 
 fn frame(sealer: &mut FrameSealer, receiver: u8) -> Vec<u8> {
@@ -103,7 +103,7 @@ fn a_frame_is_accepted_once_by_one_run_of_one_receiver() {
         assert_eq!(open(&mut receiver, frame), Err(FrameError::Replayed));
         assert_eq!(open(&mut opener(3), frame), Err(FrameError::NotAuthentic), "another node, or run");
     }
-    let mut of_another_cell = FrameOpener::new(&wrapping_key(2), run(2), &PROVIDERS).unwrap();
+    let mut of_another_cell = FrameOpener::new(&wrapping_key(2), None, run(2), &PROVIDERS).unwrap();
     assert_eq!(open(&mut of_another_cell, &sent[0]), Err(FrameError::NotAuthentic));
 }
 
@@ -158,5 +158,26 @@ proptest! {
             prop_assert_eq!(is_accepted, !accepted[index]);
             accepted[index] = true;
         }
+    }
+}
+
+/// While the wrapping key is changed, some nodes send with the former key and some with the new one.
+#[test]
+fn a_receiver_with_two_keys_opens_the_frames_of_both() {
+    let mut senders =
+        [1, 2, 3].map(|key| FrameSealer::new(&wrapping_key(key), run(key), &PROVIDERS).unwrap());
+    for (first, second) in [(1, 2), (2, 1)] {
+        let (first, second) = (wrapping_key(first), wrapping_key(second));
+        let mut receiver = FrameOpener::new(&first, Some(&second), run(9), &PROVIDERS).unwrap();
+        for sender in [0, 1, 0, 1] {
+            let sent = frame(&mut senders[sender], 9);
+            let mut changed = sent.clone();
+            changed[HEADER_LEN] ^= 1;
+            assert_eq!(open(&mut receiver, &changed), Err(FrameError::NotAuthentic));
+            assert_eq!(open(&mut receiver, &sent), Ok((Ingress::Ip, PACKET.to_vec())));
+            assert_eq!(open(&mut receiver, &sent), Err(FrameError::Replayed));
+        }
+        assert_eq!(open(&mut receiver, &frame(&mut senders[2], 9)), Err(FrameError::NotAuthentic));
+        assert_eq!(receiver.senders.len(), 2);
     }
 }

@@ -33,7 +33,7 @@ impl Node {
         socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let run = RunId::random(&mut SystemRng::new().unwrap());
         let sealer = FrameSealer::new(&wrapping_key(), run, &PROVIDERS).unwrap();
-        let opener = FrameOpener::new(&wrapping_key(), run, &PROVIDERS).unwrap();
+        let opener = FrameOpener::new(&wrapping_key(), None, run, &PROVIDERS).unwrap();
         Self { socket, run, sealer, opener }
     }
 
