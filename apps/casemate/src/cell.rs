@@ -110,6 +110,9 @@ pub(crate) fn describe(text: &mut String, cell: &Value) {
         let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
         let _ = writeln!(text, "The store fails: {problem}. Nothing new is negotiated; {held}.");
     }
+    if cell.get("needs_second_key").and_then(Value::as_bool) == Some(true) {
+        let _ = writeln!(text, "The data keys in the store are encrypted with its second wrapping key.");
+    }
     if let Some(forward) = cell.get("forward").filter(|forward| forward.is_object()) {
         let count = |name| forward.get(name).and_then(Value::as_u64).unwrap_or_default();
         let sent = output::counted(count("sent"), "packet", "packets");

@@ -84,6 +84,8 @@ pub struct FormerState {
     pub records: Vec<OwnedRecord>,
     /// Number of records that cannot be read.
     pub unreadable: usize,
+    /// Whether the data keys of the store are encrypted again, with the first wrapping key.
+    pub changes_key: bool,
 }
 
 impl StateKeeper {
@@ -106,7 +108,8 @@ impl StateKeeper {
             let started = keeper.keeper.start(unix_micros(), Instant::ZERO, &providers, rng);
             match started.map_err(failed_start)? {
                 Started::Records { records, unreadable } => {
-                    return Ok((keeper, FormerState { records, unreadable }));
+                    let former = keeper.former(records, unreadable, Instant::ZERO);
+                    return Ok((keeper, former));
                 }
                 Started::Waiting => keeper.wait(deadline)?,
             }
@@ -129,6 +132,11 @@ impl StateKeeper {
     fn new(keeper: Keeper<Box<dyn Store + Send>>, waker: StoreWaker, is_node: bool) -> Self {
         let (sealed, checked_at, problem) = (0, Instant::ZERO, None);
         Self { keeper, waker, sealed, checked_at, problem, role: KeeperRole::Starting, is_node }
+    }
+
+    /// The state of a former run, right after it was claimed.
+    fn former(&self, records: Vec<OwnedRecord>, unreadable: usize, now: Instant) -> FormerState {
+        FormerState { records, unreadable, changes_key: self.keeper.status(now).needs_second_key }
     }
 
     /// Lets the other nodes know where this one receives forwarded packets.
@@ -199,7 +207,7 @@ impl StateKeeper {
                 .map_err(failed_start)?;
             let former = match started {
                 Started::Waiting => None,
-                Started::Records { records, unreadable } => Some(FormerState { records, unreadable }),
+                Started::Records { records, unreadable } => Some(self.former(records, unreadable, now)),
             };
             self.checked_at = now;
             return Ok(Polled { released: Vec::new(), former });

@@ -66,6 +66,12 @@ pub struct RunArgs {
     /// the service, then a file that is made beside the store, with .key at its end]
     #[arg(long, value_name = "FILE", requires = "store")]
     pub store_key: Option<PathBuf>,
+    /// File with a second wrapping key, while that of --store is changed [default: the credential
+    /// casemate-second-store-key of the service, if there is one]
+    ///
+    /// What the second key has encrypted in the store is encrypted again with the first one.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub second_store_key: Option<PathBuf>,
     /// File that keeps the sequence numbers of EAP-AKA across restarts.
     #[arg(long, value_name = "FILE", conflicts_with = "xfrm")]
     pub aka_numbers: Option<PathBuf>,

@@ -1,12 +1,14 @@
 //! The store of the section `cell`: its servers, certificates, password and wrapping key, and the file with
 //! what this node has seen of the cluster (docs/decisions/0142-etcd.md).
 
-use super::sa_store::{CREDENTIAL, credential_key, read_key};
 use super::seen_file::SeenFile;
+use super::wrapping_keys::{
+    CREDENTIAL, KeyBytes, SECOND_CREDENTIAL, credential_key, existing_key, read_key,
+};
 use crate::failure::Failure;
 use crate::swanctl::{CellAddress, CellConfig, LoginFile, TlsFiles};
-use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey, WrappingKeys};
-use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKeys};
+use casemate_crypto::{Provider, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
 use casemate_linux::process::SystemRng;
@@ -68,11 +70,13 @@ pub(super) fn join(
     let addresses = addresses.map_err(|error| Failure::failed(format!("cell.addresses: {error}")))?;
     let waker = StoreWaker::new().map_err(Failure::failed)?;
     let wake = waker.clone();
-    let OpenedCell { store, wrapping, seen, key } = open(cell, directory, providers, move || wake.wake())?;
+    let OpenedCell { store, wrapping, seen, keys } = open(cell, directory, providers, move || wake.wake())?;
     let watch = CellWatch { monitor: store.monitor(), seen };
     let node = CellNode { name: cell.node.clone(), lease: cell.lease };
     let mut keeper = StateKeeper::join(Box::new(store), waker, wrapping, &node);
-    let open = |address| Forwarding::open(address, (&key, None), providers, rng);
+    let open = |address| {
+        Forwarding::open(address, (&keys.first, keys.second.as_ref()), providers, rng)
+    };
     let forwarding = cell.forward.map(open).transpose();
     let forwarding = forwarding.map_err(|error| Failure::failed(format!("cell.forward: {error}")))?;
     if let Some(forwarding) = &forwarding {
@@ -94,8 +98,8 @@ pub struct OpenedCell {
     pub wrapping: WrappingKeys,
     /// File for what the store has seen of the cluster.
     pub seen: SeenFile,
-    /// The bytes of the wrapping key, for forwarded packets.
-    pub key: SecretBytes,
+    /// The bytes of the wrapping keys, for forwarded packets.
+    pub keys: KeyBytes,
 }
 
 /// Opens the store of a cell. Its threads have no capabilities. They connect with the first request, so the
@@ -114,25 +118,23 @@ pub fn open(
     providers: &[&'static dyn Provider],
     wake: impl Fn() + Send + Sync + 'static,
 ) -> Result<OpenedCell, Failure> {
-    let key = wrapping_key(cell)?;
-    let wrapping =
-        WrappingKey::new(&key, &Providers(providers)).map_err(|error| wrong("wrapping_key", error))?;
-    let wrapping = WrappingKeys::new(wrapping, None);
+    let keys = key_bytes(cell)?;
+    let wrapping = keys.wrapping_keys(providers).map_err(|error| wrong("wrapping_key", error))?;
     let (seen, known) = SeenFile::open(directory, &cell.name, &cell.node).map_err(Failure::failed)?;
     let config = Config { seen: known, thread_entry: drop_capabilities, ..store_config(cell)? };
     let store = EtcdStore::open(config, Arc::new(wake)).map_err(Failure::failed)?;
-    Ok(OpenedCell { store, wrapping, seen, key })
+    Ok(OpenedCell { store, wrapping, seen, keys })
 }
 
-/// Reads the files of the cell without opening the store, for a dry run. The wrapping key is read only if the
-/// section names its file: credentials exist only in a service.
+/// Reads the files of the cell without opening the store, for a dry run. The wrapping keys are read only if
+/// the section names the file of the first one: credentials exist only in a service.
 ///
 /// # Errors
 ///
 /// As [`open`].
 pub(super) fn check(cell: &CellConfig) -> Result<(), Failure> {
     if cell.wrapping_key.is_some() {
-        wrapping_key(cell)?;
+        key_bytes(cell)?;
     }
     store_config(cell).map(|_| ())
 }
@@ -146,6 +148,17 @@ fn wrong(key: &str, why: impl std::fmt::Display) -> Failure {
     Failure::bad_input(format!("cell.{key}: {why}"))
 }
 
+/// The wrapping keys.
+fn key_bytes(cell: &CellConfig) -> Result<KeyBytes, Failure> {
+    let first = wrapping_key(cell)?;
+    let second = match &cell.second_wrapping_key {
+        Some(path) => existing_key(path).map(Some),
+        None => credential_key(SECOND_CREDENTIAL),
+    };
+    let keys = second.and_then(|second| KeyBytes::new(first, second));
+    keys.map_err(|why| wrong("second_wrapping_key", why))
+}
+
 /// The wrapping key: the file of the section, or the credential of the service.
 fn wrapping_key(cell: &CellConfig) -> Result<SecretBytes, Failure> {
     let expected = format!(
@@ -156,7 +169,7 @@ fn wrapping_key(cell: &CellConfig) -> Result<SecretBytes, Failure> {
         Some(path) => {
             read_key(path).map(|key| key.ok_or_else(|| format!("{}: no such file", path.display())))
         }
-        None => credential_key().map(|key| {
+        None => credential_key(CREDENTIAL).map(|key| {
             key.ok_or_else(|| format!("there is no `wrapping_key` and no credential {}", CREDENTIAL))
         }),
     };
@@ -237,6 +250,7 @@ mod tests {
             node: "gw1".into(),
             lease: Duration::from_secs(3),
             wrapping_key,
+            second_wrapping_key: None,
             etcd: EtcdServers {
                 servers: vec![([127, 0, 0, 1], 1).into()],
                 server_name: None,
@@ -305,6 +319,28 @@ mod tests {
             || (),
         );
         assert_eq!(opened.err(), None);
+    }
+
+    #[test]
+    fn a_second_wrapping_key_is_another_file_with_another_key() {
+        let dir = TempDir::new("cell-second-key").unwrap();
+        let first = file(&dir, "first", &[7; 32], 0o600);
+        let with = |second: PathBuf| CellConfig {
+            second_wrapping_key: Some(second),
+            ..cell(Some(first.clone()))
+        };
+        let refused = |second: PathBuf| {
+            let cell = with(second);
+            let why = refusal(&dir, &cell);
+            assert!(why.starts_with("cell.second_wrapping_key: "), "{why}");
+            assert_eq!(check(&cell).unwrap_err().reason(), why, "a dry run finds it, too");
+            why
+        };
+        assert!(refused(dir.file("none")).contains("none: no such file: a file with 32 random bytes"));
+        assert!(refused(file(&dir, "short", &[8; 31], 0o600)).contains("exactly 32 bytes"));
+        assert!(refused(file(&dir, "open", &[8; 32], 0o644)).contains("0600 was expected"));
+        assert!(refused(file(&dir, "same", &[7; 32], 0o600)).contains("another one was expected"));
+        assert_eq!(check(&with(file(&dir, "second", &[8; 32], 0o600))), Ok(()));
     }
 
     #[test]

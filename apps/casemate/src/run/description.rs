@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// What this gateway does as a node of a cell, as comment lines.
 pub(super) fn cell(cell: &CellConfig) -> String {
-    let CellConfig { name, node, lease, wrapping_key, etcd, addresses, forward } = cell;
+    let CellConfig { name, node, lease, wrapping_key, second_wrapping_key, etcd, addresses, forward } = cell;
     let servers: Vec<String> = etcd.servers.iter().map(ToString::to_string).collect();
     let security = if etcd.tls.is_some() { "TLS" } else { "clear text" };
     let user = etcd.login.as_ref().map_or(String::new(), |login| format!(", user {}", login.user));
@@ -33,8 +33,11 @@ pub(super) fn cell(cell: &CellConfig) -> String {
         lease.as_secs(),
         servers.join(", ")
     );
-    for address in addresses {
+    if let Some(file) = second_wrapping_key {
         // Writing to a string does not fail.
+        let _ = writeln!(text, "#   second wrapping key: {}", file.display());
+    }
+    for address in addresses {
         let _ = writeln!(text, "#   address {}: {address}, if no other node has it", address.name);
     }
     if let Some(address) = forward {

@@ -263,6 +263,7 @@ mod tests {
             aka_numbers: None,
             store: None,
             store_key: None,
+            second_store_key: None,
             counters: counters.map(PathBuf::from),
             dry_run: false,
             dummy_packets: None,

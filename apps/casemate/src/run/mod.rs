@@ -26,6 +26,7 @@ mod seen_file;
 mod start;
 mod takeover;
 mod vici;
+mod wrapping_keys;
 
 pub use arguments::RunArgs;
 pub use seen_file::SeenFile;

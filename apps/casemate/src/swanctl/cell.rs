@@ -16,7 +16,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const CELL: Schema = Schema {
-    keys: &[("name", Rule::Read), ("node", Rule::Read), ("lease", Rule::Read), ("wrapping_key", Rule::Read)],
+    keys: &[
+        ("name", Rule::Read),
+        ("node", Rule::Read),
+        ("lease", Rule::Read),
+        ("wrapping_key", Rule::Read),
+        ("second_wrapping_key", Rule::Read),
+    ],
     sections: &["=etcd", "=addresses", "=forward"],
 };
 
@@ -53,6 +59,9 @@ pub struct CellConfig {
     pub lease: Duration,
     /// File with the wrapping key; `None` for the credential of the service.
     pub wrapping_key: Option<PathBuf>,
+    /// File with the second wrapping key, while the wrapping key is changed; `None` for the credential of the
+    /// service, if there is one.
+    pub second_wrapping_key: Option<PathBuf>,
     /// The store of the cell.
     pub etcd: EtcdServers,
     /// Addresses that one node at a time has, in the order of the file: at most [`MAX_CELL_ADDRESSES`].
@@ -97,7 +106,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
     }
     let name = keys.get("name", name);
     let lease = keys.get("lease", lease).unwrap_or(LEASE);
-    let wrapping_key = keys.get("wrapping_key", |file| Ok(directory.join(file)));
+    let [wrapping_key, second_wrapping_key] =
+        ["wrapping_key", "second_wrapping_key"].map(|key| keys.get(key, |file| Ok(directory.join(file))));
     let (mut servers, mut addresses, mut forward) = (None, Vec::new(), None);
     let sections = resolved.sections();
     for section in &sections {
@@ -119,7 +129,16 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
             own.ip()
         ));
     }
-    Some(CellConfig { name: name?, node: node?, lease, wrapping_key, etcd: servers?, addresses, forward })
+    Some(CellConfig {
+        name: name?,
+        node: node?,
+        lease,
+        wrapping_key,
+        second_wrapping_key,
+        etcd: servers?,
+        addresses,
+        forward,
+    })
 }
 
 /// The name of this node: that of the host, unless the section has one.

@@ -26,6 +26,7 @@ cell {
    node = gw1
    lease = 5s
    wrapping_key = /etc/casemate/cell.key
+   second_wrapping_key = former.key
    etcd {
       servers = 10.0.0.11:2379, 10.0.0.12:2379, [2001:db8::1]:2379
       server_name = etcd.example.org
@@ -66,6 +67,7 @@ fn every_key_is_read() {
         node: "gw1".into(),
         lease: Duration::from_secs(5),
         wrapping_key: Some("/etc/casemate/cell.key".into()),
+        second_wrapping_key: Some("/etc/swanctl/former.key".into()),
         etcd: EtcdServers {
             servers: servers.map(|server| server.parse().unwrap()).into(),
             server_name: Some("etcd.example.org".into()),
@@ -90,7 +92,8 @@ fn every_key_is_read() {
 fn missing_keys_have_defaults() {
     let config = read(&cell(""));
     assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(2), Duration::from_secs(1)));
-    assert_eq!((config.wrapping_key, config.etcd.tls, config.etcd.login), (None, None, None));
+    assert_eq!((config.wrapping_key, config.second_wrapping_key), (None, None));
+    assert_eq!((config.etcd.tls, config.etcd.login), (None, None));
     assert_eq!((config.etcd.server_name, config.addresses, config.forward), (None, vec![], None));
     let forward = |address: &str| read(&cell(&format!("forward {{\naddress = {address}\n}}"))).forward;
     assert_eq!(forward("10.99.0.21"), Some("10.99.0.21:4510".parse().unwrap()));
