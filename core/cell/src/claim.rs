@@ -4,7 +4,10 @@
 //! watch tells when. After any failure it looks at the slot again. A claim or a registration whose outcome
 //! is unknown is given up together with its lease: if it is executed late, it ends with that lease.
 
+mod requests;
+
 use crate::StoreKeys;
+use crate::data_keys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
@@ -14,8 +17,7 @@ use crate::wrapping::NeededKeys;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Completion, Entry, Key, Lease, MAX_RANGE, Outcome, Range, Request, RequestId, Revision,
-    Store, StoreError, Transaction, WatchEvent, WatchId, Write,
+    Completion, Entry, Lease, Outcome, RequestId, Revision, Store, StoreError, WatchEvent, WatchId,
 };
 use core::time::Duration;
 
@@ -83,6 +85,9 @@ enum Step {
     Watch(Revision),
     /// Waits for the end of the owner, until it is time to look again.
     Standby,
+    /// Reads the data keys of a single machine, these so far. It has no proofs: with another wrapping key it
+    /// must not claim anything, because each claim uses up sequence numbers.
+    Readable(Vec<Entry>),
     /// Reads the number of owners so far.
     Count,
     Commit {
@@ -192,30 +197,6 @@ impl SlotClaim {
         }
     }
 
-    fn request_of_step(&self) -> Request {
-        match &self.step {
-            Step::Lease => Request::NewLease(self.tenure.lease()),
-            Step::Key => read(self.keys.wrapping_key(), &[]),
-            Step::NewKey(proof) => {
-                Request::Commit(self.create(self.keys.wrapping_key(), proof.clone(), None))
-            }
-            Step::Register => {
-                let key = self.keys.node(&self.node);
-                Request::Commit(self.create(key, self.registration.clone(), self.lease()))
-            }
-            Step::Drained | Step::Standby => read(self.keys.drained(&self.node), &[]),
-            Step::Slot => read(self.keys.owner(), &[]),
-            Step::Watch(after) => {
-                let from = Revision(after.0.saturating_add(1));
-                Request::Watch { watch: WATCH, prefix: self.keys.owner(), from }
-            }
-            Step::Count => read(self.keys.takeovers(), &[]),
-            Step::Commit { owner, counted } => Request::Commit(self.transaction(*owner, *counted)),
-            Step::DataKeys(SlotContents { data_keys, .. }) => read(self.keys.data_keys(), data_keys),
-            Step::Records(SlotContents { records, .. }) => read(self.keys.records(), records),
-        }
-    }
-
     /// Continues at once if the owner has ended.
     pub(crate) fn watched(&mut self, event: &WatchEvent, now: Instant) {
         let has_ended = match event {
@@ -266,7 +247,7 @@ impl SlotClaim {
             Step::Register | Step::Commit { .. } | Step::DataKeys(_) | Step::Records(_) => {
                 self.give_up_lease(now);
             }
-            Step::Lease | Step::Key | Step::NewKey(_) => {}
+            Step::Lease | Step::Key | Step::NewKey(_) | Step::Readable(_) => {}
             Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
                 self.step = Step::Drained;
             }
@@ -294,7 +275,7 @@ impl SlotClaim {
         self.step = match (core::mem::replace(&mut self.step, Step::Slot), outcome) {
             (Step::Lease, Outcome::LeaseGranted(lease)) => {
                 self.lease = Some(NodeLease::new(lease, self.tenure.lease(), sent_at));
-                if is_cell { Step::Key } else { Step::Count }
+                if is_cell { Step::Key } else { Step::Readable(Vec::new()) }
             }
             (Step::Key, Outcome::Entries { entries, .. }) => self.check_key(&entries, context)?,
             (Step::NewKey(_), _) => Step::Key,
@@ -325,6 +306,14 @@ impl SlotClaim {
             (Step::Watch(_), _) => {
                 self.is_watching = true;
                 self.stand_by(now)
+            }
+            (Step::Readable(mut known), Outcome::Entries { entries, more, .. }) => {
+                known.extend(entries);
+                match more {
+                    true => Step::Readable(known),
+                    false if data_keys::are_readable(&self.keys, context.wrapping, &known) => Step::Count,
+                    false => return Err(StartError::WrappingKey),
+                }
             }
             (Step::Count, Outcome::Entries { entries, .. }) => {
                 let (former, counted) = match entries.first() {
@@ -380,42 +369,6 @@ impl SlotClaim {
         self.proofs = Some(SeenProofs { needed, changed: entry.changed });
         Ok(if self.is_registered { Step::Drained } else { Step::Register })
     }
-
-    /// Creates an entry that does not exist.
-    fn create(&self, key: Key, value: Vec<u8>, lease: Option<Lease>) -> Transaction {
-        Transaction {
-            comparisons: [Comparison::Created(key.clone(), Revision::ABSENT)].into(),
-            writes: [Write::Put { key, value, lease }].into(),
-        }
-    }
-
-    /// Enters this owner if there is none, and counts it. In a cell, the wrapping key is still the one that
-    /// this node has seen.
-    fn transaction(&self, owner: u64, counted: Revision) -> Transaction {
-        let (slot, takeovers) = (self.keys.owner(), self.keys.takeovers());
-        let proofs = self.proofs.map(|SeenProofs { changed, .. }| (self.keys.wrapping_key(), changed));
-        let proofs = proofs.map(|(key, changed)| Comparison::Changed(key, changed));
-        Transaction {
-            comparisons: [
-                Comparison::Created(slot.clone(), Revision::ABSENT),
-                Comparison::Changed(takeovers.clone(), counted),
-            ]
-            .into_iter()
-            .chain(proofs)
-            .collect(),
-            writes: [
-                Write::Put { key: slot, value: self.node.clone(), lease: self.lease() },
-                Write::Put { key: takeovers, value: owner.to_be_bytes().into(), lease: None },
-            ]
-            .into(),
-        }
-    }
-}
-
-/// Reads the entries whose names begin with the prefix, after those that are known.
-fn read(prefix: Key, known: &[Entry]) -> Request {
-    let after = known.last().map(|entry| entry.key.clone());
-    Request::Read(Range { prefix, after, limit: MAX_RANGE })
 }
 
 fn count(value: &[u8]) -> Result<u64, StartError> {

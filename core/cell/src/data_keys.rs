@@ -84,6 +84,12 @@ impl DataKeyId {
     }
 }
 
+/// Whether all data keys among these entries can be decrypted.
+pub(crate) fn are_readable(keys: &StoreKeys, wrapping: &WrappingKeys, entries: &[Entry]) -> bool {
+    let mut data_keys = entries.iter().filter(|entry| DataKeyId::of_entry(keys, &entry.key).is_some());
+    data_keys.all(|entry| wrapping.unwrap_key(&entry.key, &entry.value).is_ok())
+}
+
 /// The key with which this owner encrypts.
 struct CurrentKey {
     id: DataKeyId,

@@ -191,7 +191,13 @@ impl Sealed<'_> {
     /// Decrypts the text in place. Returns whether it is authentic; otherwise its contents are lost.
     fn open(&mut self, key: &dyn AeadKey) -> bool {
         let Self { counter, aad, text, tag } = self;
-        let mut jobs = [AeadJob { nonce: nonce(*counter), aad, text, tag: tag.as_mut_slice(), status: JobStatus::Pending }];
+        let mut jobs = [AeadJob {
+            nonce: nonce(*counter),
+            aad,
+            text,
+            tag: tag.as_mut_slice(),
+            status: JobStatus::Pending,
+        }];
         key.open(&mut jobs);
         jobs.iter().all(|job| job.status == JobStatus::Done)
     }

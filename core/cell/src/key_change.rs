@@ -2,9 +2,9 @@
 //!
 //! A node that has two wrapping keys becomes the owner of a store whose data keys are encrypted with the
 //! second one. Before its first other write, it encrypts them again with the first one, in transactions that
-//! compare its epoch. In a cell, each of them writes the proofs, too ([`wrapping`](crate::wrapping)): those of
-//! both keys, and with the last data key that of the first one alone. So each proof that the store needs is
-//! there at every moment. A claim compares the revision of the proofs, so that a node without one of these
+//! compare its epoch. In a cell, each of them writes the proofs, too ([`wrapping`](crate::wrapping)): those
+//! of both keys, and with the last data key that of the first one alone. So each proof that the store needs
+//! is there at every moment. A claim compares the revision of the proofs, so that a node without one of these
 //! keys does not become the owner, also if it has waited since before the change.
 //!
 //! One transaction is enough unless the store has very many data keys.

@@ -22,7 +22,7 @@
 //! ```text
 //!  PREFIX nodes/NAME      node of a cell, and where it receives forwarded packets; bound to its lease
 //!  PREFIX drained/NAME    node that does not become the owner, until an administrator changes that
-//!  PREFIX wrapping-key    proof that a node has the wrapping key of the cell; while it is changed, two of them
+//!  PREFIX wrapping-key    proof that a node has the wrapping key of the cell; during a change two of them
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
 //!  PREFIX takeovers/000   number of owners so far
 //!  PREFIX data-keys/000/  data keys that encrypt the records, encrypted with the wrapping key

@@ -9,7 +9,8 @@
 //! another label ([`forward`](crate::forward)).
 //!
 //! An entry with a known text proves to the nodes of a cell that they have the same wrapping key. While the
-//! key is changed, nodes have two, and the entry may have a proof of each ([`key_change`](crate::key_change)).
+//! key is changed, nodes have two, and the entry may have a proof of each
+//! ([`key_change`](crate::key_change)).
 
 use crate::seal::{EntryCipher, KEY_LEN, SealError};
 use alloc::vec::Vec;

@@ -2,8 +2,7 @@
 
 use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
 use casemate_cell::{
-    Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
-    WrappingKeys,
+    Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey, WrappingKeys,
 };
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
@@ -508,8 +507,8 @@ impl Simulation {
         drop(self.replace());
     }
 
-    /// Ends the gateway at once, and starts another one with these wrapping keys and this link to the store. An
-    /// error if that is refused; then there is no new gateway.
+    /// Ends the gateway at once, and starts another one with these wrapping keys and this link to the store.
+    /// An error if that is refused; then there is no new gateway.
     pub(crate) fn crash_to(&mut self, keys: (u8, Option<u8>), link: Link) -> Result<(), StartError> {
         self.hub.advance(Duration::from_secs(20 * 366 * 86_400));
         self.owners += 1;
@@ -518,8 +517,7 @@ impl Simulation {
         assert_eq!(unreadable, 0, "a record is lost");
         keeper.store().set_link(link);
         let start = (self.peer.now, self.owners);
-        let (gateway, failed) =
-            Host::restored(&self.hub, keeper, start, connection(GATEWAY, PEER), records);
+        let (gateway, failed) = Host::restored(&self.hub, keeper, start, connection(GATEWAY, PEER), records);
         assert_eq!(failed, 0);
         self.gateway = gateway;
         Ok(())

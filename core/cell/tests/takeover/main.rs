@@ -340,4 +340,3 @@ fn records_that_are_not_restored_are_deleted() {
     sim.gateway.work();
     assert_eq!(sim.records(), 0);
 }
-

@@ -34,7 +34,7 @@ fn next_owner(case: &Case, node: &[u8]) -> Option<(DataKeys, FormerKeys)> {
     Some((next, former))
 }
 
-/// Whoever is not refused reads all records. Returns which of the nodes are not: those with key 1, key 2, and
+/// A node that is not refused reads all records. Returns which nodes are not: those with key 1, key 2, and
 /// both.
 fn readers(case: &Case) -> [bool; 3] {
     [&[1][..], &[2], &BOTH].map(|node| {
