@@ -264,6 +264,8 @@ mod tests {
             store: None,
             store_key: None,
             second_store_key: None,
+            store_key_token: None,
+            second_store_key_token: None,
             counters: counters.map(PathBuf::from),
             dry_run: false,
             dummy_packets: None,

@@ -28,6 +28,7 @@ mod takeover;
 mod vici;
 mod wrapping_keys;
 
+pub use crate::tokens::TokenKeys;
 pub use arguments::RunArgs;
 pub use seen_file::SeenFile;
 

@@ -2,9 +2,10 @@
 
 use super::RunArgs;
 use super::wrapping_keys::{
-    CREDENTIAL, KeyBytes, SECOND_CREDENTIAL, create_key, credential_key, existing_key, read_key,
+    CREDENTIAL, KeyBytes, KeyForm, create_key, credential_key, existing_key, read_key, second_key,
 };
 use crate::failure::Failure;
+use crate::tokens::TokenKeys;
 use casemate_crypto::{Provider, SecretBytes};
 use casemate_file_store::FileStore;
 use casemate_linux::private_file;
@@ -21,17 +22,22 @@ pub(super) struct OpenedStore {
 
 impl OpenedStore {
     /// Opens the store that the arguments name, if they name one, and claims its contents. A dry run opens
-    /// none.
+    /// none, and reads the wrapping keys only if a token decrypts them.
     pub(super) fn open(
         args: &RunArgs,
+        tokens: &TokenKeys,
         providers: &[&'static dyn Provider],
         rng: &mut SystemRng,
     ) -> Result<Option<Self>, Failure> {
-        let Some(path) = args.store.as_deref().filter(|_| !args.dry_run) else { return Ok(None) };
+        let uses_tokens = args.store_key_token.is_some() || args.second_store_key_token.is_some();
+        let Some(path) = args.store.as_deref().filter(|_| !args.dry_run || uses_tokens) else {
+            return Ok(None);
+        };
         let failed = |error: String| Failure::failed(format!("--store: {error}"));
-        let first = first_key(args, path, rng).map_err(failed)?;
-        let second = second_key(args).and_then(|second| KeyBytes::new(first, second));
-        let keys = second.map_err(|error| Failure::failed(format!("--second-store-key: {error}")))?;
+        let keys = key_bytes(args, tokens, path, rng)?;
+        if args.dry_run {
+            return Ok(None);
+        }
         let wrapping = keys.wrapping_keys(providers).map_err(|error| failed(error.to_string()))?;
         let waker = StoreWaker::new().map_err(|error| failed(error.to_string()))?;
         let wake = waker.clone();
@@ -44,26 +50,42 @@ impl OpenedStore {
     }
 }
 
+/// The wrapping keys.
+fn key_bytes(
+    args: &RunArgs,
+    tokens: &TokenKeys,
+    store: &Path,
+    rng: &mut SystemRng,
+) -> Result<KeyBytes, Failure> {
+    let failed = |option: &str, error: String| Failure::failed(format!("{option}: {error}"));
+    let first = first_key(args, KeyForm::new(tokens, args.store_key_token.as_ref()), store, rng);
+    let first = first.map_err(|error| failed("--store", error))?;
+    let form = KeyForm::new(tokens, args.second_store_key_token.as_ref());
+    let second = second_key(args.second_store_key.as_deref(), form);
+    let keys = second.and_then(|second| KeyBytes::new(first, second));
+    keys.map_err(|error| failed("--second-store-key", error))
+}
+
 /// The wrapping key: the file of `--store-key`, or the credential of the service, or a file beside the store,
-/// which is made if it does not exist.
-fn first_key(args: &RunArgs, store: &Path, rng: &mut SystemRng) -> Result<SecretBytes, String> {
+/// which is made if it does not exist, unless a token decrypts it.
+fn first_key(
+    args: &RunArgs,
+    form: KeyForm<'_>,
+    store: &Path,
+    rng: &mut SystemRng,
+) -> Result<SecretBytes, String> {
     if let Some(path) = &args.store_key {
-        return existing_key(path);
+        return existing_key(path, form);
     }
-    if let Some(key) = credential_key(CREDENTIAL)? {
+    if let Some(key) = credential_key(CREDENTIAL, form)? {
         return Ok(key);
     }
     let path = private_file::with_suffix(store, ".key");
-    match read_key(&path)? {
+    if let KeyForm::Encrypted(..) = form {
+        return existing_key(&path, form);
+    }
+    match read_key(&path, form)? {
         Some(key) => Ok(key),
         None => create_key(&path, rng).map_err(|error| format!("{}: {error}", path.display())),
-    }
-}
-
-/// The second wrapping key: the file of `--second-store-key`, or the credential of the service.
-fn second_key(args: &RunArgs) -> Result<Option<SecretBytes>, String> {
-    match &args.second_store_key {
-        Some(path) => existing_key(path).map(Some),
-        None => credential_key(SECOND_CREDENTIAL),
     }
 }

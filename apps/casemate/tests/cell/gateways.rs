@@ -194,8 +194,7 @@ impl<'n> Gateways<'n> {
             path.display().to_string()
         };
         let (first, second) = self.wrapping_keys[index];
-        let second =
-            second.map_or(String::new(), |key| format!("second_wrapping_key = {}\n", key_file(key)));
+        let second = second.map_or(String::new(), |key| format!("second_wrapping_key = {}\n", key_file(key)));
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         format!(
