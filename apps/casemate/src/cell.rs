@@ -173,4 +173,13 @@ mod tests {
             assert!(text.contains(expected), "{text}");
         }
     }
+
+    #[test]
+    fn a_key_that_is_still_needed_is_named() {
+        let mut shown = cell("owner", Some("gw2"));
+        for (is_needed, lines) in [(false, 0), (true, 1)] {
+            shown["needs_second_key"] = is_needed.into();
+            assert_eq!(table(&shown).matches("second wrapping key").count(), lines);
+        }
+    }
 }

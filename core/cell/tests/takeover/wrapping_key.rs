@@ -185,9 +185,11 @@ fn an_owner_may_crash_during_the_change() {
 /// It stands by since before the change, and has not looked at the store since.
 #[test]
 fn a_standby_with_the_former_key_never_owns_what_it_cannot_read() {
-    for is_orderly in [true, false] {
+    for (is_orderly, is_able) in [(true, true), (false, true), (false, false)] {
         let mut cell = Cell::new();
         let mut former = std::mem::replace(&mut cell.standby, node(&cell.sim.hub, CHANGING, b"gw3"));
+        // A node that may not take over notices it, too.
+        former.allow_takeover(is_able, cell.sim.peer.now);
         // It renews its lease until shortly before the owner's lease ends.
         for _ in 0..(LEASE - SECOND).as_millis() {
             assert_eq!(cell.wait(MILLISECOND), None);
