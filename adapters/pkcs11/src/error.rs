@@ -51,6 +51,8 @@ pub enum TokenError {
     Key(String),
     /// The token does not support the signature algorithm.
     Algorithm(String),
+    /// The token does not decrypt a text.
+    Decryption(String),
     /// The signature does not fit the public key with the same CKA_ID.
     Mismatch,
     /// The connection to the token was lost, for example because the token was removed.
@@ -102,6 +104,11 @@ impl fmt::Display for TokenError {
             ),
             Self::Key(why) => write!(f, "the key cannot be used: {why}"),
             Self::Algorithm(why) => write!(f, "the token does not support the signature algorithm: {why}"),
+            Self::Decryption(why) => write!(
+                f,
+                "the token cannot decrypt it: a text of RSA with OAEP (SHA-256 or SHA-1) and the public key with \
+                 this handle (CKA_ID) was expected: {why}"
+            ),
             Self::Mismatch => f.write_str(
                 "the signature does not fit the public key: one handle (CKA_ID) for both halves of a key \
                  pair was expected",

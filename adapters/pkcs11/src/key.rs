@@ -2,10 +2,18 @@
 
 use crate::login::{Tokens, find};
 use crate::{TokenError, TokenModule, TokenObject, public_key, retried, signature};
-use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::{KeyKind, Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use cryptoki::mechanism::MechanismType;
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
 use cryptoki::object::{Attribute, AttributeType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
 use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Hash functions of OAEP, with their MGF1. Many tokens, and SoftHSM up to 2.6, have SHA-1 only, which is not
+/// weak here: OAEP does not need a hash function without collisions.
+const HASHES: [(MechanismType, PkcsMgfType); 2] =
+    [(MechanismType::SHA256, PkcsMgfType::MGF1_SHA256), (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1)];
 
 /// A private key that does not leave its token. Clones share it.
 #[derive(Clone)]
@@ -56,6 +64,18 @@ impl TokenKey {
         &self.shared.public
     }
 
+    /// Decrypts a text of RSA with OAEP, with SHA-256 or SHA-1 and without a label. Blocks for up to 10
+    /// seconds.
+    pub fn decrypt(&self, encrypted: Vec<u8>) -> Result<SecretBytes, TokenError> {
+        let kind = self.public_key().kind();
+        if kind != KeyKind::Rsa {
+            return Err(TokenError::Key(format!("an RSA key was expected, not {kind}")));
+        }
+        let shared = Arc::clone(&self.shared);
+        self.module
+            .call(move |tokens| shared.with_key(tokens, |session, key| decrypt(session, key, &encrypted)))
+    }
+
     /// Signs a message, in the format of [`SignatureAlg`]. Blocks for up to 10 seconds.
     pub fn sign(&self, alg: SignatureAlg, message: Vec<u8>) -> Result<Vec<u8>, TokenError> {
         let shared = Arc::clone(&self.shared);
@@ -75,13 +95,23 @@ impl TokenKey {
 }
 
 impl Shared {
-    fn sign(&self, tokens: &mut Tokens, alg: SignatureAlg, message: &[u8]) -> Result<Vec<u8>, TokenError> {
-        let (public, providers) = (&self.public, Providers(&self.providers));
-        let signature = retried(tokens, self.slot, |tokens| {
+    /// Runs an operation with the key, logged in to its token.
+    fn with_key<T>(
+        &self,
+        tokens: &mut Tokens,
+        operation: impl Fn(&Session, ObjectHandle) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        retried(tokens, self.slot, |tokens| {
             // The token may have been removed and inserted again, or exchanged.
             tokens.log_in(self.slot, self.pin.as_ref(), Some(&self.serial))?;
             let session = tokens.open(self.slot)?.session;
-            let key = private_key(session, &self.object.id)?;
+            operation(session, private_key(session, &self.object.id)?)
+        })
+    }
+
+    fn sign(&self, tokens: &mut Tokens, alg: SignatureAlg, message: &[u8]) -> Result<Vec<u8>, TokenError> {
+        let (public, providers) = (&self.public, Providers(&self.providers));
+        let signature = self.with_key(tokens, |session, key| {
             signature::sign(session, key, public.kind(), alg, message, &providers)
         })?;
         // SHA-1 is refused by the caller where it must not be used.
@@ -103,4 +133,23 @@ fn check_pin_policy(session: &Session, key: ObjectHandle) -> Result<(), TokenErr
     } else {
         Ok(())
     }
+}
+
+/// Decrypts a text of RSAES-OAEP (RFC 8017 section 7.1) with an empty label. It does not say which hash
+/// function it has.
+fn decrypt(session: &Session, key: ObjectHandle, encrypted: &[u8]) -> Result<SecretBytes, TokenError> {
+    let (mut reasons, mut lost) = (Vec::new(), None);
+    for (hash, mgf) in HASHES {
+        let params = PkcsOaepParams::new(hash, mgf, PkcsOaepSource::empty());
+        match session.decrypt(&params.into(), key, encrypted) {
+            Ok(text) => return Ok(SecretBytes::new(&Zeroizing::new(text))),
+            Err(error) => match TokenError::from(error) {
+                // Also what some tokens answer to a text that they cannot decrypt.
+                TokenError::Lost(why) => lost = Some(why),
+                TokenError::Algorithm(why) | TokenError::Other(why) => reasons.push(why),
+                error => reasons.push(error.to_string()),
+            },
+        }
+    }
+    Err(lost.map_or_else(|| TokenError::Decryption(reasons.join(", then ")), TokenError::Lost))
 }

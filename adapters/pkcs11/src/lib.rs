@@ -2,8 +2,9 @@
 //!
 //! A token comes with a module, a shared library that [`TokenModule`] loads into this process (OASIS PKCS #11
 //! 2.40; 3.0 for Ed25519). Each module has one thread, on which all its functions run one after the other, so
-//! that a slow token delays no other work. The token performs every operation with a private key; hashing and
-//! padding of RSA with PKCS #1 v1.5 happen here, because not every token can.
+//! that a slow token delays no other work. The token performs every operation with a private key: signatures,
+//! and the decryption of short texts with RSA. Hashing and the padding of RSA with PKCS #1 v1.5 happen here,
+//! because not every token can.
 //!
 //! A PIN is sent to a token once. A token counts wrong PINs and locks itself after a few, so a PIN that it
 //! has refused is not tried again until the program ends.

@@ -1,12 +1,12 @@
-//! Keys on tokens of SoftHSM: every signature algorithm, and every refusal.
+//! Keys on tokens of SoftHSM: every signature algorithm, decryption, and every refusal.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{Curve, HashAlg, KeyKind, Provider, Providers, SecretBytes, SignatureAlg};
 use casemate_pkcs11::{TokenError, TokenKey, TokenModule, TokenObject};
-use casemate_test_support::{Program, SoftHsm, TempDir};
-use std::env;
-use std::path::PathBuf;
+use casemate_test_support::{Program, SoftHsm, TempDir, skip};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 const PIN: &str = "123456";
 const PROVIDERS: &[&dyn Provider] = &[&AWS_LC];
@@ -90,6 +90,61 @@ fn all_algorithms_sign() {
     let alg = SignatureAlg::Ecdsa(HashAlg::Sha256);
     key.sign_later(alg, vec![7], move |result| sender.send(result).unwrap()).unwrap();
     assert!(result.recv().unwrap().is_ok());
+}
+
+/// Makes a key pair, and encrypts a text with its public key, and with that of another pair. `$1` is the
+/// directory.
+const SCRIPT: &str = r#"set -e
+cd "$1"
+for key in own other; do
+  openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out $key.key
+  openssl pkey -in $key.key -pubout -out $key.pub
+  for hash in sha1 sha256; do
+    printf "the wrapping key" | openssl pkeyutl -encrypt -pubin -inkey $key.pub \
+      -pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:$hash -out $key.$hash
+  done
+done
+"#;
+
+#[test]
+fn keys_decrypt() {
+    let scratch = TempDir::new("pkcs11-decrypt").unwrap();
+    let Some(hsm) = SoftHsm::new(&scratch.file("hsm")) else { return };
+    if !Path::new("/usr/bin/openssl").exists() {
+        skip("openssl (Debian package openssl)");
+        return;
+    }
+    let output = Program::new("sh").args(["-c", SCRIPT, "sh"]).arg(scratch.path()).output();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let slot = hsm.add_token("one", PIN);
+    hsm.import(slot, PIN, &scratch.file("own.key"), "01");
+    hsm.generate(slot, PIN, "EC:prime256v1", "02");
+    in_other_process("texts_are_decrypted", &hsm, &[slot]);
+}
+
+#[test]
+#[ignore = "keys_decrypt starts it as a process of its own"]
+fn texts_are_decrypted() {
+    let directory = PathBuf::from(env::var_os(SoftHsm::CONFIG).unwrap());
+    let text = |name: &str| fs::read(directory.ancestors().nth(2).unwrap().join(name)).unwrap();
+    let key = open(None, 1, Some(PIN)).unwrap();
+    assert_eq!(key.decrypt(text("own.sha1")).unwrap().expose(), b"the wrapping key");
+    // SoftHSM up to 2.6 does not support SHA-256 here.
+    match key.decrypt(text("own.sha256")) {
+        Ok(decrypted) => assert_eq!(decrypted.expose(), b"the wrapping key"),
+        Err(why) => assert!(matches!(why, TokenError::Decryption(_)), "{why}"),
+    }
+    let mut changed = text("own.sha1");
+    changed[100] ^= 1;
+    for wrong in [text("other.sha1"), changed, text("own.sha1")[1..].to_vec(), Vec::new()] {
+        let why = key.decrypt(wrong).unwrap_err();
+        assert!(matches!(why, TokenError::Decryption(_)), "{why}");
+    }
+    // The session can still be used.
+    assert_eq!(key.decrypt(text("own.sha1")).unwrap().expose(), b"the wrapping key");
+    assert!(key.sign(SignatureAlg::RsaPss(HashAlg::Sha256), vec![1]).is_ok());
+    let why = open(None, 2, Some(PIN)).unwrap().decrypt(text("own.sha1")).unwrap_err().to_string();
+    assert!(why.contains("an RSA key was expected"), "{why}");
 }
 
 #[test]

@@ -110,6 +110,9 @@ pub(crate) fn describe(text: &mut String, cell: &Value) {
         let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
         let _ = writeln!(text, "The store fails: {problem}. Nothing new is negotiated; {held}.");
     }
+    if cell.get("needs_second_key").and_then(Value::as_bool) == Some(true) {
+        let _ = writeln!(text, "The data keys in the store are encrypted with its second wrapping key.");
+    }
     if let Some(forward) = cell.get("forward").filter(|forward| forward.is_object()) {
         let count = |name| forward.get(name).and_then(Value::as_u64).unwrap_or_default();
         let sent = output::counted(count("sent"), "packet", "packets");
@@ -168,6 +171,15 @@ mod tests {
         ] {
             let text = table(&cell(role, owner));
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_still_needed_is_named() {
+        let mut shown = cell("owner", Some("gw2"));
+        for (is_needed, lines) in [(false, 0), (true, 1)] {
+            shown["needs_second_key"] = is_needed.into();
+            assert_eq!(table(&shown).matches("second wrapping key").count(), lines);
         }
     }
 }

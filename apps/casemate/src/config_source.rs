@@ -8,6 +8,7 @@ use crate::providers;
 use crate::swanctl::{
     CellConfig, Charon, Config, Environment, FilesRead, RadiusConfig, RecordingEnvironment, ScriptTable,
 };
+use crate::tokens::TokenKeys;
 use crate::vici::{Contents, Loaded, LoadedEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool, RemoteAuth, RemoteMethod};
@@ -49,6 +50,8 @@ pub struct LoadedConfig {
     pub pools: Vec<Pool>,
     /// Keys and certificates.
     pub keyring: Keyring,
+    /// The private keys on tokens, by section.
+    pub tokens: TokenKeys,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
     /// Settings of IKE for all connections.
@@ -181,6 +184,7 @@ impl LoadedConfig {
             scripts: ScriptTable::new(&config.connections, config.scripts),
             connections: keyring.with_key_ids(config.connections),
             pools: config.pools,
+            tokens: TokenKeys::new(&config.tokens, keyring.on_tokens()),
             keyring,
             scheduling: config.scheduling,
             charon: config.charon,

@@ -6,6 +6,7 @@
 mod testnet;
 
 use casemate_app::providers;
+use casemate_app::run::TokenKeys;
 use casemate_app::run::cell_store::{self, OpenedCell};
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_etcd::{EtcdStore, Seen};
@@ -112,7 +113,7 @@ fn check_what_was_seen(directory: &Path) {
     let config = Config::load(&directory.join("swanctl.conf"), &SystemEnvironment).unwrap();
     let cell = config.cell.unwrap();
     let read = || {
-        let opened = cell_store::open(&cell, directory, &providers::all(), || ());
+        let opened = cell_store::open(&cell, directory, &TokenKeys::default(), &providers::all(), || ());
         let OpenedCell { store, seen, .. } = opened.unwrap_or_else(|error| panic!("{error}"));
         let mut user = User { store, next_id: 0 };
         let range = Range { prefix: Vec::new(), after: None, limit: 10 };
@@ -179,7 +180,8 @@ fn runs_in_the_sandbox() {
     let wake = move || {
         count.fetch_add(1, Ordering::Relaxed);
     };
-    let opened = cell_store::open(&config.cell.unwrap(), &directory, &providers::all(), wake);
+    let opened =
+        cell_store::open(&config.cell.unwrap(), &directory, &TokenKeys::default(), &providers::all(), wake);
     let OpenedCell { store, mut seen, .. } = opened.unwrap_or_else(|error| panic!("{error}"));
     sandbox::protect_memory().unwrap();
     if !sandbox::enter().unwrap() {

@@ -352,4 +352,19 @@ fn dry_run_reads_the_files_of_the_cell() {
     assert_eq!(output.status.code(), Some(0), "{error}");
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.contains(&format!("#   wrapping key: {path}\n")), "{stdout}");
+
+    let with_second =
+        with_key.replace("  node = gw1\n", "  node = gw1\n  second_wrapping_key = former.key\n");
+    let directory = Directory::new("cell-second-key", &format!("{RIGHT}{with_second}"));
+    directory.write("cell.key", &[7; 32]);
+    let path = directory.0.file("former.key").display().to_string();
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let expected = format!("casemate: cell.second_wrapping_key: {path}: no such file: a file with 32");
+    assert!(error.contains(&expected), "{error}");
+    directory.write("former.key", &[8; 32]);
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains(&format!("#   second wrapping key: {path}\n")), "{stdout}");
 }

@@ -11,8 +11,9 @@ mod testnet;
 use casemate_test_support::{Program, TempDir};
 use charon::Charon;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testnet::{Host, Running, Side, TestNet, casemate, eventually};
@@ -208,15 +209,67 @@ fn an_ike_sa_that_cannot_go_on_is_named() {
     assert!(gateway.log().contains(expected), "{}", gateway.log());
     assert!(gateway.end_for_restart().success());
 
-    // Another wrapping key.
-    fs::write(scratch.file("sas.key"), [1; 32]).unwrap();
-    let gateway = run_with_store(&net.right, &right, &store);
-    assert!(!gateway.log().contains("continued"), "{}", gateway.log());
-    assert!(gateway.stop().success() && peer.stop().success());
+    assert!(peer.stop().success());
     let key = with_store(&net.right, &right, &store).arg("--store-key").arg(scratch.file("missing"));
     let output = net.right.output_of(key);
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("a file with 32 random bytes was expected"), "{text}");
+}
+
+/// The wrapping key is changed by two restarts. A start without the key of the store is refused, and changes
+/// nothing.
+#[test]
+fn the_wrapping_key_is_changed_without_a_negotiation() {
+    let Some(net) = TestNet::build("the_wrapping_key_is_changed_without_a_negotiation") else { return };
+    let scratch = TempDir::new("store").unwrap();
+    let (store, right) = (scratch.file("sas"), conf(Side::Right, "none"));
+    let mut gateway = run_with_store(&net.right, &right, &store);
+    let peer = net.left.run_config(&conf(Side::Left, "start"), None);
+    check_traffic(&net, &|| format!("{}\n---\n{}", peer.log(), gateway.log()));
+    let ike = spis(&net.left.status()).remove(0).0;
+
+    let (former, new) = (scratch.file("sas.key"), scratch.file("new.key"));
+    fs::write(&new, [9; 32]).unwrap();
+    fs::set_permissions(&new, Permissions::from_mode(0o600)).unwrap();
+    let with_keys = |first: &Path, second: Option<&Path>| {
+        let program = with_store(&net.right, &right, &store).arg("--store-key").arg(first);
+        match second {
+            Some(second) => program.arg("--second-store-key").arg(second),
+            None => program,
+        }
+    };
+    let refused = |first: &Path, second: Option<&Path>, expected: &str| {
+        let output = net.right.output_of(with_keys(first, second));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(expected), "{text}");
+    };
+    let other = "its data keys are encrypted with another wrapping key: that key was expected";
+    for is_crash in [true, false] {
+        if is_crash {
+            gateway.crash();
+        } else {
+            assert!(gateway.end_for_restart().success());
+        }
+        let (from, to) = if is_crash { (&former, &new) } else { (&new, &former) };
+        refused(to, None, other);
+        refused(to, Some(to), "--second-store-key: both wrapping keys are the same");
+        gateway = net.right.start(with_keys(to, Some(from)));
+        assert!(gateway.log().contains("encrypted again, with the first wrapping key"), "{}", gateway.log());
+        net.right.wait_until(|status| status["store"]["needs_second_key"] == false);
+        gateway.crash();
+        refused(from, None, other);
+        gateway = net.right.start(with_keys(to, None));
+        let logs = || format!("{}\n---\n{}", peer.log(), gateway.log());
+        assert!(gateway.log().contains("continued with"), "{}", logs());
+        check_traffic(&net, &logs);
+        assert_eq!(spis(&net.left.status())[0].0, ike, "{}", logs());
+    }
+    assert_eq!(peer.log().matches("established with").count(), 1, "{}", peer.log());
+    // Without an IKE SA, the store has no data keys, so that any key will do.
+    assert!(gateway.stop().success());
+    let gateway = net.right.start(with_keys(&new, None));
+    assert!(gateway.stop().success() && peer.stop().success());
 }
 
 /// The record of an IKE SA whose peer has passed several rounds of authentication cannot be made.

@@ -4,17 +4,20 @@
 //! watch tells when. After any failure it looks at the slot again. A claim or a registration whose outcome
 //! is unknown is given up together with its lease: if it is executed late, it ends with that lease.
 
+mod requests;
+
+use crate::StoreKeys;
+use crate::data_keys;
 use crate::keeper::Requests;
 use crate::lease::{NodeLease, Renewal};
 use crate::registration::{self, ForwardAddress};
 use crate::start::{ClaimContext, Claimed, SlotContents, StartError, Tenure};
 use crate::status::KeeperRole;
-use crate::{StoreKeys, read};
+use crate::wrapping::NeededKeys;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Completion, Entry, Key, Lease, Outcome, Request, RequestId, Revision, Store, StoreError,
-    Transaction, WatchEvent, WatchId, Write,
+    Completion, Entry, Lease, Outcome, RequestId, Revision, Store, StoreError, WatchEvent, WatchId,
 };
 use core::time::Duration;
 
@@ -42,7 +45,10 @@ pub(crate) struct SlotClaim {
     /// When a step that is to begin may begin.
     begin_at: Instant,
     is_watching: bool,
-    has_proved_key: bool,
+    /// The proofs of the wrapping key, in a cell.
+    proofs: Option<SeenProofs>,
+    /// Whether the node is entered among those of the cell, with the present lease.
+    is_registered: bool,
     /// Whether another process has the name of this node.
     has_name_taken: bool,
     /// Whether an administrator has drained this node.
@@ -56,10 +62,18 @@ pub(crate) struct SlotClaim {
     problem: Option<StoreError>,
 }
 
+/// The proofs of the wrapping key, for which this node has all keys.
+#[derive(Debug, Clone, Copy)]
+struct SeenProofs {
+    needed: NeededKeys,
+    /// Revision at which they were last changed.
+    changed: Revision,
+}
+
 #[derive(Debug)]
 enum Step {
     Lease,
-    /// Reads the entry that proves the wrapping key.
+    /// Reads the entry that proves the wrapping key. It may change while the node waits.
     Key,
     /// Creates that entry.
     NewKey(Vec<u8>),
@@ -73,6 +87,9 @@ enum Step {
     Watch(Revision),
     /// Waits for the end of the owner, until it is time to look again.
     Standby,
+    /// Reads the data keys of a single machine, these so far. It has no proofs: with another wrapping key it
+    /// must not claim anything, because each claim uses up sequence numbers.
+    Readable(Vec<Entry>),
     /// Reads the number of owners so far.
     Count,
     Commit {
@@ -97,7 +114,8 @@ impl SlotClaim {
             request: None,
             begin_at: Instant::ZERO,
             is_watching: false,
-            has_proved_key: false,
+            proofs: None,
+            is_registered: false,
             has_name_taken: false,
             is_drained: false,
             is_able: true,
@@ -150,6 +168,11 @@ impl SlotClaim {
         self.seen_owner.as_deref()
     }
 
+    /// Whether the proofs of the cell name the second wrapping key of this node.
+    pub(crate) fn needs_second_key(&self) -> bool {
+        self.proofs.is_some_and(|proofs| proofs.needed == NeededKeys::Second)
+    }
+
     /// Why the last request failed, if it did.
     pub(crate) const fn problem(&self) -> Option<StoreError> {
         self.problem
@@ -169,35 +192,11 @@ impl SlotClaim {
             return;
         }
         if matches!(self.step, Step::Standby) {
-            self.step = Step::Drained;
+            self.step = Step::Key;
         }
         match requests.submit(self.request_of_step()) {
             Some(id) => self.request = Some((id, now)),
             None => self.begin_at = now.after(RETRY),
-        }
-    }
-
-    fn request_of_step(&self) -> Request {
-        match &self.step {
-            Step::Lease => Request::NewLease(self.tenure.lease()),
-            Step::Key => read(self.keys.wrapping_key(), &[]),
-            Step::NewKey(proof) => {
-                Request::Commit(self.create(self.keys.wrapping_key(), proof.clone(), None))
-            }
-            Step::Register => {
-                let key = self.keys.node(&self.node);
-                Request::Commit(self.create(key, self.registration.clone(), self.lease()))
-            }
-            Step::Drained | Step::Standby => read(self.keys.drained(&self.node), &[]),
-            Step::Slot => read(self.keys.owner(), &[]),
-            Step::Watch(after) => {
-                let from = Revision(after.0.saturating_add(1));
-                Request::Watch { watch: WATCH, prefix: self.keys.owner(), from }
-            }
-            Step::Count => read(self.keys.takeovers(), &[]),
-            Step::Commit { owner, counted } => Request::Commit(self.transaction(*owner, *counted)),
-            Step::DataKeys(SlotContents { data_keys, .. }) => read(self.keys.data_keys(), data_keys),
-            Step::Records(SlotContents { records, .. }) => read(self.keys.records(), records),
         }
     }
 
@@ -251,7 +250,7 @@ impl SlotClaim {
             Step::Register | Step::Commit { .. } | Step::DataKeys(_) | Step::Records(_) => {
                 self.give_up_lease(now);
             }
-            Step::Lease | Step::Key | Step::NewKey(_) => {}
+            Step::Lease | Step::Key | Step::NewKey(_) | Step::Readable(_) => {}
             Step::Drained | Step::Slot | Step::Watch(_) | Step::Standby | Step::Count => {
                 self.step = Step::Drained;
             }
@@ -263,6 +262,7 @@ impl SlotClaim {
     /// Begins again with another lease; the present one ends without renewals.
     fn give_up_lease(&mut self, now: Instant) {
         (self.lease, self.request, self.step) = (None, None, Step::Lease);
+        self.is_registered = false;
         self.begin_at = now.after(RETRY);
     }
 
@@ -278,16 +278,12 @@ impl SlotClaim {
         self.step = match (core::mem::replace(&mut self.step, Step::Slot), outcome) {
             (Step::Lease, Outcome::LeaseGranted(lease)) => {
                 self.lease = Some(NodeLease::new(lease, self.tenure.lease(), sent_at));
-                match (is_cell, self.has_proved_key) {
-                    (false, _) => Step::Count,
-                    (true, false) => Step::Key,
-                    (true, true) => Step::Register,
-                }
+                if is_cell { Step::Key } else { Step::Readable(Vec::new()) }
             }
             (Step::Key, Outcome::Entries { entries, .. }) => self.check_key(&entries, context)?,
             (Step::NewKey(_), _) => Step::Key,
             (Step::Register, Outcome::Committed(_)) => {
-                self.has_name_taken = false;
+                (self.has_name_taken, self.is_registered) = (false, true);
                 Step::Drained
             }
             // The former process with this name, or another one with the same name.
@@ -315,6 +311,14 @@ impl SlotClaim {
                 self.is_watching = true;
                 self.stand_by(now)
             }
+            (Step::Readable(mut known), Outcome::Entries { entries, more, .. }) => {
+                known.extend(entries);
+                match more {
+                    true => Step::Readable(known),
+                    false if data_keys::are_readable(&self.keys, context.wrapping, &known) => Step::Count,
+                    false => return Err(StartError::WrappingKey),
+                }
+            }
             (Step::Count, Outcome::Entries { entries, .. }) => {
                 let (former, counted) = match entries.first() {
                     Some(entry) => (count(&entry.value)?, entry.changed),
@@ -323,9 +327,11 @@ impl SlotClaim {
                 Step::Commit { owner: former.checked_add(1).ok_or(StartError::Unexpected)?, counted }
             }
             (Step::Commit { owner, .. }, Outcome::Committed(epoch)) => {
-                Step::DataKeys(SlotContents::new(epoch, owner))
+                let proved = self.proofs.map(|proofs| proofs.needed);
+                Step::DataKeys(SlotContents::new(epoch, owner, proved))
             }
-            (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Slot,
+            // Another node was faster, or the wrapping key has changed.
+            (Step::Commit { .. }, Outcome::Refused(_)) if is_cell => Step::Key,
             (Step::Commit { .. }, Outcome::Refused(_)) => return Err(StartError::Owned),
             (Step::DataKeys(mut contents), Outcome::Entries { entries, more, .. }) => {
                 contents.data_keys.extend(entries);
@@ -357,40 +363,16 @@ impl SlotClaim {
         Step::Standby
     }
 
-    /// Compares the wrapping key with that of the other nodes. The first node of a cell enters the proof.
+    /// Compares the wrapping keys with those of the other nodes. The first node of a cell enters the proof.
     fn check_key(&mut self, entries: &[Entry], context: &mut ClaimContext<'_>) -> Result<Step, StartError> {
         let (wrapping, key) = (context.wrapping, self.keys.wrapping_key());
         let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
-            let proof = wrapping.proof(&key, context.rng);
+            let proof = wrapping.first().proof(&key, context.rng);
             return proof.map(Step::NewKey).map_err(|_| StartError::WrappingKey);
         };
-        self.has_proved_key = wrapping.is_proved_by(&key, &entry.value);
-        if self.has_proved_key { Ok(Step::Register) } else { Err(StartError::WrappingKey) }
-    }
-
-    /// Creates an entry that does not exist.
-    fn create(&self, key: Key, value: Vec<u8>, lease: Option<Lease>) -> Transaction {
-        Transaction {
-            comparisons: [Comparison::Created(key.clone(), Revision::ABSENT)].into(),
-            writes: [Write::Put { key, value, lease }].into(),
-        }
-    }
-
-    /// Enters this owner if there is none, and counts it.
-    fn transaction(&self, owner: u64, counted: Revision) -> Transaction {
-        let (slot, takeovers) = (self.keys.owner(), self.keys.takeovers());
-        Transaction {
-            comparisons: [
-                Comparison::Created(slot.clone(), Revision::ABSENT),
-                Comparison::Changed(takeovers.clone(), counted),
-            ]
-            .into(),
-            writes: [
-                Write::Put { key: slot, value: self.node.clone(), lease: self.lease() },
-                Write::Put { key: takeovers, value: owner.to_be_bytes().into(), lease: None },
-            ]
-            .into(),
-        }
+        let needed = wrapping.needed(&key, &entry.value).ok_or(StartError::WrappingKey)?;
+        self.proofs = Some(SeenProofs { needed, changed: entry.changed });
+        Ok(if self.is_registered { Step::Drained } else { Step::Register })
     }
 }
 

@@ -17,14 +17,15 @@
 //!   until a later write of that record has an answer.
 
 use crate::StoreKeys;
+use crate::key_change::KeyChange;
 use crate::seal::{EntryCipher, KEY_LEN};
 use crate::start::{SlotContents, StartError, spi_of};
-use crate::wrapping::WrappingKey;
+use crate::wrapping::{NeededKeys, WrappingKeys};
 use crate::writes::WriteFacts;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate::Context;
-use casemate_crypto::{Providers, SecretBytes};
+use casemate_crypto::{Providers, Rng, SecretBytes};
 use casemate_sa::Instant;
 use casemate_store::{Entry, Write};
 use core::time::Duration;
@@ -83,6 +84,12 @@ impl DataKeyId {
     }
 }
 
+/// Whether all data keys among these entries can be decrypted.
+pub(crate) fn are_readable(keys: &StoreKeys, wrapping: &WrappingKeys, entries: &[Entry]) -> bool {
+    let mut data_keys = entries.iter().filter(|entry| DataKeyId::of_entry(keys, &entry.key).is_some());
+    data_keys.all(|entry| wrapping.unwrap_key(&entry.key, &entry.value).is_ok())
+}
+
 /// The key with which this owner encrypts.
 struct CurrentKey {
     id: DataKeyId,
@@ -120,12 +127,16 @@ impl FormerKeys {
 struct KeyWrites {
     put: Option<DataKeyId>,
     deleted: Vec<DataKeyId>,
+    /// Encrypted again, with another wrapping key.
+    rewrapped: Vec<DataKeyId>,
 }
 
 /// The data keys in the store.
 pub(crate) struct DataKeys {
     keys: StoreKeys,
-    wrapping: WrappingKey,
+    wrapping: WrappingKeys,
+    /// The change of the wrapping key, which precedes all other writes.
+    change: Option<KeyChange>,
     time: Duration,
     /// `None` if the next record needs a new key.
     current: Option<CurrentKey>,
@@ -140,10 +151,11 @@ pub(crate) struct DataKeys {
 }
 
 impl DataKeys {
-    pub(crate) fn new(keys: StoreKeys, wrapping: WrappingKey) -> Self {
+    pub(crate) fn new(keys: StoreKeys, wrapping: WrappingKeys) -> Self {
         Self {
             keys,
             wrapping,
+            change: None,
             time: TIME,
             current: None,
             next_number: 0,
@@ -159,8 +171,13 @@ impl DataKeys {
         self.time = time;
     }
 
-    pub(crate) const fn wrapping(&self) -> &WrappingKey {
+    pub(crate) const fn wrapping(&self) -> &WrappingKeys {
         &self.wrapping
+    }
+
+    /// Whether the next transaction belongs to the change of the wrapping key.
+    pub(crate) const fn is_changing(&self) -> bool {
+        self.change.is_some()
     }
 
     /// Number of keys that the store has, or may have.
@@ -168,25 +185,32 @@ impl DataKeys {
         self.known.len()
     }
 
-    /// Takes the data keys and records that a new owner has found. A key that was encrypted with another
-    /// wrapping key is deleted like the others when no record names it any more.
+    /// Takes the data keys and records that a new owner has found. If another wrapping key has encrypted a
+    /// data key, this is an error: the records of that key would be lost.
     pub(crate) fn restore(
         &mut self,
         contents: &SlotContents,
         providers: &Providers<'_>,
+        rng: &mut dyn Rng,
         now: Instant,
     ) -> Result<FormerKeys, StartError> {
-        let mut former = BTreeMap::new();
+        let (mut former, mut rewrapped) = (BTreeMap::new(), BTreeMap::new());
+        let failed = |_| StartError::WrappingKey;
         for Entry { key, value, .. } in &contents.data_keys {
             let Some(id) = DataKeyId::of_entry(&self.keys, key) else { continue };
-            self.known.insert(id, 0);
-            let unwrapped = self.wrapping.unwrap_key(key, value);
-            let Ok(cipher) = unwrapped.and_then(|key| EntryCipher::new(&key, providers)) else { continue };
             if id.owner >= contents.owner {
                 return Err(StartError::LaterOwner);
             }
-            former.insert(id, cipher);
+            self.known.insert(id, 0);
+            let (data_key, wrapped_with) = self.wrapping.unwrap_key(key, value).map_err(failed)?;
+            if wrapped_with == NeededKeys::Second {
+                let wrapped = self.wrapping.first().wrap_key(key, &data_key, rng).map_err(failed)?;
+                rewrapped.insert(id, wrapped);
+            }
+            former.insert(id, EntryCipher::new(&data_key, providers).map_err(failed)?);
         }
+        let change = KeyChange::new(&self.keys, &self.wrapping, rewrapped, contents.proved, rng);
+        self.change = change.map_err(failed)?;
         for Entry { key, value, .. } in &contents.records {
             if let (Some(spi), Some(id)) = (spi_of(key), DataKeyId::of_record(value)) {
                 self.note_possible(spi, id);
@@ -236,7 +260,7 @@ impl DataKeys {
         context.rng.secret(&mut *key);
         let key = SecretBytes::new(&*key);
         let cipher = EntryCipher::new(&key, context.providers).ok()?;
-        let wrapped = self.wrapping.wrap_key(&self.keys.data_key(id), &key, context.rng).ok()?;
+        let wrapped = self.wrapping.first().wrap_key(&self.keys.data_key(id), &key, context.rng).ok()?;
         Some(CurrentKey { id, cipher, wrapped, is_written: false, made_at: context.now, records: 0 })
     }
 
@@ -290,8 +314,14 @@ impl DataKeys {
         self.unused().next().is_some()
     }
 
-    /// The writes of keys that belong to the next transaction, at most [`MAX_KEY_WRITES`].
+    /// The writes of keys that belong to the next transaction, at most [`MAX_KEY_WRITES`] unless the wrapping
+    /// key is changed.
     pub(crate) fn writes(&mut self) -> Vec<Write> {
+        if let Some(change) = &self.change {
+            let (writes, rewrapped) = change.writes(&self.keys);
+            self.in_progress = KeyWrites { rewrapped, ..KeyWrites::default() };
+            return writes;
+        }
         let new = self.current.as_ref().filter(|current| !current.is_written);
         let put = new.map(|CurrentKey { id, wrapped, .. }| Write::Put {
             key: self.keys.data_key(*id),
@@ -302,13 +332,14 @@ impl DataKeys {
         let deleted: Vec<DataKeyId> = self.unused().take(MAX_KEY_WRITES.saturating_sub(1)).collect();
         let deletions = deleted.iter().map(|id| Write::Delete(self.keys.data_key(*id)));
         let writes = put.into_iter().chain(deletions).collect();
-        self.in_progress = KeyWrites { put: put_id, deleted };
+        self.in_progress = KeyWrites { put: put_id, deleted, rewrapped: Vec::new() };
         writes
     }
 
     /// Notes that the last transaction is executed, with these writes of records.
     pub(crate) fn written(&mut self, records: &[WriteFacts]) {
-        let KeyWrites { put, deleted } = core::mem::take(&mut self.in_progress);
+        let KeyWrites { put, deleted, rewrapped } = core::mem::take(&mut self.in_progress);
+        self.change.take_if(|change| change.written(&rewrapped));
         if let Some(current) = self.current.as_mut().filter(|current| Some(current.id) == put) {
             current.is_written = true;
         }

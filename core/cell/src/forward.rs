@@ -8,7 +8,8 @@
 //! `prf+(wrapping key, label | run)` with HMAC-SHA2-256 (RFC 7296 section 2.13), and the nonce is the counter
 //! of the run (NIST SP 800-38D section 8.2.1), so that no nonce is used twice with one key. The header and
 //! the run of the receiver are associated data: a recorded frame is of no use for another node, or after a
-//! restart of the receiver.
+//! restart of the receiver. A receiver that has two wrapping keys, while the key is changed, tries both with
+//! the first frame of a run.
 //!
 //! The packet is forwarded whole, with its outer addresses, ports, ECN and fragmentation. Frames are
 //! [`FRAME_OVERHEAD`] bytes longer.
@@ -174,14 +175,45 @@ impl FrameSealer {
 pub struct FrameOpener {
     run: RunId,
     keys: FrameKeys,
+    second: Option<FrameKeys>,
     senders: SenderRuns,
 }
 
+/// The encrypted part of a frame, and what belongs to it.
+struct Sealed<'a> {
+    counter: [u8; COUNTER_LEN],
+    aad: [u8; HEADER_LEN + RUN_LEN],
+    text: &'a mut [u8],
+    tag: &'a mut [u8; TAG_LEN],
+}
+
+impl Sealed<'_> {
+    /// Decrypts the text in place. Returns whether it is authentic; otherwise its contents are lost.
+    fn open(&mut self, key: &dyn AeadKey) -> bool {
+        let Self { counter, aad, text, tag } = self;
+        let mut jobs = [AeadJob {
+            nonce: nonce(*counter),
+            aad,
+            text,
+            tag: tag.as_mut_slice(),
+            status: JobStatus::Pending,
+        }];
+        key.open(&mut jobs);
+        jobs.iter().all(|job| job.status == JobStatus::Done)
+    }
+}
+
 impl FrameOpener {
-    /// An opener for this run, which has received nothing yet.
-    pub fn new(wrapping_key: &SecretBytes, run: RunId, providers: &Providers<'_>) -> Result<Self, SealError> {
+    /// An opener for this run, which has received nothing yet. Senders may have a second wrapping key.
+    pub fn new(
+        wrapping_key: &SecretBytes,
+        second: Option<&SecretBytes>,
+        run: RunId,
+        providers: &Providers<'_>,
+    ) -> Result<Self, SealError> {
         let keys = FrameKeys::new(wrapping_key, providers)?;
-        Ok(Self { run, keys, senders: SenderRuns::default() })
+        let second = second.map(|key| FrameKeys::new(key, providers)).transpose()?;
+        Ok(Self { run, keys, second, senders: SenderRuns::default() })
     }
 
     /// Decrypts a frame in place. Returns how its packet has arrived, and where the packet is in the frame.
@@ -197,24 +229,37 @@ impl FrameOpener {
             parse(header).filter(|_| text.len() >= INGRESS_LEN).ok_or(FrameError::Malformed)?;
         let aad = associated_data(header, &self.run);
         let number = u64::from_be_bytes(counter);
-        let mut new_key = None;
-        let key = match self.senders.get(&run) {
+        let mut sealed = Sealed { counter, aad, text, tag };
+        let new_key = match self.senders.get(&run) {
             Some(sender) if !sender.window.is_new(number) => return Err(FrameError::Replayed),
-            Some(sender) => &sender.key,
-            None => {
-                let key = self.keys.of_run(&run, providers).map_err(|_| FrameError::Provider)?;
-                &*new_key.insert(key)
-            }
+            Some(sender) if !sealed.open(&*sender.key) => return Err(FrameError::NotAuthentic),
+            Some(_) => None,
+            None => Some(self.open_first(&run, &mut sealed, providers)?),
         };
-        let mut jobs = [AeadJob { nonce: nonce(counter), aad: &aad, text, tag, status: JobStatus::Pending }];
-        key.open(&mut jobs);
-        if jobs.iter().any(|job| job.status != JobStatus::Done) {
-            return Err(FrameError::NotAuthentic);
-        }
         self.senders.note(run, number, new_key);
         let ingress = frame.get(HEADER_LEN).copied().and_then(Ingress::from_code);
         let packet = HEADER_LEN.saturating_add(INGRESS_LEN)..len.saturating_sub(TAG_LEN);
         Ok((ingress.ok_or(FrameError::Malformed)?, packet))
+    }
+
+    /// Decrypts a frame of a run that is not known yet. Returns the key of the run.
+    fn open_first(
+        &self,
+        run: &RunId,
+        sealed: &mut Sealed<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<Box<dyn AeadKey>, FrameError> {
+        let of_run = |keys: &FrameKeys| keys.of_run(run, providers).map_err(|_| FrameError::Provider);
+        let encrypted = self.second.as_ref().map(|second| (second, sealed.text.to_vec(), *sealed.tag));
+        let key = of_run(&self.keys)?;
+        if sealed.open(&*key) {
+            return Ok(key);
+        }
+        let (second, text, tag) = encrypted.ok_or(FrameError::NotAuthentic)?;
+        sealed.text.copy_from_slice(&text);
+        *sealed.tag = tag;
+        let key = of_run(second)?;
+        if sealed.open(&*key) { Ok(key) } else { Err(FrameError::NotAuthentic) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::records::KeptRecords;
 use crate::reentry::Reentry;
 use crate::registration::ForwardAddress;
 use crate::start::Tenure;
-use crate::wrapping::WrappingKey;
+use crate::wrapping::WrappingKeys;
 use crate::writes::CurrentWrite;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -98,7 +98,7 @@ pub(crate) struct Ownership {
 impl<S: Store> Keeper<S> {
     /// A keeper that owns nothing yet. `node` names this process for readers of the store; in a cell, each
     /// node has a name of its own.
-    pub fn new(store: S, keys: StoreKeys, wrapping: WrappingKey, node: &[u8], tenure: Tenure) -> Self {
+    pub fn new(store: S, keys: StoreKeys, wrapping: WrappingKeys, node: &[u8], tenure: Tenure) -> Self {
         Self {
             requests: Requests::new(store),
             state: State::Claiming(Box::new(SlotClaim::new(keys.clone(), node.into(), tenure))),

@@ -13,6 +13,7 @@
 //!                       messages wait (outbox.rs)
 //!  written: writes.rs   messages leave, reserves grow
 //!  no answer: reentry.rs  the owner enters itself again, so that no late write is executed
+//!  other wrapping key: key_change.rs  data keys are encrypted again before the first other write
 //!  end:     handover.rs give up the slot; move packets until the next owner is ready
 //!           ending.rs   records that have changed; the numbers that were used (used_numbers.rs)
 //! ```
@@ -23,7 +24,7 @@
 //! ```text
 //!  PREFIX nodes/NAME      node of a cell, and where it receives forwarded packets; bound to its lease
 //!  PREFIX drained/NAME    node that does not become the owner, until an administrator changes that
-//!  PREFIX wrapping-key    proof that a node has the wrapping key of the cell
+//!  PREFIX wrapping-key    proof that a node has the wrapping key of the cell; during a change two of them
 //!  PREFIX slots/000       node that owns the slot, bound to its lease
 //!  PREFIX takeovers/000   number of owners so far
 //!  PREFIX data-keys/000/  data keys that encrypt the records, encrypted with the wrapping key
@@ -45,6 +46,7 @@ mod ending;
 mod forward;
 mod handover;
 mod keeper;
+mod key_change;
 mod lease;
 mod members;
 mod outbox;
@@ -69,7 +71,7 @@ pub use reserve::{RECEIVED_BLOCK, SENT_BLOCK};
 pub use seal::SealError;
 pub use start::{StartError, Started, Tenure};
 pub use status::{KeeperRole, KeeperStatus};
-pub use wrapping::{WRAPPING_KEY_LEN, WrappingKey};
+pub use wrapping::{WRAPPING_KEY_LEN, WrappingKey, WrappingKeys};
 
 use alloc::format;
 use alloc::string::String;

@@ -6,7 +6,7 @@ use crate::data_keys::{FormerKeys, OpenedRecord};
 use crate::keeper::{Keeper, Ownership, State};
 use crate::lease::NodeLease;
 use crate::records::StoredRecord;
-use crate::wrapping::WrappingKey;
+use crate::wrapping::{NeededKeys, WrappingKeys};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate::{IkeRecord, OwnedRecord};
@@ -51,7 +51,7 @@ pub enum StartError {
     Unexpected,
     /// A record was written by a later owner than this one: the store is an older copy.
     LaterOwner,
-    /// The other nodes of the cell use another wrapping key.
+    /// The data keys in the store are encrypted with a wrapping key that this process does not have.
     WrappingKey,
 }
 
@@ -62,7 +62,10 @@ impl fmt::Display for StartError {
             Self::Owned => f.write_str("another process uses it"),
             Self::Unexpected => f.write_str("it has entries of another kind"),
             Self::LaterOwner => f.write_str("it has records of a later owner, so it was set back"),
-            Self::WrappingKey => f.write_str("its data keys are encrypted with another wrapping key"),
+            Self::WrappingKey => f.write_str(
+                "its data keys are encrypted with another wrapping key: that key was expected, as the first \
+                 or the second one",
+            ),
         }
     }
 }
@@ -71,7 +74,7 @@ impl core::error::Error for StartError {}
 
 /// What a claim needs of its host.
 pub(crate) struct ClaimContext<'a> {
-    pub(crate) wrapping: &'a WrappingKey,
+    pub(crate) wrapping: &'a WrappingKeys,
     pub(crate) rng: &'a mut dyn Rng,
     pub(crate) now: Instant,
 }
@@ -92,14 +95,16 @@ pub(crate) struct SlotContents {
     pub(crate) epoch: Revision,
     /// Number of owners, this one included.
     pub(crate) owner: u64,
+    /// The wrapping keys that the proofs name; `None` on a single machine.
+    pub(crate) proved: Option<NeededKeys>,
     pub(crate) data_keys: Vec<Entry>,
     pub(crate) records: Vec<Entry>,
 }
 
 impl SlotContents {
     /// Nothing yet, for an owner with this takeover count.
-    pub(crate) const fn new(epoch: Revision, owner: u64) -> Self {
-        Self { epoch, owner, data_keys: Vec::new(), records: Vec::new() }
+    pub(crate) const fn new(epoch: Revision, owner: u64, proved: Option<NeededKeys>) -> Self {
+        Self { epoch, owner, proved, data_keys: Vec::new(), records: Vec::new() }
     }
 }
 
@@ -161,7 +166,7 @@ impl<S: Store> Keeper<S> {
             let Some(completion) = self.members.completed(&self.keys, completion) else { continue };
             if let Some(claimed) = claim.completed(completion, &mut of_claim)? {
                 let Claimed { lease, contents, has_seen_owner } = claimed;
-                let former = self.data_keys.restore(&contents, providers, now)?;
+                let former = self.data_keys.restore(&contents, providers, rng, now)?;
                 let SlotContents { epoch, owner, records, .. } = contents;
                 self.state = State::Owner(Box::new(Ownership { lease, epoch, owner }));
                 let successor = Successor { owner, has_seen_owner, unix_time };

@@ -50,6 +50,8 @@ pub struct KeeperStatus {
     pub low_reserves: usize,
     /// Data keys that the store has.
     pub data_keys: usize,
+    /// Whether data keys in the store are, or may be, encrypted with the second wrapping key.
+    pub needs_second_key: bool,
     /// Why the last transaction failed, if it did.
     pub problem: Option<StoreError>,
 }
@@ -73,6 +75,11 @@ impl<S: Store> Keeper<S> {
             }
             State::Lost => (KeeperRole::Lost, 0, self.problem),
         };
+        let needs_second_key = match &self.state {
+            State::Claiming(claim) => claim.needs_second_key(),
+            State::Owner(_) => self.data_keys.is_changing(),
+            State::Lost => false,
+        };
         KeeperStatus {
             role,
             owner,
@@ -83,6 +90,7 @@ impl<S: Store> Keeper<S> {
             dropped: self.outbox.dropped(),
             low_reserves: self.records.low_reserves(),
             data_keys: self.data_keys.count(),
+            needs_second_key,
             problem,
         }
     }

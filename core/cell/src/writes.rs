@@ -20,7 +20,7 @@ use core::time::Duration;
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 
 /// Most entries with numbers of the former owner that a transaction deletes.
-const MAX_DELETED: usize = 4;
+pub(crate) const MAX_DELETED: usize = 4;
 /// Most records of a transaction: there is room for writes of data keys, and for these.
 const MAX_RECORDS: usize = MAX_WRITES - MAX_KEY_WRITES - MAX_DELETED;
 /// A transaction has no further record after this number of bytes. etcd's default limit is 1.5 MiB.
@@ -81,6 +81,9 @@ impl<S: Store> Keeper<S> {
             return released;
         }
         self.retry_at = self.retry_at.filter(|at| now < *at);
+        if self.may_write() && self.data_keys.is_changing() {
+            self.submit(VecDeque::new(), Vec::new(), now);
+        }
         if self.may_write() {
             self.data_keys.replace_if_due(now);
             self.data_keys.take_due(now).into_iter().for_each(|spi| self.outbox.add([spi]));

@@ -31,21 +31,22 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Opens the socket at this address of the node. Each call begins another run.
+    /// Opens the socket at this address of the node. Each call begins another run. Frames of other nodes may
+    /// have a second wrapping key; this one sends with the first.
     ///
     /// # Errors
     ///
     /// The host does not have the address, the port is in use, or no provider has the algorithms.
     pub fn open(
         address: SocketAddr,
-        wrapping_key: &SecretBytes,
+        (first, second): (&SecretBytes, Option<&SecretBytes>),
         providers: &[&'static dyn Provider],
         rng: &mut SystemRng,
     ) -> Result<Self, Error> {
         let failed = |error: SealError| Error::other("forwarded packets", error.to_string());
         let (run, list) = (RunId::random(rng), Providers(providers));
-        let sealer = FrameSealer::new(wrapping_key, run, &list).map_err(failed)?;
-        let opener = FrameOpener::new(wrapping_key, run, &list).map_err(failed)?;
+        let sealer = FrameSealer::new(first, run, &list).map_err(failed)?;
+        let opener = FrameOpener::new(first, second, run, &list).map_err(failed)?;
         let port = ForwardPort::open(address)?;
         let receiver = ForwardReceiver { port: port.try_clone()?, opener, providers: providers.into() };
         Ok(Self { forwarder: Forwarder::new(port, run, sealer), receiver })

@@ -12,7 +12,7 @@ use crate::sys::{Epoll, EventFd, NumberedFd};
 use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
     ForwardAddress, Handover, Keeper, KeeperRole, KeeperStatus, SENT_BLOCK, StartError, Started, StoreKeys,
-    Tenure, WrappingKey,
+    Tenure, WrappingKeys,
 };
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{IkeSaId, Transmit};
@@ -88,6 +88,8 @@ pub struct FormerState {
     pub records: Vec<OwnedRecord>,
     /// Number of records that cannot be read.
     pub unreadable: usize,
+    /// Whether the data keys of the store are encrypted again, with the first wrapping key.
+    pub changes_key: bool,
 }
 
 impl StateKeeper {
@@ -96,7 +98,7 @@ impl StateKeeper {
     pub fn start(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
-        wrapping: WrappingKey,
+        wrapping: WrappingKeys,
         providers: &[&'static dyn Provider],
         name: &str,
         rng: &mut SystemRng,
@@ -110,7 +112,8 @@ impl StateKeeper {
             let started = keeper.keeper.start(unix_micros(), Instant::ZERO, &providers, rng);
             match started.map_err(failed_start)? {
                 Started::Records { records, unreadable } => {
-                    return Ok((keeper, FormerState { records, unreadable }));
+                    let former = keeper.former(records, unreadable, Instant::ZERO);
+                    return Ok((keeper, former));
                 }
                 Started::Waiting => keeper.wait(deadline)?,
             }
@@ -122,7 +125,7 @@ impl StateKeeper {
     pub fn join(
         store: Box<dyn Store + Send>,
         waker: StoreWaker,
-        wrapping: WrappingKey,
+        wrapping: WrappingKeys,
         node: &CellNode,
     ) -> Self {
         let CellNode { name, lease } = node;
@@ -142,6 +145,11 @@ impl StateKeeper {
             is_node,
             is_drained: false,
         }
+    }
+
+    /// The state of a former run, right after it was claimed.
+    fn former(&self, records: Vec<OwnedRecord>, unreadable: usize, now: Instant) -> FormerState {
+        FormerState { records, unreadable, changes_key: self.keeper.status(now).needs_second_key }
     }
 
     /// Lets the other nodes know where this one receives forwarded packets.
@@ -212,7 +220,7 @@ impl StateKeeper {
                 .map_err(failed_start)?;
             let former = match started {
                 Started::Waiting => None,
-                Started::Records { records, unreadable } => Some(FormerState { records, unreadable }),
+                Started::Records { records, unreadable } => Some(self.former(records, unreadable, now)),
             };
             self.checked_at = now;
             return Ok(Polled { released: Vec::new(), former });

@@ -21,7 +21,7 @@ use crate::radius::{RadiusLink, RelayAuthenticator};
 use crate::revocation::{Authorities, Fetched, RevocationLink};
 use crate::sequence_numbers::SequenceStore;
 use crate::swanctl::{Config, Environment, OwnSignature, PeerConditions};
-use crate::tokens::TokenLink;
+use crate::tokens::{OpenedKey, TokenLink};
 use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg, SigningKey};
 use casemate_eap::{Authenticator, EapCredentials, EapFault, TlsSession};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
@@ -130,6 +130,11 @@ impl Keyring {
     /// Has AAA servers authenticate the peers of connections that want it.
     pub(crate) fn use_radius(&self, link: Option<RadiusLink>) {
         *self.radius() = link;
+    }
+
+    /// All private keys on tokens.
+    pub(crate) fn on_tokens(&self) -> &[OpenedKey] {
+        &self.own.tokens
     }
 
     /// Algorithms for certificates.

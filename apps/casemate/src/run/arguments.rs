@@ -66,6 +66,19 @@ pub struct RunArgs {
     /// the service, then a file that is made beside the store, with .key at its end]
     #[arg(long, value_name = "FILE", requires = "store")]
     pub store_key: Option<PathBuf>,
+    /// File with a second wrapping key, while that of --store is changed [default: the credential
+    /// casemate-second-store-key of the service, if there is one]
+    ///
+    /// What the second key has encrypted in the store is encrypted again with the first one.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub second_store_key: Option<PathBuf>,
+    /// The wrapping key is encrypted, and a token decrypts it with the private key of this section of
+    /// `secrets`, such as `token-store`.
+    #[arg(long, value_name = "SECTION", requires = "store")]
+    pub store_key_token: Option<String>,
+    /// The same for the second wrapping key.
+    #[arg(long, value_name = "SECTION", requires = "store")]
+    pub second_store_key_token: Option<String>,
     /// File that keeps the sequence numbers of EAP-AKA across restarts.
     #[arg(long, value_name = "FILE", conflicts_with = "xfrm")]
     pub aka_numbers: Option<PathBuf>,

@@ -1,12 +1,13 @@
 //! The store of the section `cell`: its servers, certificates, password and wrapping key, and the file with
 //! what this node has seen of the cluster (docs/decisions/0142-etcd.md).
 
-use super::sa_store::{CREDENTIAL, credential_key, read_key};
 use super::seen_file::SeenFile;
+use super::wrapping_keys::{CREDENTIAL, KeyBytes, KeyForm, credential_key, read_key, second_key};
 use crate::failure::Failure;
 use crate::swanctl::{CellAddress, CellConfig, LoginFile, TlsFiles};
-use casemate_cell::{WRAPPING_KEY_LEN, WrappingKey};
-use casemate_crypto::{Provider, Providers, SecretBytes};
+use crate::tokens::TokenKeys;
+use casemate_cell::{WRAPPING_KEY_LEN, WrappingKeys};
+use casemate_crypto::{Provider, SecretBytes};
 use casemate_etcd::{Config, Endpoint, EtcdMonitor, EtcdStore, Login, Tls};
 use casemate_linux::private_file::{self, OthersAccess};
 use casemate_linux::process::SystemRng;
@@ -59,6 +60,7 @@ impl CellWatch {
 pub(super) fn join(
     cell: &CellConfig,
     directory: &Path,
+    tokens: &TokenKeys,
     providers: &[&'static dyn Provider],
     rng: &mut SystemRng,
 ) -> Result<JoinedCell, Failure> {
@@ -68,11 +70,12 @@ pub(super) fn join(
     let addresses = addresses.map_err(|error| Failure::failed(format!("cell.addresses: {error}")))?;
     let waker = StoreWaker::new().map_err(Failure::failed)?;
     let wake = waker.clone();
-    let OpenedCell { store, wrapping, seen, key } = open(cell, directory, providers, move || wake.wake())?;
+    let opened = open(cell, directory, tokens, providers, move || wake.wake())?;
+    let OpenedCell { store, wrapping, seen, keys } = opened;
     let watch = CellWatch { monitor: store.monitor(), seen };
     let node = CellNode { name: cell.node.clone(), lease: cell.lease };
     let mut keeper = StateKeeper::join(Box::new(store), waker, wrapping, &node);
-    let open = |address| Forwarding::open(address, &key, providers, rng);
+    let open = |address| Forwarding::open(address, (&keys.first, keys.second.as_ref()), providers, rng);
     let forwarding = cell.forward.map(open).transpose();
     let forwarding = forwarding.map_err(|error| Failure::failed(format!("cell.forward: {error}")))?;
     if let Some(forwarding) = &forwarding {
@@ -91,18 +94,18 @@ pub struct OpenedCell {
     /// The store. Its keys begin with `casemate/NAME/`.
     pub store: EtcdStore,
     /// Encrypts the data keys in it.
-    pub wrapping: WrappingKey,
+    pub wrapping: WrappingKeys,
     /// File for what the store has seen of the cluster.
     pub seen: SeenFile,
-    /// The bytes of the wrapping key, for forwarded packets.
-    pub key: SecretBytes,
+    /// The bytes of the wrapping keys, for forwarded packets.
+    pub keys: KeyBytes,
 }
 
 /// Opens the store of a cell. Its threads have no capabilities. They connect with the first request, so the
 /// servers need not respond.
 ///
-/// `directory` is the one for files that survive a reboot. `wake` is called by threads of the store when
-/// there are completions or events; it must not block.
+/// `directory` is the one for files that survive a reboot. A key of `tokens` may decrypt the wrapping key.
+/// `wake` is called by threads of the store when there are completions or events; it must not block.
 ///
 /// # Errors
 ///
@@ -111,27 +114,33 @@ pub struct OpenedCell {
 pub fn open(
     cell: &CellConfig,
     directory: &Path,
+    tokens: &TokenKeys,
     providers: &[&'static dyn Provider],
     wake: impl Fn() + Send + Sync + 'static,
 ) -> Result<OpenedCell, Failure> {
-    let key = wrapping_key(cell)?;
-    let wrapping =
-        WrappingKey::new(&key, &Providers(providers)).map_err(|error| wrong("wrapping_key", error))?;
+    let keys = key_bytes(cell, tokens)?;
+    let wrapping = keys.wrapping_keys(providers).map_err(|error| wrong("wrapping_key", error))?;
     let (seen, known) = SeenFile::open(directory, &cell.name, &cell.node).map_err(Failure::failed)?;
     let config = Config { seen: known, thread_entry: drop_capabilities, ..store_config(cell)? };
     let store = EtcdStore::open(config, Arc::new(wake)).map_err(Failure::failed)?;
-    Ok(OpenedCell { store, wrapping, seen, key })
+    Ok(OpenedCell { store, wrapping, seen, keys })
 }
 
-/// Reads the files of the cell without opening the store, for a dry run. The wrapping key is read only if the
-/// section names its file: credentials exist only in a service.
+/// Reads the files of the cell without opening the store, for a dry run. The wrapping keys are read only if
+/// the section names the file of the first one: credentials exist only in a service.
 ///
 /// # Errors
 ///
 /// As [`open`].
-pub(super) fn check(cell: &CellConfig) -> Result<(), Failure> {
+pub(super) fn check(cell: &CellConfig, tokens: &TokenKeys) -> Result<(), Failure> {
+    for (key, section) in [
+        ("wrapping_key_token", &cell.wrapping_key_token),
+        ("second_wrapping_key_token", &cell.second_wrapping_key_token),
+    ] {
+        section.iter().try_for_each(|section| tokens.check(section)).map_err(|why| wrong(key, why))?;
+    }
     if cell.wrapping_key.is_some() {
-        wrapping_key(cell)?;
+        key_bytes(cell, tokens)?;
     }
     store_config(cell).map(|_| ())
 }
@@ -145,17 +154,29 @@ fn wrong(key: &str, why: impl std::fmt::Display) -> Failure {
     Failure::bad_input(format!("cell.{key}: {why}"))
 }
 
+/// The wrapping keys.
+fn key_bytes(cell: &CellConfig, tokens: &TokenKeys) -> Result<KeyBytes, Failure> {
+    let first = first_key(cell, KeyForm::new(tokens, cell.wrapping_key_token.as_ref()))?;
+    let form = KeyForm::new(tokens, cell.second_wrapping_key_token.as_ref());
+    let second = second_key(cell.second_wrapping_key.as_deref(), form);
+    let keys = second.and_then(|second| KeyBytes::new(first, second));
+    keys.map_err(|why| wrong("second_wrapping_key", why))
+}
+
 /// The wrapping key: the file of the section, or the credential of the service.
-fn wrapping_key(cell: &CellConfig) -> Result<SecretBytes, Failure> {
-    let expected = format!(
-        "a file with {WRAPPING_KEY_LEN} random bytes was expected, the same on all nodes of the cell, for \
-         example from `(umask 077; head -c {WRAPPING_KEY_LEN} /dev/urandom > cell.key)`"
-    );
+fn first_key(cell: &CellConfig, form: KeyForm<'_>) -> Result<SecretBytes, Failure> {
+    let expected = match form {
+        KeyForm::Plain => format!(
+            "a file with {WRAPPING_KEY_LEN} random bytes was expected, the same on all nodes of the cell, for \
+             example from `(umask 077; head -c {WRAPPING_KEY_LEN} /dev/urandom > cell.key)`"
+        ),
+        KeyForm::Encrypted(..) => form.expected(),
+    };
     let found = match &cell.wrapping_key {
         Some(path) => {
-            read_key(path).map(|key| key.ok_or_else(|| format!("{}: no such file", path.display())))
+            read_key(path, form).map(|key| key.ok_or_else(|| format!("{}: no such file", path.display())))
         }
-        None => credential_key().map(|key| {
+        None => credential_key(CREDENTIAL, form).map(|key| {
             key.ok_or_else(|| format!("there is no `wrapping_key` and no credential {}", CREDENTIAL))
         }),
     };
@@ -236,6 +257,9 @@ mod tests {
             node: "gw1".into(),
             lease: Duration::from_secs(3),
             wrapping_key,
+            wrapping_key_token: None,
+            second_wrapping_key: None,
+            second_wrapping_key_token: None,
             etcd: EtcdServers {
                 servers: vec![([127, 0, 0, 1], 1).into()],
                 server_name: None,
@@ -249,7 +273,9 @@ mod tests {
     }
 
     fn refusal(directory: &TempDir, cell: &CellConfig) -> String {
-        let refused = open(cell, directory.path(), &crate::providers::all(), || ()).err().unwrap();
+        let refused = open(cell, directory.path(), &TokenKeys::default(), &crate::providers::all(), || ())
+            .err()
+            .unwrap();
         assert!(matches!(refused, Failure::BadInput(_)), "{refused}");
         refused.reason().to_owned()
     }
@@ -300,10 +326,35 @@ mod tests {
         let opened = open(
             &cell(Some(file(&dir, "key", &[7; 32], 0o600))),
             dir.path(),
+            &TokenKeys::default(),
             &crate::providers::all(),
             || (),
         );
         assert_eq!(opened.err(), None);
+    }
+
+    #[test]
+    fn a_second_wrapping_key_is_another_file_with_another_key() {
+        let dir = TempDir::new("cell-second-key").unwrap();
+        let first = file(&dir, "first", &[7; 32], 0o600);
+        let with =
+            |second: PathBuf| CellConfig { second_wrapping_key: Some(second), ..cell(Some(first.clone())) };
+        let refused = |second: PathBuf| {
+            let cell = with(second);
+            let why = refusal(&dir, &cell);
+            assert!(why.starts_with("cell.second_wrapping_key: "), "{why}");
+            assert_eq!(
+                check(&cell, &TokenKeys::default()).unwrap_err().reason(),
+                why,
+                "a dry run finds it, too"
+            );
+            why
+        };
+        assert!(refused(dir.file("none")).contains("none: no such file: a file with 32 random bytes"));
+        assert!(refused(file(&dir, "short", &[8; 31], 0o600)).contains("exactly 32 bytes"));
+        assert!(refused(file(&dir, "open", &[8; 32], 0o644)).contains("0600 was expected"));
+        assert!(refused(file(&dir, "same", &[7; 32], 0o600)).contains("another one was expected"));
+        assert_eq!(check(&with(file(&dir, "second", &[8; 32], 0o600)), &TokenKeys::default()), Ok(()));
     }
 
     #[test]
@@ -313,7 +364,11 @@ mod tests {
         let with = |change: &dyn Fn(&mut EtcdServers)| {
             let mut cell = cell(Some(key.clone()));
             change(&mut cell.etcd);
-            assert_eq!(check(&cell).unwrap_err().reason(), refusal(&dir, &cell), "a dry run finds it, too");
+            assert_eq!(
+                check(&cell, &TokenKeys::default()).unwrap_err().reason(),
+                refusal(&dir, &cell),
+                "a dry run finds it, too"
+            );
             refusal(&dir, &cell)
         };
         let none = dir.file("none");

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 /// What this gateway does as a node of a cell, as comment lines.
 pub(super) fn cell(cell: &CellConfig) -> String {
-    let CellConfig { name, node, lease, wrapping_key, etcd, addresses, forward } = cell;
+    let CellConfig { name, node, lease, wrapping_key, second_wrapping_key, etcd, addresses, forward, .. } =
+        cell;
     let servers: Vec<String> = etcd.servers.iter().map(ToString::to_string).collect();
     let security = if etcd.tls.is_some() { "TLS" } else { "clear text" };
     let user = etcd.login.as_ref().map_or(String::new(), |login| format!(", user {}", login.user));
@@ -27,14 +28,22 @@ pub(super) fn cell(cell: &CellConfig) -> String {
         Some(file) => file.display().to_string(),
         None => "the credential casemate-store-key of the service".into(),
     };
+    let by_token = |section: &Option<String>| {
+        section.as_ref().map_or(String::new(), |section| format!(", decrypted by the token of {section}"))
+    };
+    let key = key + &by_token(&cell.wrapping_key_token);
     let mut text = format!(
         "# cell {name}: node {node}, with a lease of {} s\n#   store: etcd at {} ({security}{user})\n#   \
          wrapping key: {key}\n",
         lease.as_secs(),
         servers.join(", ")
     );
-    for address in addresses {
+    if let Some(file) = second_wrapping_key {
         // Writing to a string does not fail.
+        let token = by_token(&cell.second_wrapping_key_token);
+        let _ = writeln!(text, "#   second wrapping key: {}{token}", file.display());
+    }
+    for address in addresses {
         let _ = writeln!(text, "#   address {}: {address}, if no other node has it", address.name);
     }
     if let Some(address) = forward {

@@ -53,7 +53,7 @@ impl IkeConfig {
         if let Some(cell) = &loaded.cell {
             check_cell(args)?;
             if args.dry_run {
-                cell_store::check(cell)?;
+                cell_store::check(cell, &loaded.tokens)?;
             }
         }
         Ok(Self { source, loaded })
@@ -98,11 +98,12 @@ impl IkeConfig {
         }
         let sequence_numbers = sequence_numbers(args)?;
         let (mut endpoint, key_log) = endpoint_with_key_log(start)?;
-        let store = OpenedStore::open(args, source.providers(), &mut start.rng)?;
+        let store = OpenedStore::open(args, &loaded.tokens, source.providers(), &mut start.rng)?;
         let cell = match (&loaded.cell, &instance.resources) {
             (Some(cell), Some(resources)) => {
                 let directory = resources.instance.lasting_directory();
-                Some(cell_store::join(cell, &directory, source.providers(), &mut start.rng)?)
+                let (tokens, providers) = (&loaded.tokens, source.providers());
+                Some(cell_store::join(cell, &directory, tokens, providers, &mut start.rng)?)
             }
             _ => None,
         };

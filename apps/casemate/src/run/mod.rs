@@ -26,7 +26,9 @@ mod seen_file;
 mod start;
 mod takeover;
 mod vici;
+mod wrapping_keys;
 
+pub use crate::tokens::TokenKeys;
 pub use arguments::RunArgs;
 pub use seen_file::SeenFile;
 

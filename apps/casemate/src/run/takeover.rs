@@ -15,12 +15,16 @@ use std::sync::Arc;
 impl RunController {
     /// Continues the IKE SAs of a former run when the configuration is applied.
     pub(super) fn continue_from(&mut self, former: Option<FormerState>) {
-        let Some(FormerState { records, unreadable }) = former else { return };
+        let Some(FormerState { records, unreadable, changes_key }) = former else { return };
+        if changes_key {
+            let text = "the store: its data keys are encrypted again, with the first wrapping key";
+            self.log.program(Level::Info, text);
+        }
         if unreadable > 0 {
             let what = output::counted(unreadable, "IKE SA", "IKE SAs");
             let text = format!(
-                "{what} in the store cannot be read: the wrapping key or the version of this program has \
-                 changed; their peers negotiate again"
+                "{what} in the store cannot be read: their data keys are missing, or the version of this \
+                 program has changed; their peers negotiate again"
             );
             self.log.program(Level::Warning, &text);
         }

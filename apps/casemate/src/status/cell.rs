@@ -48,6 +48,7 @@ impl CellIdentity {
             "dropped_messages": status.dropped,
             "low_reserves": status.low_reserves,
             "data_keys": status.data_keys,
+            "needs_second_key": status.needs_second_key,
             "problem": status.problem.map(|problem| problem.to_string()),
         })
     }

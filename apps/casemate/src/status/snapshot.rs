@@ -282,6 +282,7 @@ fn stored(path: &str, status: &KeeperStatus) -> Value {
         "held_messages": status.held,
         "dropped_messages": status.dropped,
         "data_keys": status.data_keys,
+        "needs_second_key": status.needs_second_key,
         "problem": status.problem.map(|problem| problem.to_string()),
     })
 }

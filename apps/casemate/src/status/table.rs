@@ -129,6 +129,9 @@ fn store(text: &mut String, answer: &Value) {
     let count = |name| store.get(name).and_then(Value::as_u64).unwrap_or_default();
     let sas = output::counted(count("ike_sas"), "IKE SA", "IKE SAs");
     let _ = writeln!(text, "\n{sas} in the store {}, which the next run continues.", show(store, "file"));
+    if store.get("needs_second_key").and_then(Value::as_bool) == Some(true) {
+        let _ = writeln!(text, "Its data keys are encrypted with the second wrapping key.");
+    }
     if let Some(problem) = store.get("problem").and_then(Value::as_str) {
         let held = output::counted(count("held_messages"), "IKE message waits", "IKE messages wait");
         let _ = writeln!(text, "Not written: {problem}. Traffic goes on, nothing new is negotiated; {held}.");

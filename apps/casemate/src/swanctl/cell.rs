@@ -16,7 +16,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const CELL: Schema = Schema {
-    keys: &[("name", Rule::Read), ("node", Rule::Read), ("lease", Rule::Read), ("wrapping_key", Rule::Read)],
+    keys: &[
+        ("name", Rule::Read),
+        ("node", Rule::Read),
+        ("lease", Rule::Read),
+        ("wrapping_key", Rule::Read),
+        ("wrapping_key_token", Rule::Read),
+        ("second_wrapping_key", Rule::Read),
+        ("second_wrapping_key_token", Rule::Read),
+    ],
     sections: &["=etcd", "=addresses", "=forward"],
 };
 
@@ -53,6 +61,14 @@ pub struct CellConfig {
     pub lease: Duration,
     /// File with the wrapping key; `None` for the credential of the service.
     pub wrapping_key: Option<PathBuf>,
+    /// Section of `secrets` with the private key on a token that decrypts the wrapping key; `None` if it is
+    /// not encrypted.
+    pub wrapping_key_token: Option<String>,
+    /// File with the second wrapping key, while the wrapping key is changed; `None` for the credential of the
+    /// service, if there is one.
+    pub second_wrapping_key: Option<PathBuf>,
+    /// The same as `wrapping_key_token` for the second wrapping key.
+    pub second_wrapping_key_token: Option<String>,
     /// The store of the cell.
     pub etcd: EtcdServers,
     /// Addresses that one node at a time has, in the order of the file: at most [`MAX_CELL_ADDRESSES`].
@@ -97,7 +113,10 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
     }
     let name = keys.get("name", name);
     let lease = keys.get("lease", lease).unwrap_or(LEASE);
-    let wrapping_key = keys.get("wrapping_key", |file| Ok(directory.join(file)));
+    let [wrapping_key, second_wrapping_key] =
+        ["wrapping_key", "second_wrapping_key"].map(|key| keys.get(key, |file| Ok(directory.join(file))));
+    let [wrapping_key_token, second_wrapping_key_token] =
+        ["wrapping_key_token", "second_wrapping_key_token"].map(|key| keys.get(key, token_section));
     let (mut servers, mut addresses, mut forward) = (None, Vec::new(), None);
     let sections = resolved.sections();
     for section in &sections {
@@ -119,7 +138,18 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, directory: &Path, problems: &Pro
             own.ip()
         ));
     }
-    Some(CellConfig { name: name?, node: node?, lease, wrapping_key, etcd: servers?, addresses, forward })
+    Some(CellConfig {
+        name: name?,
+        node: node?,
+        lease,
+        wrapping_key,
+        wrapping_key_token,
+        second_wrapping_key,
+        second_wrapping_key_token,
+        etcd: servers?,
+        addresses,
+        forward,
+    })
 }
 
 /// The name of this node: that of the host, unless the section has one.
@@ -208,6 +238,14 @@ fn name(text: &str) -> Parsed<String> {
         return Ok(text.into());
     }
     Err(format!("1 to {MAX_NAME} letters, digits, `-`, `_` and `.` were expected"))
+}
+
+/// Reads the name of a section with a private key on a token.
+fn token_section(text: &str) -> Parsed<String> {
+    let is_name = text.starts_with("token");
+    is_name
+        .then(|| text.into())
+        .ok_or_else(|| "the name of a section of `secrets` that begins with `token` was expected".into())
 }
 
 fn lease(text: &str) -> Parsed<Duration> {

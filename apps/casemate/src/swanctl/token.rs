@@ -71,6 +71,8 @@ pub struct TokenReference {
 /// A private key on a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSecret {
+    /// Name of its section.
+    pub name: String,
     /// The key.
     pub key: TokenReference,
     /// The PIN, if the token requires one.
@@ -139,7 +141,7 @@ pub(super) fn secret(section: &Resolved<'_, '_>, problems: &Problems) -> Option<
         keys.section_error("`handle` was expected, the CKA_ID of a private key in hexadecimal digits");
     }
     let pin = keys.secret("pin", pin);
-    Some(TokenSecret { key: reference(&keys)?, pin })
+    Some(TokenSecret { name: section.name().to_owned(), key: reference(&keys)?, pin })
 }
 
 /// The object that a section names by `handle`, `slot` and `module`. Other keys than `handle` need it.

@@ -10,10 +10,11 @@ mod signatures;
 pub(crate) use signatures::{TokenLink, TokenState};
 
 use crate::swanctl::{Environment, ModuleConfig, TokenModules, TokenReference, TokenSecret};
-use casemate_crypto::{Provider, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey};
+use casemate_crypto::{Provider, PublicKey, Rng, SecretBytes, SignatureAlg, SignatureError, SigningKey};
 use casemate_linux::process::Signals;
 use casemate_linux::sandbox;
 use casemate_pkcs11::{TokenError, TokenKey, TokenModule, TokenObject};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -53,6 +54,40 @@ pub(crate) fn open_key(
         Some(read) => Some(read.map_err(|why| why.to_string())?),
     };
     Ok(OpenedKey { path: secret.key.to_path(), key, certificate })
+}
+
+/// The opened private keys of a configuration, by the names of their sections in `secrets`.
+#[derive(Clone, Default)]
+pub struct TokenKeys(BTreeMap<String, OpenedKey>);
+
+impl TokenKeys {
+    /// The keys of these sections. `opened` are all keys on tokens.
+    pub(crate) fn new(secrets: &[TokenSecret], opened: &[OpenedKey]) -> Self {
+        let of_section = |secret: &TokenSecret| {
+            let path = secret.key.to_path();
+            let opened = opened.iter().find(|opened| opened.path == path)?;
+            Some((secret.name.clone(), opened.clone()))
+        };
+        Self(secrets.iter().filter_map(of_section).collect())
+    }
+
+    /// Whether the key of a section is there.
+    pub(crate) fn check(&self, section: &str) -> Result<(), String> {
+        self.find(section).map(drop)
+    }
+
+    fn find(&self, section: &str) -> Result<&OpenedKey, String> {
+        self.0.get(section).ok_or_else(|| {
+            format!("`{section}`: the name of a section of `secrets` that begins with `token` was expected")
+        })
+    }
+
+    /// Has a text decrypted by the token with the key of a section. Blocks for up to 10 seconds. An error has
+    /// the path of the key.
+    pub(crate) fn decrypt(&self, section: &str, encrypted: Vec<u8>) -> Result<SecretBytes, String> {
+        let OpenedKey { path, key, .. } = self.find(section)?;
+        key.decrypt(encrypted).map_err(|why| format!("{}: {why}", path.display()))
+    }
 }
 
 fn object_of(reference: &TokenReference) -> TokenObject {

@@ -24,6 +24,8 @@ const INSIDE_NETWORK: &str = "10.1.0.0/24";
 /// waits for a processor: nothing would lead packets to the next one.
 const STEERED_LEASE: &str = if cfg!(debug_assertions) { "8s" } else { "2s" };
 
+/// Bytes of the wrapping key, unless a test changes it.
+pub(crate) const FIRST_KEY: u8 = 0x5a;
 /// Longest wait for a role of a gateway, and interval of looking at it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -135,6 +137,8 @@ pub(crate) struct Gateways<'n> {
     net: &'n CellNet,
     sharing: Sharing,
     tunnels: u16,
+    /// Bytes of the first and the second wrapping key of each gateway.
+    wrapping_keys: [(u8, Option<u8>); NODES],
     running: [Option<Running>; NODES],
     /// `None` if all have the clock of the machine.
     clocks: Option<Clocks>,
@@ -145,8 +149,9 @@ pub(crate) struct Gateways<'n> {
 impl<'n> Gateways<'n> {
     /// Gateways that do not run yet, for this number of further tunnels.
     pub(crate) fn new(net: &'n CellNet, sharing: Sharing, tunnels: u16) -> Self {
+        let wrapping_keys = [(FIRST_KEY, None); NODES];
         let (running, clocks, former_logs) = ([const { None }; NODES], None, String::new());
-        Self { net, sharing, tunnels, running, clocks, former_logs }
+        Self { net, sharing, tunnels, wrapping_keys, running, clocks, former_logs }
     }
 
     /// The same, with clocks that can be set.
@@ -157,6 +162,11 @@ impl<'n> Gateways<'n> {
     /// Sets the clock of a gateway this number of seconds ahead of that of the machine.
     pub(crate) fn set_clock(&self, index: usize, ahead: i64) {
         self.clocks.as_ref().unwrap().set(index, ahead);
+    }
+
+    /// Gives a gateway other wrapping keys at its next start.
+    pub(crate) fn set_keys(&mut self, index: usize, keys: (u8, Option<u8>)) {
+        self.wrapping_keys[index] = keys;
     }
 
     /// Starts a gateway and waits until it is ready.
@@ -196,17 +206,23 @@ impl<'n> Gateways<'n> {
     }
 
     fn cell_section(&self, index: usize, addresses: Addresses) -> String {
-        let key = self.net.scratch.file("wrapping-key");
-        if !key.exists() {
-            fs::write(&key, [0x5a; 32]).unwrap();
-            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        }
+        let key_file = |key: u8| {
+            let path = self.net.scratch.file(&format!("wrapping-key-{key}"));
+            if !path.exists() {
+                fs::write(&path, [key; 32]).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            path.display().to_string()
+        };
+        let (first, second) = self.wrapping_keys[index];
+        let second = second.map_or(String::new(), |key| format!("second_wrapping_key = {}\n", key_file(key)));
         let servers: Vec<String> =
             (0..NODES).map(|index| format!("{}:{CLIENT_PORT}", server_address(index))).collect();
         format!(
-            "cell {{\n name = test\n node = {}\n wrapping_key = {}\n etcd {{ servers = {} }}\n {} }}\n",
+            "cell {{\n name = test\n node = {}\n wrapping_key = {}\n {second} etcd {{ servers = {} }}\n \
+             {} }}\n",
             GATEWAYS[index],
-            key.display(),
+            key_file(first),
             servers.join(", "),
             addresses.sections(index),
         )
@@ -307,6 +323,12 @@ impl<'n> Gateways<'n> {
     pub(crate) fn wait_for_holder(&self, index: usize) {
         let is_only = || self.net.holders(OUTSIDE_VIRTUAL) == [index];
         self.eventually("it alone has the address", || is_only().then_some(()));
+    }
+
+    /// Waits until a gateway stands by or is the owner.
+    pub(crate) fn wait_until_joined(&self, index: usize) {
+        let is_joined = || matches!(self.role(index)?.as_str(), "standby" | "owner").then_some(());
+        self.eventually("it stands by or owns the SAs", is_joined);
     }
 
     /// Waits until a gateway stands by.

@@ -43,3 +43,4 @@ mod testbed;
 mod testnet;
 mod traffic;
 mod wire;
+mod wrapping_key;

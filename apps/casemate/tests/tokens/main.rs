@@ -1,5 +1,5 @@
 //! Private keys on PKCS #11 tokens (SoftHSM): tunnels with them in both roles, with Casemate and with charon
-//! as the peer, and what refuses to work.
+//! as the peer, wrapping keys that a token decrypts, and what refuses to work.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -13,6 +13,7 @@ mod swanctl;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../testnet/mod.rs"]
 mod testnet;
+mod wrapping_key;
 
 use casemate_test_support::{Program, SoftHsm, TempDir};
 use charon::Charon;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::WRAPPING_KEY_LEN;
+use crate::{WRAPPING_KEY_LEN, WrappingKey};
 use casemate::Routes;
 use casemate_ike::SharedKeys;
 use casemate_rustcrypto::RustCrypto;
@@ -7,6 +7,8 @@ use casemate_store::Revision;
 use casemate_test_support::TestRng;
 use core::net::IpAddr;
 use proptest::prelude::*;
+
+mod wrapping_key;
 
 const PROVIDERS: Providers<'static> = Providers(&[&RustCrypto]);
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,9 +25,12 @@ fn keys() -> StoreKeys {
     StoreKeys::new(b"test/")
 }
 
+fn wrapping(key: u8) -> WrappingKey {
+    WrappingKey::new(&SecretBytes::new(&[key; WRAPPING_KEY_LEN]), &PROVIDERS).unwrap()
+}
+
 fn data_keys(wrapping_key: u8) -> DataKeys {
-    let key = SecretBytes::new(&[wrapping_key; WRAPPING_KEY_LEN]);
-    DataKeys::new(keys(), WrappingKey::new(&key, &PROVIDERS).unwrap())
+    DataKeys::new(keys(), WrappingKeys::new(wrapping(wrapping_key), None))
 }
 
 fn facts(records: &[(u64, Write)]) -> Vec<WriteFacts> {
@@ -38,6 +43,14 @@ fn facts(records: &[(u64, Write)]) -> Vec<WriteFacts> {
         .iter()
         .map(|(spi, write)| WriteFacts { spi: *spi, data_key: data_key(write), named: named() })
         .collect()
+}
+
+fn restore(
+    data_keys: &mut DataKeys,
+    contents: &SlotContents,
+    now: Instant,
+) -> Result<FormerKeys, StartError> {
+    data_keys.restore(contents, &PROVIDERS, &mut TestRng::new(now.as_micros()), now)
 }
 
 /// The data keys of an owner, and a store that executes what it writes.
@@ -120,13 +133,13 @@ impl Case {
 
     fn contents(&self, owner: u64) -> SlotContents {
         let (data_keys, records) = (self.entries(&keys().data_keys()), self.entries(&keys().records()));
-        SlotContents { data_keys, records, ..SlotContents::new(Revision(1), owner) }
+        SlotContents { data_keys, records, ..SlotContents::new(Revision(1), owner, None) }
     }
 
     /// Each record in the store has its key there.
     fn check(&self) {
         let contents = self.contents(u64::MAX);
-        let former = data_keys(1).restore(&contents, &PROVIDERS, self.now).unwrap();
+        let former = restore(&mut data_keys(1), &contents, self.now).unwrap();
         for Entry { key, value, .. } in &contents.records {
             let opened = former.open(key, value).expect("the key of a record was deleted");
             assert_eq!(Some(u64::from_be_bytes(*opened.text.as_array().unwrap())), spi_of(key));
@@ -138,7 +151,8 @@ impl Case {
     fn take_over(&mut self) -> FormerKeys {
         self.owner += 1;
         self.data_keys = data_keys(1);
-        self.data_keys.restore(&self.contents(self.owner), &PROVIDERS, self.now).unwrap()
+        let contents = self.contents(self.owner);
+        restore(&mut self.data_keys, &contents, self.now).unwrap()
     }
 
     /// Writes records of former keys until there are none, and deletes the keys. Returns the number of
@@ -182,7 +196,7 @@ fn a_data_key_is_not_stored_in_clear_and_no_other_owner_uses_it() {
     let mut case = Case::new();
     case.write(&[1]);
     let first = case.entries(&keys().data_keys()).remove(0);
-    let key = data_keys(1).wrapping.unwrap_key(&first.key, &first.value).unwrap();
+    let key = wrapping(1).unwrap_key(&first.key, &first.value).unwrap();
     assert!(!case.store.values().any(|value| value.windows(KEY_LEN).any(|part| part == key.expose())));
     case.take_over();
     assert!(case.data_keys.take_due(case.now).is_empty(), "a new owner writes its records anyway");
@@ -333,20 +347,19 @@ fn a_record_without_its_key_cannot_be_read() {
     case.write(&[1, 2]);
     let value = case.store[&keys().record(1)].clone();
     case.store.retain(|key, _| !key.starts_with(&keys().data_keys()));
-    let former = data_keys(1).restore(&case.contents(2), &PROVIDERS, case.now).unwrap();
+    let former = restore(&mut data_keys(1), &case.contents(2), case.now).unwrap();
     assert!(former.open(&keys().record(1), &value).is_none());
 }
 
 #[test]
-fn keys_of_another_wrapping_key_are_deleted_with_their_records() {
+fn keys_of_another_wrapping_key_are_refused() {
     let mut case = Case::new();
     case.write(&[1]);
-    let mut other = data_keys(2);
-    let former = other.restore(&case.contents(2), &PROVIDERS, case.now).unwrap();
-    assert!(former.open(&keys().record(1), &case.store[&keys().record(1)]).is_none());
-    assert_eq!((other.count(), other.has_unused()), (1, false));
-    other.written(&facts(&[(1, Write::Delete(keys().record(1)))]));
-    assert_eq!(other.writes(), [Write::Delete(keys().data_key(DataKeyId { owner: 1, number: 0 }))]);
+    let contents = case.contents(2);
+    for (first, second) in [(2, None), (2, Some(3))] {
+        let mut other = DataKeys::new(keys(), WrappingKeys::new(wrapping(first), second.map(wrapping)));
+        assert_eq!(restore(&mut other, &contents, case.now).err(), Some(StartError::WrappingKey));
+    }
 }
 
 #[test]
@@ -355,7 +368,7 @@ fn a_key_of_a_later_owner_is_refused() {
     case.take_over();
     case.write(&[1]);
     for (owner, is_refused) in [(1, true), (2, true), (3, false)] {
-        let restored = data_keys(1).restore(&case.contents(owner), &PROVIDERS, case.now);
+        let restored = restore(&mut data_keys(1), &case.contents(owner), case.now);
         assert_eq!(restored.err(), is_refused.then_some(StartError::LaterOwner), "{owner}");
     }
 }
@@ -372,7 +385,7 @@ fn entries_with_other_names_are_ignored() {
         case.store.insert([&*keys().data_keys(), other.as_bytes()].concat(), value.clone());
     }
     let mut next = data_keys(1);
-    next.restore(&case.contents(2), &PROVIDERS, case.now).unwrap();
+    restore(&mut next, &case.contents(2), case.now).unwrap();
     assert_eq!(next.known.keys().map(|id| keys().data_key(*id)).collect::<Vec<_>>(), [name]);
 }
 

@@ -1,7 +1,8 @@
 //! Tests of frames.
 
 use super::*;
-use casemate_crypto::Provider;
+use casemate_crypto::{KeyError, Provider};
+use casemate_rustcrypto::RustCrypto;
 use casemate_test_support::TestRng;
 use proptest::prelude::*;
 
@@ -24,7 +25,7 @@ fn sealer(id: u8) -> FrameSealer {
 }
 
 fn opener(id: u8) -> FrameOpener {
-    FrameOpener::new(&wrapping_key(1), run(id), &PROVIDERS).unwrap()
+    FrameOpener::new(&wrapping_key(1), None, run(id), &PROVIDERS).unwrap()
 }
 
 fn frame(sealer: &mut FrameSealer, receiver: u8) -> Vec<u8> {
@@ -34,8 +35,16 @@ fn frame(sealer: &mut FrameSealer, receiver: u8) -> Vec<u8> {
 }
 
 fn open(opener: &mut FrameOpener, frame: &[u8]) -> Result<(Ingress, Vec<u8>), FrameError> {
+    open_with(opener, frame, &PROVIDERS)
+}
+
+fn open_with(
+    opener: &mut FrameOpener,
+    frame: &[u8],
+    providers: &Providers<'_>,
+) -> Result<(Ingress, Vec<u8>), FrameError> {
     let mut frame = frame.to_vec();
-    let (ingress, packet) = opener.open(&mut frame, &PROVIDERS)?;
+    let (ingress, packet) = opener.open(&mut frame, providers)?;
     Ok((ingress, frame[packet].to_vec()))
 }
 
@@ -103,7 +112,7 @@ fn a_frame_is_accepted_once_by_one_run_of_one_receiver() {
         assert_eq!(open(&mut receiver, frame), Err(FrameError::Replayed));
         assert_eq!(open(&mut opener(3), frame), Err(FrameError::NotAuthentic), "another node, or run");
     }
-    let mut of_another_cell = FrameOpener::new(&wrapping_key(2), run(2), &PROVIDERS).unwrap();
+    let mut of_another_cell = FrameOpener::new(&wrapping_key(2), None, run(2), &PROVIDERS).unwrap();
     assert_eq!(open(&mut of_another_cell, &sent[0]), Err(FrameError::NotAuthentic));
 }
 
@@ -158,5 +167,60 @@ proptest! {
             prop_assert_eq!(is_accepted, !accepted[index]);
             accepted[index] = true;
         }
+    }
+}
+
+/// A provider that overwrites a text that is not authentic, as some do.
+struct Overwriting;
+
+struct OverwritingKey(Box<dyn AeadKey>);
+
+impl Provider for Overwriting {
+    fn name(&self) -> &'static str {
+        "overwriting"
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        RustCrypto.aead(alg, key).map(|key| Box::new(OverwritingKey(key)) as _)
+    }
+}
+
+impl AeadKey for OverwritingKey {
+    fn seal(&self, jobs: &mut [AeadJob<'_>]) {
+        self.0.seal(jobs);
+    }
+
+    fn open(&self, jobs: &mut [AeadJob<'_>]) {
+        self.0.open(jobs);
+        for job in jobs.iter_mut().filter(|job| job.status != JobStatus::Done) {
+            job.text.fill(0);
+            job.tag.fill(0);
+        }
+    }
+}
+
+/// While the wrapping key is changed, some nodes send with the former key and some with the new one.
+#[test]
+fn a_receiver_with_two_keys_opens_the_frames_of_both() {
+    let list: [&dyn Provider; 2] = [&Overwriting, &RustCrypto];
+    let providers = &Providers(&list);
+    let mut senders =
+        [1, 2, 3].map(|key| FrameSealer::new(&wrapping_key(key), run(key), &PROVIDERS).unwrap());
+    for (first, second) in [(1, 2), (2, 1)] {
+        let (first, second) = (wrapping_key(first), wrapping_key(second));
+        let mut receiver = FrameOpener::new(&first, Some(&second), run(9), providers).unwrap();
+        for sender in [0, 1, 0, 1] {
+            let sent = frame(&mut senders[sender], 9);
+            let mut changed = sent.clone();
+            changed[HEADER_LEN] ^= 1;
+            assert_eq!(open_with(&mut receiver, &changed, providers), Err(FrameError::NotAuthentic));
+            assert_eq!(open_with(&mut receiver, &sent, providers), Ok((Ingress::Ip, PACKET.to_vec())));
+            assert_eq!(open_with(&mut receiver, &sent, providers), Err(FrameError::Replayed));
+        }
+        assert_eq!(
+            open_with(&mut receiver, &frame(&mut senders[2], 9), providers),
+            Err(FrameError::NotAuthentic)
+        );
+        assert_eq!(receiver.senders.len(), 2);
     }
 }

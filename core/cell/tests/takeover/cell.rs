@@ -15,7 +15,7 @@ pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 /// A cell whose owner has an IKE SA, and a node that stands by.
 pub(crate) struct Cell {
     pub(crate) sim: Simulation,
-    standby: Keeper<MemoryStore>,
+    pub(crate) standby: Keeper<MemoryStore>,
     /// How far the clock of the standby is ahead.
     ahead: Duration,
 }

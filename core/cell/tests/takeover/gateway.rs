@@ -3,6 +3,7 @@
 use casemate::{Context, Datapath, Endpoint, OwnedRecord, Routes};
 use casemate_cell::{
     Handover, Keeper, KeeperStatus, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
+    WrappingKeys,
 };
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, DropReason, Inbound, Outbound};
@@ -100,14 +101,14 @@ pub(crate) fn step_at(
 /// Claims the state. Returns the records, and the number of those that cannot be read.
 fn claim(
     hub: &MemoryHub,
-    mut keeper: Keeper<MemoryStore>,
+    keeper: &mut Keeper<MemoryStore>,
     now: Instant,
-) -> (Keeper<MemoryStore>, Vec<OwnedRecord>, usize) {
+) -> Result<(Vec<OwnedRecord>, usize), StartError> {
     for _ in 0..100 {
-        let started = step(&mut keeper, now).unwrap();
+        let started = step(keeper, now)?;
         hub.advance(Duration::from_millis(1));
         if let Started::Records { records, unreadable } = started {
-            return (keeper, records, unreadable);
+            return Ok((records, unreadable));
         }
     }
     panic!("the state was not claimed");
@@ -155,8 +156,20 @@ impl Host {
         wrapping_key: u8,
         (node, tenure): (&[u8], Tenure),
     ) -> Keeper<MemoryStore> {
-        let key = SecretBytes::new(&[wrapping_key; WRAPPING_KEY_LEN]);
-        let wrapping = WrappingKey::new(&key, &Providers(&[&RUSTCRYPTO])).unwrap();
+        Self::keeper_with(hub, (wrapping_key, None), (node, tenure))
+    }
+
+    /// The same with two wrapping keys, or one.
+    pub(crate) fn keeper_with(
+        hub: &MemoryHub,
+        (first, second): (u8, Option<u8>),
+        (node, tenure): (&[u8], Tenure),
+    ) -> Keeper<MemoryStore> {
+        let key = |byte| {
+            let key = SecretBytes::new(&[byte; WRAPPING_KEY_LEN]);
+            WrappingKey::new(&key, &Providers(&[&RUSTCRYPTO])).unwrap()
+        };
+        let wrapping = WrappingKeys::new(key(first), second.map(key));
         Keeper::new(hub.store(), StoreKeys::new(b"test/"), wrapping, node, tenure)
     }
 
@@ -178,8 +191,8 @@ impl Host {
     /// Starts a gateway. Returns it and the numbers of IKE SAs that were not restored and not readable.
     fn start(hub: &MemoryHub, seed: u64, wrapping_key: u8, connection: Connection) -> (Self, usize, usize) {
         let now = Instant::from_secs(1_000 + seed);
-        let keeper = Self::keeper(hub, wrapping_key, (b"node", Tenure::SingleMachine));
-        let (keeper, records, unreadable) = claim(hub, keeper, now);
+        let mut keeper = Self::keeper(hub, wrapping_key, (b"node", Tenure::SingleMachine));
+        let (records, unreadable) = claim(hub, &mut keeper, now).unwrap();
         let (host, failed) = Self::restored(hub, keeper, (now, seed), connection, records);
         (host, failed, unreadable)
     }
@@ -187,7 +200,8 @@ impl Host {
     /// The first owner of a cell.
     pub(crate) fn node(hub: &MemoryHub, name: &[u8], lease: Duration) -> Self {
         let now = Instant::from_secs(1_000);
-        let (keeper, records, _) = claim(hub, Self::keeper(hub, 1, (name, Tenure::Cell { lease })), now);
+        let mut keeper = Self::keeper(hub, 1, (name, Tenure::Cell { lease }));
+        let (records, _) = claim(hub, &mut keeper, now).unwrap();
         Self::owner(hub, keeper, now, records)
     }
 
@@ -547,6 +561,22 @@ impl Simulation {
     pub(crate) fn restart(&mut self) {
         self.gateway.finish();
         drop(self.replace());
+    }
+
+    /// Ends the gateway at once, and starts another one with these wrapping keys and this link to the store.
+    /// An error if that is refused; then there is no new gateway.
+    pub(crate) fn crash_to(&mut self, keys: (u8, Option<u8>), link: Link) -> Result<(), StartError> {
+        self.hub.advance(Duration::from_secs(20 * 366 * 86_400));
+        self.owners += 1;
+        let mut keeper = Host::keeper_with(&self.hub, keys, (b"node", Tenure::SingleMachine));
+        let (records, unreadable) = claim(&self.hub, &mut keeper, self.peer.now)?;
+        assert_eq!(unreadable, 0, "a record is lost");
+        keeper.store().set_link(link);
+        let start = (self.peer.now, self.owners);
+        let (gateway, failed) = Host::restored(&self.hub, keeper, start, connection(GATEWAY, PEER), records);
+        assert_eq!(failed, 0);
+        self.gateway = gateway;
+        Ok(())
     }
 
     /// Another process becomes the gateway. Returns the former one.

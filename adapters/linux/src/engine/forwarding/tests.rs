@@ -33,7 +33,7 @@ impl Node {
         socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let run = RunId::random(&mut SystemRng::new().unwrap());
         let sealer = FrameSealer::new(&wrapping_key(), run, &PROVIDERS).unwrap();
-        let opener = FrameOpener::new(&wrapping_key(), run, &PROVIDERS).unwrap();
+        let opener = FrameOpener::new(&wrapping_key(), None, run, &PROVIDERS).unwrap();
         Self { socket, run, sealer, opener }
     }
 
@@ -77,7 +77,7 @@ fn with_engine(test: impl FnOnce(&mut Engine, ForwardAddress) + Send) {
         netlink.set_up(lo, 65_536).unwrap();
         let mut rng = SystemRng::new().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let forwarding = Forwarding::open(address, &wrapping_key(), LIST, &mut rng).unwrap();
+        let forwarding = Forwarding::open(address, (&wrapping_key(), None), LIST, &mut rng).unwrap();
         let own = forwarding.address();
         let parts = EngineParts { forwarding: Some(forwarding), ike_enabled: true, ..parts(scratch.path()) };
         let mut engine = Engine::new(parts).unwrap();
@@ -142,7 +142,7 @@ fn a_standby_forwards_what_arrives_from_the_network_and_nothing_else() {
 fn a_port_that_cannot_be_opened_is_an_error_with_its_cause() {
     let open = |address: &str| {
         let mut rng = SystemRng::new().unwrap();
-        let opened = Forwarding::open(address.parse().unwrap(), &wrapping_key(), LIST, &mut rng);
+        let opened = Forwarding::open(address.parse().unwrap(), (&wrapping_key(), None), LIST, &mut rng);
         opened.map(|forwarding| forwarding.address().address).map_err(|error| error.to_string())
     };
     // TEST-NET-1.

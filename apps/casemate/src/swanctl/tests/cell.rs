@@ -26,6 +26,9 @@ cell {
    node = gw1
    lease = 5s
    wrapping_key = /etc/casemate/cell.key
+   wrapping_key_token = token-new
+   second_wrapping_key = former.key
+   second_wrapping_key_token = token
    etcd {
       servers = 10.0.0.11:2379, 10.0.0.12:2379, [2001:db8::1]:2379
       server_name = etcd.example.org
@@ -66,6 +69,9 @@ fn every_key_is_read() {
         node: "gw1".into(),
         lease: Duration::from_secs(5),
         wrapping_key: Some("/etc/casemate/cell.key".into()),
+        wrapping_key_token: Some("token-new".into()),
+        second_wrapping_key: Some("/etc/swanctl/former.key".into()),
+        second_wrapping_key_token: Some("token".into()),
         etcd: EtcdServers {
             servers: servers.map(|server| server.parse().unwrap()).into(),
             server_name: Some("etcd.example.org".into()),
@@ -90,7 +96,8 @@ fn every_key_is_read() {
 fn missing_keys_have_defaults() {
     let config = read(&cell(""));
     assert_eq!((config.lease, config.etcd.deadline), (Duration::from_secs(2), Duration::from_secs(1)));
-    assert_eq!((config.wrapping_key, config.etcd.tls, config.etcd.login), (None, None, None));
+    assert_eq!((config.wrapping_key, config.second_wrapping_key), (None, None));
+    assert_eq!((config.etcd.tls, config.etcd.login), (None, None));
     assert_eq!((config.etcd.server_name, config.addresses, config.forward), (None, vec![], None));
     let forward = |address: &str| read(&cell(&format!("forward {{\naddress = {address}\n}}"))).forward;
     assert_eq!(forward("10.99.0.21"), Some("10.99.0.21:4510".parse().unwrap()));
@@ -106,6 +113,8 @@ fn missing_keys_have_defaults() {
 fn each_wrong_value_is_an_error() {
     let long = "x".repeat(65);
     for (text, line, part) in [
+        (cell("wrapping_key_token = card"), 7, "cell.wrapping_key_token: `card`: the name of a section of"),
+        (cell("second_wrapping_key_token = card"), 7, "that begins with `token` was expected"),
         (cell("name = a/b"), 7, "cell.name: `a/b`: 1 to 64 letters, digits, `-`, `_` and `.` were expected"),
         (cell(&format!("name = {long}")), 7, "1 to 64 letters"),
         (cell("node = gw 1"), 7, "cell.node: `gw 1`: 1 to 64 letters"),
