@@ -72,7 +72,9 @@ impl<S: Store> Keeper<S> {
         match self.beginning.take() {
             Some(Beginning { step: Step::Known(used), .. }) => {
                 let numbers = self.records.begin_restored(&used, owner);
-                endpoint.begin_restored(&numbers, context);
+                let restored = endpoint.begin_restored(&numbers, context);
+                let not_restored = self.records.identify(&restored);
+                not_restored.into_iter().for_each(|spi| self.outbox.add([spi]));
                 self.records.limit_all(endpoint);
             }
             beginning => self.beginning = beginning,

@@ -64,8 +64,6 @@ pub struct Keeper<S> {
     pub(crate) current: Option<CurrentWrite>,
     /// What has to precede the next write.
     pub(crate) reentry: Reentry,
-    /// Whether the endpoint has not been asked yet what it has restored.
-    pub(crate) has_restorable: bool,
     /// Restored SAs do not go on yet.
     pub(crate) beginning: Option<Beginning>,
     pub(crate) checked_at: Instant,
@@ -111,7 +109,6 @@ impl<S: Store> Keeper<S> {
             outbox: Outbox::default(),
             current: None,
             reentry: Reentry::NotNeeded,
-            has_restorable: true,
             beginning: None,
             checked_at: Instant::ZERO,
             retry_at: None,
@@ -150,11 +147,6 @@ impl<S: Store> Keeper<S> {
             return Vec::new();
         }
         self.note_changes(endpoint, context.now);
-        if self.has_restorable && matches!(self.state, State::Owner(_)) {
-            self.has_restorable = false;
-            let not_restored = self.records.forget_not_restored();
-            not_restored.into_iter().for_each(|spi| self.outbox.add([spi]));
-        }
         let mut free = self.begin_write(endpoint, unix_time, context);
         free.append(&mut transmits);
         let free: Vec<Transmit> =

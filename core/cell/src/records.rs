@@ -103,11 +103,11 @@ impl ChildReserves {
 pub(crate) struct KeptRecord {
     created_by: u64,
     /// The IKE SA, once the endpoint has it.
-    ike: Option<IkeSaId>,
+    pub(crate) ike: Option<IkeSaId>,
     /// What the last record contained, and when it was made; `None` if there is none.
     made: Option<(IkeRecord, Instant)>,
     /// SPIs of the inbound SAs of its Child SAs.
-    children: BTreeSet<u32>,
+    pub(crate) children: BTreeSet<u32>,
     /// When exchanges that changed nothing are recorded, if they are not yet.
     record_at: Option<Instant>,
 }
@@ -164,7 +164,7 @@ pub(crate) struct KeptRecords {
     pub(crate) reserves: Reserves,
     pub(crate) by_spi: BTreeMap<u64, KeptRecord>,
     /// Our SPI of each IKE SA.
-    spis: BTreeMap<IkeSaId, u64>,
+    pub(crate) spis: BTreeMap<IkeSaId, u64>,
     /// IKE SAs with exchanges that changed nothing, and when these are recorded.
     unrecorded: BTreeSet<(Instant, u64)>,
     /// Child SAs that no record has any more. Their IKE SA may end before they do.
@@ -243,16 +243,6 @@ impl KeptRecords {
             }
             exists && !has_moved
         });
-    }
-
-    /// Forgets the IKE SAs of the former owner that the endpoint did not restore. Returns our SPIs of them.
-    pub(crate) fn forget_not_restored(&mut self) -> Vec<u64> {
-        let not_restored = self.by_spi.extract_if(.., |_, kept| kept.ike.is_none());
-        let (spis, ended): (Vec<u64>, Vec<KeptRecord>) = not_restored.unzip();
-        for child in ended.iter().flat_map(|kept| &kept.children) {
-            self.reserves.remove(child);
-        }
-        spis
     }
 
     /// Notes that the record of an IKE SA is being written. Returns the reserves that it names.

@@ -4,7 +4,7 @@ use crate::records::{ChildReserves, KeptRecord, KeptRecords, limit};
 use crate::reserve::{GrowingReserve, NumberUse, Reserve};
 use crate::used_numbers::FormerNumbers;
 use alloc::vec::Vec;
-use casemate::{ChildSequence, Endpoint, IkeRecord};
+use casemate::{ChildSequence, Endpoint, IkeRecord, RestoredIke};
 
 /// The Child SAs of a record of a former owner, as it names them.
 #[derive(Debug)]
@@ -85,5 +85,21 @@ impl KeptRecords {
             reserves.sas = endpoint.sas_of_spi(*spi);
             limit(reserves, endpoint);
         }
+    }
+
+    /// Notes the IKE SAs that the endpoint has restored, and forgets the others. Returns our SPIs of these.
+    pub(crate) fn identify(&mut self, restored: &[RestoredIke]) -> Vec<u64> {
+        for RestoredIke { ike, own_spi, .. } in restored {
+            if let Some(kept) = self.by_spi.get_mut(own_spi) {
+                kept.ike = Some(*ike);
+                self.spis.insert(*ike, *own_spi);
+            }
+        }
+        let not_restored = self.by_spi.extract_if(.., |_, kept| kept.ike.is_none());
+        let (spis, ended): (Vec<u64>, Vec<KeptRecord>) = not_restored.unzip();
+        for child in ended.iter().flat_map(|kept| &kept.children) {
+            self.reserves.remove(child);
+        }
+        spis
     }
 }

@@ -30,7 +30,9 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 #[cfg(feature = "records")]
-pub use casemate_ike::{ChildSequence, IkeRecord, MAX_RECORD, RecordChange, RecordError, RestoreError};
+pub use casemate_ike::{
+    ChildSequence, IkeRecord, MAX_RECORD, RecordChange, RecordError, RestoreError, RestoredIke,
+};
 pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
 #[cfg(feature = "child-counters")]
 pub use children::ChildCounters;

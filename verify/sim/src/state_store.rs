@@ -4,7 +4,7 @@
 use crate::guarded_store::{GuardedStore, SeenRevision};
 use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
-    Keeper, KeeperRole, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey,
+    Keeper, KeeperRole, StartError, Started, StoreKeys, Tenure, WRAPPING_KEY_LEN, WrappingKey, WrappingKeys,
 };
 use casemate_crypto::SecretBytes;
 use casemate_ike::Transmit;
@@ -220,7 +220,8 @@ impl StateStore {
             let Machine { tenure, .. } = self.machine;
             let name = self.machine.name();
             let keys = StoreKeys::new(PREFIX);
-            let mut keeper = Keeper::new(store, keys, wrapping, name.as_bytes(), tenure);
+            let mut keeper =
+                Keeper::new(store, keys, WrappingKeys::new(wrapping, None), name.as_bytes(), tenure);
             keeper.replace_data_keys_after(DATA_KEY_TIME);
             self.process = Process::Starting(Box::new(keeper));
         }

@@ -104,8 +104,10 @@ fn packets_move_until_the_next_owner_is_ready() {
     moving.sim().gateway.work();
     let sent = moving.sim().gateway.take_sent();
     assert!(sent.iter().all(|transmit| transmit.message.is_empty()), "{sent:?}");
+    assert_eq!(moving.sim().status().writes, 0, "the records are still right");
     assert_eq!(moving.sim().gateway.spis(), spis);
     moving.cell.check_tunnel();
+    moving.cell.run(45 * SECOND);
     assert_eq!(Moving::entries(&moving.sim().hub), 0, "nothing of the handover stays");
 }
 

@@ -83,7 +83,9 @@ fn after_an_orderly_end_nothing_is_rekeyed() {
         sim.advance(2 * SECOND);
         assert_eq!(sim.gateway.spis(), spis);
         assert_eq!(traffic(&mut sim, 10), (10, 10));
-        // The next owner has deleted the numbers of the former one.
+        // The next owner deletes the numbers of the former one with the first record that it writes: the peer
+        // checks whether it is alive.
+        sim.advance(45 * SECOND);
         let keys = sim.hub.entries().into_iter().map(|entry| entry.key);
         let prefix = casemate_cell::StoreKeys::new(b"test/").all_used_numbers();
         assert_eq!(keys.filter(|key| key.starts_with(&prefix)).count(), 0);

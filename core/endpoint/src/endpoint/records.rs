@@ -137,20 +137,26 @@ impl Endpoint {
 
     /// Lets restored IKE SAs go on, and then initiates what is new in the configuration and does not exist.
     /// `numbers` has the Child SAs of which more is known than their records say: what their former owner has
-    /// sent and received. No packet of theirs may have been sent or received since they were restored.
-    pub fn begin_restored(&mut self, numbers: &[ChildSequence], context: &mut Context<'_>) {
-        let Some(Restored { ikes, children }) = self.restored.take() else { return };
+    /// sent and received. No packet of theirs may have been sent or received since they were restored. Returns
+    /// the restored IKE SAs.
+    pub fn begin_restored(
+        &mut self,
+        numbers: &[ChildSequence],
+        context: &mut Context<'_>,
+    ) -> Vec<RestoredIke> {
+        let Some(Restored { ikes, children }) = self.restored.take() else { return Vec::new() };
         for ChildSequence { spi, sent, received, .. } in numbers {
             let Some(ChildSas { inbound, outbound }) = self.sas_of_spi(*spi) else { continue };
             self.datapath.set_last_sequence(inbound, *received);
             outbound.map(|outbound| self.datapath.set_last_sequence(outbound, *sent));
         }
         let numbers = numbers.iter().map(|child| (child.spi, *child)).collect();
-        for restored in ikes {
-            self.with_ike(|ike, host| ike.begin_restored(restored, &numbers, host, context));
+        for restored in &ikes {
+            self.with_ike(|ike, host| ike.begin_restored(*restored, &numbers, host, context));
         }
         self.handle_timeouts(context);
         self.initiate_new(children, Ike::start_after_restoration, context);
+        ikes
     }
 
     /// Reports that this host has got a local address of restored IKE SAs that it did not have when they were

@@ -69,6 +69,8 @@ impl Changes {
 pub struct RestoredIke {
     /// The IKE SA.
     pub ike: IkeSaId,
+    /// Our SPI of it.
+    pub own_spi: u64,
     /// Whether the configuration still allows it.
     is_allowed: bool,
 }
@@ -141,11 +143,12 @@ impl Ike {
         }
         let claimed = claim_spis(&record, host)?;
         let ids = self.restored_ids(&record, owners, restoration);
+        let own_spi = record.own_spi();
         match IkeSa::restore(record, &connection, ids, &mut self.step(host, context)) {
             Ok((sa, is_allowed)) => {
                 self.sas.insert(sa);
                 self.run_effects(host, context);
-                Ok(RestoredIke { ike: ids.ike, is_allowed })
+                Ok(RestoredIke { ike: ids.ike, own_spi, is_allowed })
             }
             Err(error) => {
                 claimed.into_iter().for_each(|spi| host.release_spi(spi));
@@ -157,7 +160,7 @@ impl Ike {
     /// Lets a restored IKE SA go on: it makes the peer use sequence numbers that this host accepts, and
     /// begins what its record has left to do. If the configuration does not allow it any more, it is closed
     /// with a message to the peer. `numbers` has the Child SAs of which more is known than the record says:
-    /// what their former owner has received.
+    /// what their former owner has received. An IKE SA with nothing to do has not changed since its record.
     pub fn begin_restored(
         &mut self,
         restored: RestoredIke,
@@ -165,9 +168,14 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) {
-        let RestoredIke { ike, is_allowed } = restored;
+        let RestoredIke { ike, is_allowed, .. } = restored;
+        let Some(sa) = self.sas.get_mut(ike) else { return };
+        sa.set_peer_numbers(numbers);
+        if is_allowed && sa.is_idle_owner() {
+            return;
+        }
         self.update_sa(ike, host, context, |sa, step| match is_allowed {
-            true => sa.begin_restored(numbers, step),
+            true => sa.begin_restored(step),
             false => sa.close(DownReason::Unconfigured, step),
         });
     }

@@ -26,20 +26,26 @@ use casemate_wire::ike::ExchangeType;
 const NEAR_END: u64 = (u32::MAX / 4 * 3) as u64;
 
 impl IkeSa {
-    /// Goes on with what is known of the numbers of its Child SAs, by the SPIs of their inbound SAs.
-    pub(crate) fn begin_restored(
-        mut self,
-        numbers: &BTreeMap<u32, ChildSequence>,
-        step: &mut Step<'_, '_>,
-    ) -> Self {
-        if let State::Established(state) = &mut self.state {
-            let policy = self.common.connection.replay_takeover;
-            for child in &mut state.contents.children {
-                if let Some(ChildSequence { received, reached, .. }) = numbers.get(&child.agreed.spi_in.get())
-                {
-                    child.restored_numbers = Some(Box::new(peer_numbers(*received, *reached, policy)));
-                }
+    /// Notes what a former owner has received of Child SAs, by the SPIs of their inbound SAs.
+    pub(crate) fn set_peer_numbers(&mut self, numbers: &BTreeMap<u32, ChildSequence>) {
+        let State::Established(state) = &mut self.state else { return };
+        let policy = self.common.connection.replay_takeover;
+        for child in &mut state.contents.children {
+            if let Some(ChildSequence { received, reached, .. }) = numbers.get(&child.agreed.spi_in.get()) {
+                child.restored_numbers = Some(Box::new(peer_numbers(*received, *reached, policy)));
             }
+        }
+    }
+
+    /// Whether an owner of the IKE SA has nothing to do after the restoration.
+    pub(crate) fn is_idle_owner(&self) -> bool {
+        let State::Established(state) = &self.state else { return false };
+        state.phase == Phase::Open && state.tasks.is_empty() && !state.children().iter().any(is_behind)
+    }
+
+    /// Begins what is to be done after the restoration.
+    pub(crate) fn begin_restored(mut self, step: &mut Step<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
             state.follow_peer_numbers(&self.common, step.context.now);
         }
         self.start_next_task(step)
