@@ -137,8 +137,8 @@ impl Endpoint {
 
     /// Lets restored IKE SAs go on, and then initiates what is new in the configuration and does not exist.
     /// `numbers` has the Child SAs of which more is known than their records say: what their former owner has
-    /// sent and received. No packet of theirs may have been sent or received since they were restored. Returns
-    /// the restored IKE SAs.
+    /// sent and received. No packet of theirs may have been sent or received since they were restored.
+    /// Returns the restored IKE SAs.
     pub fn begin_restored(
         &mut self,
         numbers: &[ChildSequence],
