@@ -13,27 +13,36 @@ use alloc::vec::Vec;
 use casemate::{Context, Endpoint};
 use casemate_sa::Instant;
 use casemate_store::{
-    Comparison, Completion, Entry, Outcome, Request, RequestId, Store, StoreError, Transaction, Write,
+    Comparison, Completion, Entry, Outcome, Request, RequestId, Revision, Store, StoreError, Transaction,
+    WatchEvent, WatchId, Write,
 };
 use core::time::Duration;
 
 /// Time for which a former owner may still move packets when this one is ready.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The watch for the end of the former owner's entry.
+const WATCH: WatchId = WatchId(3);
 
 /// The beginning of an owner.
 pub(crate) struct Beginning {
     keys: FormerKeys,
+    /// Whether a former owner hands over.
+    hands_over: bool,
     step: Step,
     request: Option<RequestId>,
 }
 
 enum Step {
+    /// Watches the entry of the former owner, from this revision on.
+    Watch(Revision),
     /// Says that this owner is ready.
     Announce,
-    /// Waits for the last numbers, since this time.
+    /// Waits for the end of that entry, since this time.
     Wait(Instant),
-    /// Deletes the entry of the former owner, which can write nothing any more from then on.
+    /// Deletes it: the former owner can write nothing any more from then on.
     Void,
+    /// Reads the last numbers.
+    Read,
     /// The last numbers are known.
     Known(FormerNumbers),
 }
@@ -43,8 +52,11 @@ impl Beginning {
     pub(crate) fn new<S: Store>(keys: FormerKeys, entries: Vec<Entry>, keeper: &mut Keeper<S>) -> Self {
         let handover = keeper.keys.handover();
         let hands_over = entries.iter().any(|entry| entry.key == handover);
-        let step = if hands_over { Step::Announce } else { Step::Known(keeper.read_numbers(entries, &keys)) };
-        Self { keys, step, request: None }
+        let step = match &keeper.state {
+            State::Owner(ownership) if hands_over => Step::Watch(ownership.epoch),
+            _ => Step::Known(keeper.read_numbers(entries, &keys)),
+        };
+        Self { keys, hands_over, step, request: None }
     }
 }
 
@@ -57,6 +69,7 @@ impl<S: Store> Keeper<S> {
         let now = context.now;
         while let Some(event) = self.requests.store.next_event() {
             self.watched(&event);
+            self.watched_before_begin(&event);
         }
         while let Some(completion) = self.requests.store.next_completion() {
             if let Some(completion) = self.members.completed(&self.keys, completion) {
@@ -66,11 +79,14 @@ impl<S: Store> Keeper<S> {
         if let State::Owner(ownership) = &mut self.state {
             ownership.lease.renew(now, &mut self.requests);
         }
-        self.continue_beginning();
+        self.continue_beginning(now);
         let State::Owner(ownership) = &self.state else { return false };
         let owner = ownership.owner;
         match self.beginning.take() {
-            Some(Beginning { step: Step::Known(used), .. }) => {
+            Some(Beginning { step: Step::Known(used), hands_over, .. }) => {
+                if hands_over {
+                    self.requests.submit(Request::Unwatch(WATCH));
+                }
                 let numbers = self.records.begin_restored(&used, owner);
                 let restored = endpoint.begin_restored(&numbers, context);
                 let not_restored = self.records.identify(&restored);
@@ -88,49 +104,65 @@ impl<S: Store> Keeper<S> {
         let Some(beginning) = beginning else { return self.other_completed(*id, outcome, now) };
         beginning.request = None;
         match (&beginning.step, outcome) {
+            (Step::Watch(_), Ok(Outcome::Watching)) => beginning.step = Step::Announce,
             (Step::Announce, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
-            (Step::Void, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
-            (Step::Wait(since), Ok(Outcome::Entries { entries, .. })) => {
-                let (since, entries) = (*since, entries.clone());
-                self.numbers_read(entries, since, now);
+            (Step::Void, Ok(Outcome::Committed(_))) => beginning.step = Step::Read,
+            (Step::Read, Ok(Outcome::Entries { entries, .. })) => {
+                let entries = entries.clone();
+                self.numbers_read(entries);
             }
-            (_, Err(StoreError::Unavailable | StoreError::Refused)) => {}
+            // The request is submitted again. It was one of another step if the entry has ended meanwhile.
+            (_, Err(StoreError::Unavailable | StoreError::Refused)) | (Step::Read, Ok(_)) => {}
             (_, Ok(_) | Err(StoreError::Damaged)) => self.state = State::Lost,
         }
     }
 
-    /// Takes the entries behind the records.
-    fn numbers_read(&mut self, entries: Vec<Entry>, since: Instant, now: Instant) {
-        let Some(Beginning { keys, .. }) = self.beginning.take() else { return };
-        let handover = self.keys.handover();
-        let step = if !entries.iter().any(|entry| entry.key == handover) {
-            Step::Known(self.read_numbers(entries, &keys))
-        } else if now.since(since) >= PATIENCE {
-            Step::Void
-        } else {
-            Step::Wait(since)
+    /// Notices the end of the former owner's entry, or that it may have been missed.
+    fn watched_before_begin(&mut self, event: &WatchEvent) {
+        let has_ended = match event {
+            WatchEvent::Deleted(WATCH, key, _) => *key == self.keys.handover(),
+            WatchEvent::Gap(WATCH) => true,
+            _ => false,
         };
-        self.beginning = Some(Beginning { keys, step, request: None });
+        if let Some(beginning) = self.beginning.as_mut().filter(|_| has_ended) {
+            beginning.step = Step::Read;
+        }
+    }
+
+    /// Takes the entries behind the records.
+    fn numbers_read(&mut self, entries: Vec<Entry>) {
+        let Some(Beginning { keys, hands_over, .. }) = self.beginning.take() else { return };
+        let handover = self.keys.handover();
+        let is_final = !entries.iter().any(|entry| entry.key == handover);
+        let step = if is_final { Step::Known(self.read_numbers(entries, &keys)) } else { Step::Void };
+        self.beginning = Some(Beginning { keys, hands_over, step, request: None });
     }
 
     /// Submits the request of the step.
-    fn continue_beginning(&mut self) {
+    fn continue_beginning(&mut self, now: Instant) {
         let State::Owner(ownership) = &self.state else { return };
         let Some(beginning) = self.beginning.as_mut().filter(|beginning| beginning.request.is_none()) else {
             return;
         };
+        if matches!(beginning.step, Step::Wait(since) if now.since(since) >= PATIENCE) {
+            beginning.step = Step::Void;
+        }
         let is_owner = Comparison::Changed(self.keys.owner(), ownership.epoch);
         let commit =
             |write| Request::Commit(Transaction { comparisons: [is_owner].into(), writes: [write].into() });
         let request = match beginning.step {
+            Step::Watch(epoch) => {
+                let from = Revision(epoch.0.saturating_add(1));
+                Request::Watch { watch: WATCH, prefix: self.keys.handover(), from }
+            }
             Step::Announce => commit(Write::Put {
                 key: self.keys.ready(),
                 value: self.node.clone(),
                 lease: Some(ownership.lease.lease()),
             }),
             Step::Void => commit(Write::Delete(self.keys.handover())),
-            Step::Wait(_) => Request::Read(self.keys.behind_records()),
-            Step::Known(_) => return,
+            Step::Read => Request::Read(self.keys.behind_records()),
+            Step::Wait(_) | Step::Known(_) => return,
         };
         beginning.request = self.requests.submit(request);
     }

@@ -76,13 +76,16 @@ impl EventLoop {
         if keeper.handover() == Handover::None {
             messages.extend(close_unrecorded(&mut keeper, &mut context));
         }
-        if let Some(mut addresses) = self.addresses.take() {
+        let mut addresses = self.addresses.take();
+        if let Some(addresses) = &mut addresses {
             // Before the next owner takes them. Messages that still wait for the store are lost: peers repeat
             // them.
             self.send_ike(std::mem::take(&mut messages), shared, &mut |_| {});
             addresses.give_up();
         }
         let written = keeper.hand_over(&mut context).map(|released| messages.extend(released));
+        // The kernel takes tens of milliseconds to close their sockets.
+        drop(addresses);
         self.send_ike(messages, shared, &mut |_| {});
         written
     }

@@ -14,7 +14,7 @@ pub(crate) const IS_ALONE: bool = !cfg!(debug_assertions);
 /// until etcd notices that, and the takeover.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(if IS_ALONE { 3_500 } else { 20_000 });
 /// Longest gap of a drain.
-pub(crate) const DRAIN: Duration = Duration::from_millis(if IS_ALONE { 150 } else { 3_000 });
+pub(crate) const DRAIN: Duration = Duration::from_millis(if IS_ALONE { 50 } else { 3_000 });
 
 #[test]
 fn killed_owner_is_replaced_without_negotiation() {

@@ -27,6 +27,7 @@ impl Endpoint {
     ) -> Result<(), InsertError> {
         let new = self.replace_configuration(connections, pools, context)?;
         self.initiate_new(new, Ike::initiate_or_retry, context);
+        self.handle_timeouts(context);
         Ok(())
     }
 
@@ -77,6 +78,5 @@ impl Endpoint {
         for (connection, child) in children {
             self.with_ike(|ike, host| start(ike, &connection, &child, host, context));
         }
-        self.handle_timeouts(context);
     }
 }

@@ -138,7 +138,8 @@ impl Endpoint {
     /// Lets restored IKE SAs go on, and then initiates what is new in the configuration and does not exist.
     /// `numbers` has the Child SAs of which more is known than their records say: what their former owner has
     /// sent and received. No packet of theirs may have been sent or received since they were restored.
-    /// Returns the restored IKE SAs.
+    /// Returns the restored IKE SAs. Their timers wait for the next call of
+    /// [`handle_timeouts`](Self::handle_timeouts), so that packets move first.
     pub fn begin_restored(
         &mut self,
         numbers: &[ChildSequence],
@@ -154,7 +155,6 @@ impl Endpoint {
         for restored in &ikes {
             self.with_ike(|ike, host| ike.begin_restored(*restored, &numbers, host, context));
         }
-        self.handle_timeouts(context);
         self.initiate_new(children, Ike::start_after_restoration, context);
         ikes
     }

@@ -12,6 +12,7 @@
 mod figure;
 mod measures;
 mod report;
+mod stored;
 mod subjects;
 
 use casemate_bench::cli::{self, CommonOptions, Program, value};

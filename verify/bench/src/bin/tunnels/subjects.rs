@@ -1,6 +1,6 @@
 //! Measured subjects: tunnels, and references to compare them with.
 
-use crate::Options;
+use crate::{Options, stored};
 use casemate_interop::{Background, Charon, ENCAP_PORT, Error, Result};
 use casemate_testbed::gateway::{Gateway, START_TIMEOUT};
 use casemate_testbed::veth_pair::{INNER_ADDRS, LINK_ADDRS, VethPair};
@@ -22,12 +22,18 @@ pub(crate) trait Subject {
 }
 
 /// Subject, or the reason why it is not available.
-type Candidate = std::result::Result<Box<dyn Subject>, Unavailable>;
+pub(crate) type Candidate = std::result::Result<Box<dyn Subject>, Unavailable>;
 
 /// Subject that is not available.
 pub(crate) struct Unavailable {
     name: String,
     reason: Error,
+}
+
+impl Unavailable {
+    pub(crate) fn new(name: &str, reason: Error) -> Self {
+        Self { name: name.into(), reason }
+    }
 }
 
 /// Available subjects that the filters select, and the selected ones that are not available, with the
@@ -36,6 +42,7 @@ pub(crate) fn available(options: &Options, directory: &Path) -> (Vec<Box<dyn Sub
     let candidates: Vec<Candidate> = casemate_subjects(&options.common.programs)
         .into_iter()
         .chain(all(&options.peers))
+        .chain(stored::subjects(&options.common.programs))
         .chain(strongswan_subjects(&options.common.programs, directory))
         .chain([find_forwarder(&options.common.programs), Ok(Box::new(Link))])
         .collect();
@@ -53,7 +60,7 @@ pub(crate) fn available(options: &Options, directory: &Path) -> (Vec<Box<dyn Sub
 }
 
 /// Checks that a program exists.
-fn program(path: PathBuf) -> Result<PathBuf> {
+pub(crate) fn program(path: PathBuf) -> Result<PathBuf> {
     if path.is_file() { Ok(path) } else { Err(Error::new(format!("{} does not exist", path.display()))) }
 }
 
