@@ -6,7 +6,7 @@ use crate::claim::SlotClaim;
 use crate::data_keys::DataKeys;
 use crate::ending::Ending;
 use crate::lease::{NodeLease, Renewal};
-use crate::members::{self, Members};
+use crate::members::Members;
 use crate::outbox::Outbox;
 use crate::records::KeptRecords;
 use crate::reentry::Reentry;
@@ -316,15 +316,20 @@ impl<S: Store> Keeper<S> {
         others.into_iter().any(|member| member.is_running && !member.is_drained)
     }
 
-    /// Drains this node of a cell, or lets it become the owner again. An owner is to be ended afterwards
-    /// ([`finish`](Self::finish)). Returns whether the store takes the request.
-    pub fn drain(&mut self, is_drained: bool, now: Instant) -> bool {
-        let request = members::drain(&self.keys, &self.node, is_drained);
-        let is_submitted = self.requests.submit(request).is_some();
+    /// Drains this node of a cell, or lets it become the owner again. Returns whether the store takes the
+    /// request; [`take_drained`](Self::take_drained) has its end.
+    pub fn drain(&mut self, is_drained: bool) -> bool {
+        self.members.drain(&self.keys, &self.node, is_drained, &mut self.requests)
+    }
+
+    /// The end of the last request of [`drain`](Self::drain): whether the node is drained now. The caller
+    /// ends an owner that is ([`begin_handover`](Self::begin_handover)).
+    pub fn take_drained(&mut self, now: Instant) -> Option<Result<bool, StoreError>> {
+        let drained = self.members.take_changed()?;
         if let State::Claiming(claim) = &mut self.state {
             claim.look_again(now);
         }
-        is_submitted
+        Some(drained)
     }
 
     /// The store.

@@ -9,7 +9,7 @@ use crate::{StoreKeys, read};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_store::{Completion, Entry, Outcome, Request, RequestId, Store, Transaction, Write};
+use casemate_store::{Completion, Entry, Outcome, Request, RequestId, Store, StoreError, Transaction, Write};
 use core::time::Duration;
 
 /// Interval in which a node reads the others.
@@ -36,6 +36,10 @@ pub(crate) struct Members {
     /// Requests for the running and for the drained nodes.
     requests: [Option<RequestId>; 2],
     next_at: Instant,
+    /// The request that drains this node, or lets it own the SAs again.
+    change: Option<(RequestId, bool)>,
+    /// The end of that request: whether the node is drained now.
+    changed: Option<Result<bool, StoreError>>,
     /// The last known owner other than this node, and where it receives packets.
     target: Option<(Vec<u8>, Option<ForwardAddress>)>,
 }
@@ -53,6 +57,10 @@ impl Members {
     /// Takes the end of a request. Returns it if it is another one.
     pub(crate) fn completed(&mut self, keys: &StoreKeys, completion: Completion) -> Option<Completion> {
         let Completion { id, outcome } = &completion;
+        if let Some((_, is_drained)) = self.change.take_if(|(change, _)| change == id) {
+            self.changed = Some(outcome.as_ref().map(|_| is_drained).map_err(|error| *error));
+            return None;
+        }
         let is_this = |request: &Option<RequestId>| *request == Some(*id);
         let Some(which) = self.requests.iter().position(is_this) else { return Some(completion) };
         self.requests.get_mut(which).map(Option::take);
@@ -63,6 +71,27 @@ impl Members {
             }
         }
         None
+    }
+
+    /// Drains this node, or lets it own the SAs again. Returns whether the request is submitted: there is one
+    /// at a time.
+    pub(crate) fn drain<S: Store>(
+        &mut self,
+        keys: &StoreKeys,
+        node: &[u8],
+        is_drained: bool,
+        requests: &mut Requests<S>,
+    ) -> bool {
+        if self.change.is_some() {
+            return false;
+        }
+        self.change = requests.submit(drain(keys, node, is_drained)).map(|id| (id, is_drained));
+        self.change.is_some()
+    }
+
+    /// Takes the end of the last such request: whether the node is drained now.
+    pub(crate) const fn take_changed(&mut self) -> Option<Result<bool, StoreError>> {
+        self.changed.take()
     }
 
     pub(crate) fn all(&self) -> Vec<Member> {
@@ -104,7 +133,7 @@ fn names(entries: &[Entry], prefix: &[u8]) -> BTreeSet<Vec<u8>> {
 }
 
 /// A request that drains a node, or lets it become the owner again.
-pub(crate) fn drain(keys: &StoreKeys, node: &[u8], is_drained: bool) -> Request {
+fn drain(keys: &StoreKeys, node: &[u8], is_drained: bool) -> Request {
     let key = keys.drained(node);
     let write = match is_drained {
         true => Write::Put { key, value: node.to_vec(), lease: None },

@@ -75,7 +75,7 @@ impl EventLoop {
                 keeper.poll(&mut context, usage.sealed, usage.is_missing, now)?;
             self.ike_outbox.extend(released);
             context.keeper = keeper.status(now);
-            keeper.update_cell(&mut context, shared.forwarder.as_ref())?;
+            keeper.update_cell(&mut context, shared.forwarder.as_ref());
             if let Some(former) = former {
                 drop(context);
                 self.take_over(former, shared, handler)?;

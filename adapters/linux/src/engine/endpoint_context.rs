@@ -166,8 +166,9 @@ impl EndpointContext {
         self.cell.as_ref()
     }
 
-    /// Drains this node of a cell, or lets it become the owner again. An owner hands the SAs over, and its
-    /// run ends. Returns whether there is a cell.
+    /// Drains this node of a cell, or lets it become the owner again. The handler gets the end of the request
+    /// ([`EngineHandler::on_drained`](super::EngineHandler::on_drained)). An owner that was drained hands the
+    /// SAs over, and its run ends. Returns whether there is a cell.
     pub fn drain_node(&mut self, is_drained: bool) -> bool {
         self.cell.as_mut().map(|cell| cell.drain = Some(is_drained)).is_some()
     }

@@ -63,6 +63,8 @@ pub struct StateKeeper {
     is_node: bool,
     /// Whether a client has drained this node.
     is_drained: bool,
+    /// The end of a request to drain this node that is not reported yet.
+    drained: Option<Result<bool, StoreError>>,
 }
 
 /// What a call of [`StateKeeper::poll`] has led to.
@@ -144,6 +146,7 @@ impl StateKeeper {
             role: KeeperRole::Starting,
             is_node,
             is_drained: false,
+            drained: None,
         }
     }
 
@@ -263,11 +266,6 @@ impl StateKeeper {
         self.keeper.handover()
     }
 
-    /// Whether a client has drained this node.
-    pub(super) const fn is_drained(&self) -> bool {
-        self.is_drained
-    }
-
     /// Writes what has changed. Returns the messages that do not depend on it.
     pub(super) fn collect(
         &mut self,
@@ -277,8 +275,9 @@ impl StateKeeper {
         context.with(|endpoint, context| self.keeper.collect(endpoint, transmits, unix_micros(), context))
     }
 
-    /// Reports a new problem of the store, and a new role. An error if this process does not own the state
-    /// any more: another one may send with its numbers.
+    /// Reports a new problem of the store, a new role, and whether this node was drained. An error if this
+    /// process does not own the state any more, because another one may send with its numbers, or if it is an
+    /// owner that was drained.
     pub(super) fn check(&mut self, now: Instant, handler: &mut dyn EngineHandler) -> Result<(), Error> {
         let KeeperStatus { problem, role, .. } = self.keeper.status(now);
         if role == KeeperRole::Lost {
@@ -296,7 +295,13 @@ impl StateKeeper {
                 handler.on_problem(SystemProblem::Store, format!("{error}: nothing new is negotiated"));
             }
         }
-        Ok(())
+        let Some(drained) = self.drained.take() else { return Ok(()) };
+        handler.on_drained(drained.map_err(|error| error.to_string()));
+        self.is_drained = drained.unwrap_or(self.is_drained);
+        match self.is_drained && self.is_owner() {
+            true => Err(Error::other("this node", "it was drained: the next run stands by")),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn status(&self, now: Instant) -> KeeperStatus {
@@ -318,29 +323,23 @@ impl StateKeeper {
         self.keeper.is_owner() && self.keeper.has_standby()
     }
 
-    /// Follows the request of a client to drain this node, and reports the state. An error ends the run of an
-    /// owner that was drained.
-    pub(super) fn update_cell(
-        &mut self,
-        context: &mut EndpointContext,
-        forwarder: Option<&Forwarder>,
-    ) -> Result<(), Error> {
+    /// Follows the request of a client to drain this node, and reports the state.
+    pub(super) fn update_cell(&mut self, context: &mut EndpointContext, forwarder: Option<&Forwarder>) {
         if !self.is_node {
-            return Ok(());
+            return;
         }
         let requested = context.cell.take().and_then(|cell| cell.drain);
+        // A former request may have no answer yet.
+        let drain = requested.filter(|is_drained| !self.keeper.drain(*is_drained));
         let (owner, members) = (self.owner_node(), self.keeper.members());
-        context.cell =
-            Some(CellState { owner, members, forward: forwarder.map(Forwarder::status), drain: None });
-        let Some(is_drained) = requested else { return Ok(()) };
-        if !self.keeper.drain(is_drained, context.now()) {
-            return Err(Error::other(WHAT, "it does not take the request to drain this node"));
-        }
-        self.is_drained = is_drained;
-        if is_drained && self.is_owner() {
-            return Err(Error::other("this node", "it was drained: the next run stands by"));
-        }
-        Ok(())
+        let forward = forwarder.map(Forwarder::status);
+        context.cell = Some(CellState { owner, members, forward, drain });
+        self.drained = self.keeper.take_drained(context.now()).or(self.drained.take());
+    }
+
+    /// Whether a client has drained this node.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Writes the state for the next run. No packet moves any more. Returns messages to send.

@@ -136,6 +136,10 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_cell_role");
     }
 
+    fn on_drained(&mut self, _: Result<bool, String>) {
+        self.assert_unlocked("on_drained");
+    }
+
     fn on_problem(&mut self, _kind: SystemProblem, what: String) {
         self.assert_unlocked(&what);
     }

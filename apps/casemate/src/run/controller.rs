@@ -6,7 +6,8 @@ use super::key_log::KeyLog;
 use super::radius::RadiusState;
 use super::reload::{PendingReload, ReloadClient};
 use super::requests::PendingCommands;
-use crate::config_source::{ConfigSource, LoadedConfig};
+use super::takeover::CellNodeState;
+use crate::config_source::ConfigSource;
 use crate::control::{ControlServer, PendingRequest, Reply};
 use crate::failure::Failure;
 use crate::history::History;
@@ -107,10 +108,8 @@ pub(super) struct RunController {
     pub(super) sequence_numbers: Arc<SequenceStore>,
     /// IKE SAs of a former run, until the first configuration is applied.
     pub(super) former: Vec<OwnedRecord>,
-    /// The cell of this node, if there is one.
-    pub(super) cell_watch: Option<CellWatch>,
-    /// The configuration of a node that does not own the SAs of its cell.
-    pub(super) standby: Option<Box<LoadedConfig>>,
+    /// This node of a cell.
+    pub(super) cell_node: CellNodeState,
 }
 
 impl RunController {
@@ -152,8 +151,7 @@ impl RunController {
             tokens: TokenState::default(),
             sequence_numbers: Arc::default(),
             former: Vec::new(),
-            cell_watch: None,
-            standby: None,
+            cell_node: CellNodeState::default(),
         }
     }
 
@@ -298,7 +296,7 @@ impl EngineHandler for RunController {
         for line in self.validity.check(&self.keyring, SystemTime::now()) {
             self.log.program(Level::Warning, &line);
         }
-        if let Some(problem) = self.cell_watch.as_mut().and_then(CellWatch::on_tick) {
+        if let Some(problem) = self.cell_node.watch.as_mut().and_then(CellWatch::on_tick) {
             self.log.program(Level::Error, &format!("cell: {problem}"));
         }
         if self.radius.on_tick() {
@@ -385,8 +383,12 @@ impl EngineHandler for RunController {
         self.report_role(role, owner);
     }
 
+    fn on_drained(&mut self, drained: Result<bool, String>) {
+        self.report_drained(drained);
+    }
+
     fn on_problem(&mut self, kind: SystemProblem, mut what: String) {
-        let failure = self.cell_watch.as_ref().filter(|_| kind == SystemProblem::Store);
+        let failure = self.cell_node.watch.as_ref().filter(|_| kind == SystemProblem::Store);
         if let Some(failure) = failure.and_then(CellWatch::last_failure) {
             what = format!("{what}: {failure}");
         }

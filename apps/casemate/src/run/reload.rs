@@ -127,7 +127,7 @@ impl RunController {
         let result = loaded.and_then(|mut loaded| {
             let warnings = self.warnings(&mut loaded);
             let tunnels = handle.prepare_tunnels(&loaded.tunnels).map_err(|error| error.to_string())?;
-            if self.standby.is_some() {
+            if self.cell_node.standby.is_some() {
                 self.stand_by(loaded, &mut handle.lock())?;
             } else {
                 self.apply(loaded, &mut handle.lock())?;

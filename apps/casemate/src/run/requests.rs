@@ -76,10 +76,10 @@ impl RunController {
                     false => "cell: a client of the control socket lets this node own the SAs again",
                 };
                 self.log.program(Level::Info, line);
-                match handle.lock().drain_node(is_drained) {
-                    true => Ok(()),
-                    false => Err("this instance is not a node of a cell".into()),
+                if handle.lock().drain_node(is_drained) {
+                    return self.cell_node.drain_replies.push(reply);
                 }
+                Err("this instance is not a node of a cell".into())
             }
             Request::Rekey { name, ike } => {
                 handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))

@@ -4,13 +4,25 @@
 use super::cell_store::CellWatch;
 use super::controller::RunController;
 use crate::config_source::LoadedConfig;
+use crate::control::{Reply, outcome};
 use crate::log::level::Level;
 use crate::output;
 use casemate_cell::KeeperRole;
 use casemate_ike::config::Connection;
 use casemate_linux::setup::ConfiguredTraffic;
 use casemate_linux::{EndpointContext, EndpointHandle, FormerState};
+use std::mem;
 use std::sync::Arc;
+
+/// What the controller has of this node of a cell; nothing without a cell.
+#[derive(Default)]
+pub(super) struct CellNodeState {
+    pub(super) watch: Option<CellWatch>,
+    /// The configuration of a node that does not own the SAs.
+    pub(super) standby: Option<Box<LoadedConfig>>,
+    /// Clients that wait until the node is drained, or is not any more.
+    pub(super) drain_replies: Vec<Reply>,
+}
 
 impl RunController {
     /// Continues the IKE SAs of a former run when the configuration is applied.
@@ -33,8 +45,8 @@ impl RunController {
 
     /// Follows the store of a cell. Returns whether there is one.
     pub(super) fn follow_cell(&mut self, cell: Option<CellWatch>) -> bool {
-        self.cell_watch = cell;
-        self.cell_watch.is_some()
+        self.cell_node.watch = cell;
+        self.cell_node.watch.is_some()
     }
 
     /// Applies the configuration of a node that has become the owner of its cell, with the SAs of the former
@@ -44,7 +56,7 @@ impl RunController {
         former: FormerState,
         handle: &EndpointHandle<'_>,
     ) -> Result<(), String> {
-        let Some(loaded) = self.standby.take() else { return Ok(()) };
+        let Some(loaded) = self.cell_node.standby.take() else { return Ok(()) };
         self.continue_from(Some(former));
         self.apply(*loaded, &mut handle.lock())
     }
@@ -60,8 +72,23 @@ impl RunController {
         let configured = context.with(|endpoint, context| endpoint.configure(shunts, &[], context));
         configured.map_err(|error| error.to_string())?;
         context.block_traffic(ConfiguredTraffic::of(&loaded.connections, &loaded.pools));
-        self.standby = Some(Box::new(loaded));
+        self.cell_node.standby = Some(Box::new(loaded));
         Ok(())
+    }
+
+    /// Answers the clients that wait until this node of a cell is drained, or is not any more.
+    pub(super) fn report_drained(&mut self, drained: Result<bool, String>) {
+        let failure = || self.cell_node.watch.as_ref().and_then(CellWatch::last_failure);
+        let result = drained.map(drop).map_err(|error| {
+            let why = failure().map_or(String::new(), |why| format!(": {why}"));
+            format!("{error}{why}; the node goes on as before: try again")
+        });
+        if let Err(error) = &result {
+            self.log.program(Level::Warning, &format!("cell: {error}"));
+        }
+        for reply in mem::take(&mut self.cell_node.drain_replies) {
+            let _ = reply.send(outcome(&result));
+        }
     }
 
     /// Logs a new role of this node of a cell.

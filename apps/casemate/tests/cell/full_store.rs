@@ -61,6 +61,11 @@ fn traffic_continues_while_the_quota_of_the_store_is_reached() {
         fill_quota(testbed);
         // The lease goes on.
         check_without_space(testbed, owner, "owner");
+        // A drain that is not recorded ends nothing.
+        let refused = net.gateways[owner].casemate(&["cell", "drain"]);
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && why.contains("the store refuses the request"), "{why}");
+        assert_eq!(testbed.gateways.role(owner).as_deref(), Some("owner"));
         let before = spis_of_peer(&net);
         make_space(testbed);
         let is_rekeyed = || spis_of_peer(&net).is_disjoint(&before).then_some(());

@@ -5,7 +5,9 @@ use crate::{SECOND, traffic};
 use casemate::OwnedRecord;
 use casemate_cell::{ForwardAddress, Keeper, KeeperRole, RunId, StartError, Started, Tenure};
 use casemate_sa::Instant;
-use casemate_store::{Link, MemoryHub, MemoryStore, Request, RequestId, Store as _, Transaction, Write};
+use casemate_store::{
+    Link, MemoryHub, MemoryStore, Request, RequestId, Store as _, StoreError, Transaction, Write,
+};
 use casemate_test_support::TestRng;
 use std::time::Duration;
 
@@ -67,6 +69,19 @@ impl Cell {
             self.sim.run();
         }
         None
+    }
+
+    /// Drains the standby. Returns what it reports.
+    fn drain_standby(&mut self) -> Result<bool, StoreError> {
+        assert!(self.standby.drain(true));
+        assert!(!self.standby.drain(false), "one at a time");
+        let mut ended = || {
+            let started = gateway::step(&mut self.standby, self.sim.peer.now).unwrap();
+            assert!(matches!(started, Started::Waiting));
+            self.sim.hub.advance(MILLISECOND);
+            self.standby.take_drained(self.sim.peer.now)
+        };
+        (0..10).find_map(|_| ended()).unwrap()
     }
 
     /// The standby becomes the gateway. Returns the former owner.
@@ -321,7 +336,7 @@ fn a_store_that_was_set_back_is_refused() {
 #[test]
 fn a_drained_node_waits_until_it_joins_again() {
     let mut cell = Cell::new();
-    assert!(cell.standby.drain(true, cell.sim.peer.now));
+    assert_eq!(cell.drain_standby(), Ok(true));
     assert_eq!(cell.run(SECOND), None);
     assert_eq!(cell.role(), KeeperRole::Drained);
     cell.run(3 * SECOND);
@@ -336,11 +351,22 @@ fn a_drained_node_waits_until_it_joins_again() {
     cell.standby = node(&cell.sim.hub, b"gw2");
     assert_eq!(cell.wait(10 * SECOND), None);
     assert_eq!(cell.role(), KeeperRole::Drained);
-    assert!(cell.standby.drain(false, cell.sim.peer.now));
+    assert!(cell.standby.drain(false));
     let (records, elapsed) = cell.wait(SECOND).unwrap();
+    assert_eq!(cell.standby.take_drained(cell.sim.peer.now), Some(Ok(false)));
     assert!(elapsed < 20 * MILLISECOND, "{elapsed:?}");
     drop(cell.take_over(records, b"gw1"));
     cell.check_tunnel();
+}
+
+#[test]
+fn a_store_without_space_drains_no_node() {
+    let mut cell = Cell::new();
+    cell.sim.hub.set_full(true);
+    assert_eq!(cell.drain_standby(), Err(StoreError::Refused));
+    cell.sim.hub.set_full(false);
+    cell.wait(2 * SECOND);
+    assert_eq!(cell.role(), KeeperRole::Standby);
 }
 
 #[test]

@@ -32,7 +32,8 @@ struct Stored {
     state: State,
 }
 
-/// The subjects. `programs` is the directory of `casemate`; etcd is where `cargo xtask bench etcd` unpacks it.
+/// The subjects. `programs` is the directory of `casemate`; etcd is where `cargo xtask bench etcd` unpacks
+/// it.
 pub(crate) fn subjects(programs: &Path) -> [Candidate; 3] {
     let subject = |name: &'static str, state: Result<State>| {
         let unavailable = |reason| Unavailable::new(name, reason);
