@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Time limit until a started program is ready.
 pub const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The program `casemate`, and the environment that selects its crypto providers.
+/// The program `casemate` and its environment, which selects its crypto providers.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     program: PathBuf,
@@ -49,6 +49,12 @@ impl Gateway {
         let variable = CpuFeatureMask::NO_AES.map(CpuFeatureMask::env_var);
         gateway.environment.extend(variable.map(|(name, value)| (name, value.into())));
         Ok(gateway)
+    }
+
+    /// Keeps the files that survive a reboot in `directory`.
+    pub fn with_state_in(mut self, directory: &Path) -> Self {
+        self.environment.push(("STATE_DIRECTORY", directory.into()));
+        self
     }
 
     /// Returns the drop reasons of one end that have occurred, with their counts.

@@ -78,7 +78,9 @@ impl Subject for Stored {
             }
         }
         write_private(&file, configuration.as_bytes())?;
-        processes.push(self.gateway.start(veth, 0, arguments, directory)?);
+        // Each cluster of etcd is another one, which a node of the former one would refuse.
+        let gateway = self.gateway.clone().with_state_in(directory);
+        processes.push(gateway.start(veth, 0, arguments, directory)?);
         if matches!(self.state, State::Etcd(_)) {
             self.wait_for_owner(veth)?;
         }
