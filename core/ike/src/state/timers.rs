@@ -97,20 +97,28 @@ impl fmt::Display for Timer {
     }
 }
 
-/// Deadlines of the timers of an IKE SA.
-#[derive(Default)]
-pub(crate) struct Timers([Option<Instant>; Timer::ALL.len()]);
+/// Deadlines of the timers of an IKE SA, [`NEVER`] for one that is not set: an `Option` would double them.
+pub(crate) struct Timers([Instant; Timer::ALL.len()]);
+
+/// A time that does not come.
+const NEVER: Instant = Instant::from_micros(u64::MAX);
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self([NEVER; Timer::ALL.len()])
+    }
+}
 
 impl Timers {
     /// Deadline of a timer; `None` if it is not set.
     pub(crate) fn get(&self, timer: Timer) -> Option<Instant> {
-        self.0.get(timer as usize).copied().flatten()
+        self.0.get(timer as usize).copied().filter(|deadline| *deadline < NEVER)
     }
 
     /// Sets the deadline of a timer; `None` clears the timer.
     pub(crate) fn set(&mut self, timer: Timer, deadline: Option<Instant>) {
         if let Some(slot) = self.0.get_mut(timer as usize) {
-            *slot = deadline;
+            *slot = deadline.unwrap_or(NEVER);
         }
     }
 
