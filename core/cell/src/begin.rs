@@ -5,6 +5,10 @@
 //! stops, and writes its last numbers in the transaction that deletes its entry. These numbers count only if
 //! they are read when that entry does not exist any more: nothing can be added to them then. Without them,
 //! the next owner begins behind the reserves of the records, as after a crash.
+//!
+//! An owner that has lost its slot meanwhile might read what a later one has left: without the numbers that
+//! the later one has deleted, it would use numbers of that owner. So an owner compares its epoch after it
+//! has read, and no clock matters.
 
 use crate::data_keys::FormerKeys;
 use crate::keeper::{Keeper, State};
@@ -34,6 +38,8 @@ enum Step {
     Wait(Instant),
     /// Deletes the entry of the former owner, which can write nothing any more from then on.
     Void,
+    /// Has read the last numbers, and makes sure that it was the owner then.
+    Confirm(FormerNumbers),
     /// The last numbers are known.
     Known(FormerNumbers),
 }
@@ -43,7 +49,7 @@ impl Beginning {
     pub(crate) fn new<S: Store>(keys: FormerKeys, entries: Vec<Entry>, keeper: &mut Keeper<S>) -> Self {
         let handover = keeper.keys.handover();
         let hands_over = entries.iter().any(|entry| entry.key == handover);
-        let step = if hands_over { Step::Announce } else { Step::Known(keeper.read_numbers(entries, &keys)) };
+        let step = if hands_over { Step::Announce } else { keeper.read_numbers(entries, &keys) };
         Self { keys, step, request: None }
     }
 }
@@ -55,18 +61,14 @@ impl<S: Store> Keeper<S> {
     /// packet. Returns `false` for ever if the slot is lost ([`status`](Self::status)).
     pub fn begin(&mut self, endpoint: &mut Endpoint, context: &mut Context<'_>) -> bool {
         let now = context.now;
-        while let Some(event) = self.requests.store.next_event() {
-            self.watched(&event);
-        }
-        while let Some(completion) = self.requests.store.next_completion() {
-            if let Some(completion) = self.members.completed(&self.keys, completion) {
-                self.completed_before_begin(&completion, now);
-            }
+        // A store may have answered when the request of a step is submitted.
+        for _ in 0..2 {
+            self.take_answers_before_begin(now);
+            self.continue_beginning();
         }
         if let State::Owner(ownership) = &mut self.state {
             ownership.lease.renew(now, &mut self.requests);
         }
-        self.continue_beginning();
         let State::Owner(ownership) = &self.state else { return false };
         let owner = ownership.owner;
         match self.beginning.take() {
@@ -82,14 +84,27 @@ impl<S: Store> Keeper<S> {
         self.beginning.is_none()
     }
 
+    fn take_answers_before_begin(&mut self, now: Instant) {
+        while let Some(event) = self.requests.store.next_event() {
+            self.watched(&event);
+        }
+        while let Some(completion) = self.requests.store.next_completion() {
+            if let Some(completion) = self.members.completed(&self.keys, completion) {
+                self.completed_before_begin(&completion, now);
+            }
+        }
+    }
+
     fn completed_before_begin(&mut self, completion: &Completion, now: Instant) {
         let Completion { id, outcome } = completion;
         let beginning = self.beginning.as_mut().filter(|beginning| beginning.request == Some(*id));
         let Some(beginning) = beginning else { return self.other_completed(*id, outcome, now) };
         beginning.request = None;
-        match (&beginning.step, outcome) {
-            (Step::Announce, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
-            (Step::Void, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
+        match (&mut beginning.step, outcome) {
+            (Step::Announce | Step::Void, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
+            (Step::Confirm(used), Ok(Outcome::Committed(_))) => {
+                beginning.step = Step::Known(core::mem::take(used));
+            }
             (Step::Wait(since), Ok(Outcome::Entries { entries, .. })) => {
                 let (since, entries) = (*since, entries.clone());
                 self.numbers_read(entries, since, now);
@@ -104,7 +119,7 @@ impl<S: Store> Keeper<S> {
         let Some(Beginning { keys, .. }) = self.beginning.take() else { return };
         let handover = self.keys.handover();
         let step = if !entries.iter().any(|entry| entry.key == handover) {
-            Step::Known(self.read_numbers(entries, &keys))
+            self.read_numbers(entries, &keys)
         } else if now.since(since) >= PATIENCE {
             Step::Void
         } else {
@@ -120,23 +135,26 @@ impl<S: Store> Keeper<S> {
             return;
         };
         let is_owner = Comparison::Changed(self.keys.owner(), ownership.epoch);
-        let commit =
-            |write| Request::Commit(Transaction { comparisons: [is_owner].into(), writes: [write].into() });
+        let commit = |write: Option<Write>| {
+            let writes = write.into_iter().collect();
+            Request::Commit(Transaction { comparisons: [is_owner].into(), writes })
+        };
         let request = match beginning.step {
-            Step::Announce => commit(Write::Put {
+            Step::Announce => commit(Some(Write::Put {
                 key: self.keys.ready(),
                 value: self.node.clone(),
                 lease: Some(ownership.lease.lease()),
-            }),
-            Step::Void => commit(Write::Delete(self.keys.handover())),
+            })),
+            Step::Void => commit(Some(Write::Delete(self.keys.handover()))),
+            Step::Confirm(_) => commit(None),
             Step::Wait(_) => Request::Read(self.keys.behind_records()),
             Step::Known(_) => return,
         };
         beginning.request = self.requests.submit(request);
     }
 
-    /// The last numbers of former owners, in the entries behind the records.
-    fn read_numbers(&mut self, entries: Vec<Entry>, keys: &FormerKeys) -> FormerNumbers {
+    /// Takes the last numbers of former owners, in the entries behind the records. Returns the next step.
+    fn read_numbers(&mut self, entries: Vec<Entry>, keys: &FormerKeys) -> Step {
         let (store, mut used) = (self.requests.store.identity(), FormerNumbers::default());
         for Entry { key, value, .. } in entries {
             if let Some(opened) = keys.open(&key, &value) {
@@ -144,6 +162,7 @@ impl<S: Store> Keeper<S> {
             }
             self.former_numbers.push(key);
         }
-        used
+        // Only one process of a single machine can have its store open.
+        if self.is_node { Step::Confirm(used) } else { Step::Known(used) }
     }
 }
