@@ -5,6 +5,10 @@
 //! stops, and writes its last numbers in the transaction that deletes its entry. These numbers count only if
 //! they are read when that entry does not exist any more: nothing can be added to them then. Without them,
 //! the next owner begins behind the reserves of the records, as after a crash.
+//!
+//! An owner that has lost its slot meanwhile might read what a later one has left: without the numbers that
+//! the later one has deleted, it would use numbers of that owner. So an owner compares its epoch after it
+//! has read, and no clock matters.
 
 use crate::data_keys::FormerKeys;
 use crate::keeper::{Keeper, State};
@@ -43,6 +47,8 @@ enum Step {
     Void,
     /// Reads the last numbers.
     Read,
+    /// Has read them, and makes sure that it was the owner then.
+    Confirm(FormerNumbers),
     /// The last numbers are known.
     Known(FormerNumbers),
 }
@@ -54,7 +60,7 @@ impl Beginning {
         let hands_over = entries.iter().any(|entry| entry.key == handover);
         let step = match &keeper.state {
             State::Owner(ownership) if hands_over => Step::Watch(ownership.epoch),
-            _ => Step::Known(keeper.read_numbers(entries, &keys)),
+            _ => keeper.read_numbers(entries, &keys),
         };
         Self { keys, hands_over, step, request: None }
     }
@@ -67,19 +73,14 @@ impl<S: Store> Keeper<S> {
     /// packet. Returns `false` for ever if the slot is lost ([`status`](Self::status)).
     pub fn begin(&mut self, endpoint: &mut Endpoint, context: &mut Context<'_>) -> bool {
         let now = context.now;
-        while let Some(event) = self.requests.store.next_event() {
-            self.watched(&event);
-            self.watched_before_begin(&event);
-        }
-        while let Some(completion) = self.requests.store.next_completion() {
-            if let Some(completion) = self.members.completed(&self.keys, completion) {
-                self.completed_before_begin(&completion, now);
-            }
+        // A store may have answered when the request of a step is submitted.
+        for _ in 0..2 {
+            self.take_answers_before_begin(now);
+            self.continue_beginning(now);
         }
         if let State::Owner(ownership) = &mut self.state {
             ownership.lease.renew(now, &mut self.requests);
         }
-        self.continue_beginning(now);
         let State::Owner(ownership) = &self.state else { return false };
         let owner = ownership.owner;
         match self.beginning.take() {
@@ -98,15 +99,30 @@ impl<S: Store> Keeper<S> {
         self.beginning.is_none()
     }
 
+    fn take_answers_before_begin(&mut self, now: Instant) {
+        while let Some(event) = self.requests.store.next_event() {
+            self.watched(&event);
+            self.watched_before_begin(&event);
+        }
+        while let Some(completion) = self.requests.store.next_completion() {
+            if let Some(completion) = self.members.completed(&self.keys, completion) {
+                self.completed_before_begin(&completion, now);
+            }
+        }
+    }
+
     fn completed_before_begin(&mut self, completion: &Completion, now: Instant) {
         let Completion { id, outcome } = completion;
         let beginning = self.beginning.as_mut().filter(|beginning| beginning.request == Some(*id));
         let Some(beginning) = beginning else { return self.other_completed(*id, outcome, now) };
         beginning.request = None;
-        match (&beginning.step, outcome) {
+        match (&mut beginning.step, outcome) {
             (Step::Watch(_), Ok(Outcome::Watching)) => beginning.step = Step::Announce,
             (Step::Announce, Ok(Outcome::Committed(_))) => beginning.step = Step::Wait(now),
             (Step::Void, Ok(Outcome::Committed(_))) => beginning.step = Step::Read,
+            (Step::Confirm(used), Ok(Outcome::Committed(_))) => {
+                beginning.step = Step::Known(core::mem::take(used));
+            }
             (Step::Read, Ok(Outcome::Entries { entries, .. })) => {
                 let entries = entries.clone();
                 self.numbers_read(entries);
@@ -124,7 +140,10 @@ impl<S: Store> Keeper<S> {
             WatchEvent::Gap(WATCH) => true,
             _ => false,
         };
-        if let Some(beginning) = self.beginning.as_mut().filter(|_| has_ended) {
+        let waits = |beginning: &&mut Beginning| {
+            matches!(beginning.step, Step::Watch(_) | Step::Announce | Step::Wait(_) | Step::Void)
+        };
+        if let Some(beginning) = self.beginning.as_mut().filter(waits).filter(|_| has_ended) {
             beginning.step = Step::Read;
         }
     }
@@ -134,7 +153,7 @@ impl<S: Store> Keeper<S> {
         let Some(Beginning { keys, hands_over, .. }) = self.beginning.take() else { return };
         let handover = self.keys.handover();
         let is_final = !entries.iter().any(|entry| entry.key == handover);
-        let step = if is_final { Step::Known(self.read_numbers(entries, &keys)) } else { Step::Void };
+        let step = if is_final { self.read_numbers(entries, &keys) } else { Step::Void };
         self.beginning = Some(Beginning { keys, hands_over, step, request: None });
     }
 
@@ -148,27 +167,30 @@ impl<S: Store> Keeper<S> {
             beginning.step = Step::Void;
         }
         let is_owner = Comparison::Changed(self.keys.owner(), ownership.epoch);
-        let commit =
-            |write| Request::Commit(Transaction { comparisons: [is_owner].into(), writes: [write].into() });
+        let commit = |write: Option<Write>| {
+            let writes = write.into_iter().collect();
+            Request::Commit(Transaction { comparisons: [is_owner].into(), writes })
+        };
         let request = match beginning.step {
             Step::Watch(epoch) => {
                 let from = Revision(epoch.0.saturating_add(1));
                 Request::Watch { watch: WATCH, prefix: self.keys.handover(), from }
             }
-            Step::Announce => commit(Write::Put {
+            Step::Announce => commit(Some(Write::Put {
                 key: self.keys.ready(),
                 value: self.node.clone(),
                 lease: Some(ownership.lease.lease()),
-            }),
-            Step::Void => commit(Write::Delete(self.keys.handover())),
+            })),
+            Step::Void => commit(Some(Write::Delete(self.keys.handover()))),
             Step::Read => Request::Read(self.keys.behind_records()),
+            Step::Confirm(_) => commit(None),
             Step::Wait(_) | Step::Known(_) => return,
         };
         beginning.request = self.requests.submit(request);
     }
 
-    /// The last numbers of former owners, in the entries behind the records.
-    fn read_numbers(&mut self, entries: Vec<Entry>, keys: &FormerKeys) -> FormerNumbers {
+    /// Takes the last numbers of former owners, in the entries behind the records. Returns the next step.
+    fn read_numbers(&mut self, entries: Vec<Entry>, keys: &FormerKeys) -> Step {
         let (store, mut used) = (self.requests.store.identity(), FormerNumbers::default());
         for Entry { key, value, .. } in entries {
             if let Some(opened) = keys.open(&key, &value) {
@@ -176,6 +198,7 @@ impl<S: Store> Keeper<S> {
             }
             self.former_numbers.push(key);
         }
-        used
+        // Only one process of a single machine can have its store open.
+        if self.is_node { Step::Confirm(used) } else { Step::Known(used) }
     }
 }

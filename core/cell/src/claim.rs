@@ -225,8 +225,12 @@ impl SlotClaim {
     ) -> Result<Option<Claimed>, StartError> {
         let now = context.now;
         if let Some(renewal) = self.lease.as_mut().and_then(|lease| lease.completed(id, &outcome, now)) {
-            if renewal == Renewal::Ended {
-                self.give_up_lease(now);
+            match renewal {
+                Renewal::Ended => self.give_up_lease(now),
+                Renewal::Failed(StoreError::Damaged) => {
+                    return self.failed(StoreError::Damaged, now).map(|()| None);
+                }
+                Renewal::Succeeded | Renewal::Failed(_) => {}
             }
             return Ok(None);
         }

@@ -11,6 +11,8 @@ use core::time::Duration;
 
 /// Renewals in the time of a lease.
 const RENEWALS: u32 = 12;
+/// A failed renewal is repeated after this part of a lease: a store may fail at once, again and again.
+const RETRIES: u32 = 60;
 /// Part of a lease between the fence and the end.
 const MARGIN: u32 = 6;
 /// Renewals without an answer, at most. One that is sent to a server that hangs does not delay the others.
@@ -79,7 +81,7 @@ impl NodeLease {
             }
             Ok(_) => Renewal::Ended,
             Err(error) => {
-                self.next_at = now;
+                self.next_at = self.next_at.min(now.after(part(self.time, RETRIES)));
                 Renewal::Failed(*error)
             }
         })
@@ -161,6 +163,29 @@ mod tests {
             assert_eq!(fenced_for, 1);
             assert!(!case.lease.is_fenced(case.now));
         }
+    }
+
+    /// A store that fails at once would be asked for ever otherwise, while no time passes.
+    #[test]
+    fn a_failed_renewal_is_repeated_after_a_pause() {
+        let mut case = Case::new();
+        let fails = Link { delivers_requests: false, deadline: Duration::ZERO, ..Link::default() };
+        case.requests.store.set_link(fails);
+        case.now = case.now.after(TIME / RENEWALS);
+        let renewals = |case: &mut Case| {
+            let mut renewals = 0;
+            case.lease.renew(case.now, &mut case.requests);
+            while let Some(Completion { id, outcome }) = case.requests.store.next_completion() {
+                case.lease.completed(id, &outcome, case.now);
+                renewals += 1;
+                assert!(renewals < 10);
+                case.lease.renew(case.now, &mut case.requests);
+            }
+            renewals
+        };
+        assert_eq!(renewals(&mut case), 1);
+        case.now = case.now.after(TIME / RETRIES);
+        assert_eq!(renewals(&mut case), 1);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //!  runs         bounds, exploration, reports
 //!  fence        lease and clock of a node, in ticks                       models of their own
 //!  message_ids  message IDs of the owner's requests, and the peer
+//!  handover     orderly ends: the numbers that an owner has used, and the next owner
 //! ```
 //!
 //! Any step may come between two others: a node may stop for any time before each of its steps, lose all
@@ -27,6 +28,7 @@
 
 pub mod cell;
 pub mod fence;
+pub mod handover;
 pub mod message_ids;
 pub mod node;
 pub mod protocol;

@@ -1,10 +1,11 @@
 //! Explores runs of the model: those of the tests, larger ones, or one with given bounds.
 
+use casemate_model::handover::{self, Handover};
 use casemate_model::{Bounds, Defect, HIGHEST_NUMBER, LARGE_RUNS, RUNS, Run};
 use std::process::ExitCode;
 
 const HELP: &str = "\
-casemate-model                          explores the runs of the tests
+casemate-model                          explores the runs of the tests, and those of handovers
 casemate-model --large                  explores larger runs, which take minutes and gigabytes
 casemate-model BOUND=N ...              explores one run with these bounds; the others are 0
 casemate-model --defect NAME BOUND=N ...   the same with a defect, for its counterexample
@@ -16,16 +17,20 @@ Without a bound for them, there are 2 nodes, 3 takeovers and blocks of 1.
 
 struct Arguments {
     runs: Vec<Run>,
+    handovers: Vec<Handover>,
     defect: Option<Defect>,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut own = Run { name: "run", block: 1, bounds: Bounds::SMALL };
-    let mut parsed = Arguments { runs: Vec::new(), defect: None };
+    let mut parsed = Arguments { runs: Vec::new(), handovers: Vec::new(), defect: None };
     let mut has_bounds = false;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--large" => parsed.runs.extend(LARGE_RUNS),
+            "--large" => {
+                parsed.runs.extend(LARGE_RUNS);
+                parsed.handovers.extend(handover::LARGE_RUNS);
+            }
             "--defect" => {
                 let name = arguments.next().ok_or("`--defect` needs a name")?;
                 let defect = Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name);
@@ -52,6 +57,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         parsed.runs.push(own);
     } else if parsed.runs.is_empty() {
         parsed.runs.extend(RUNS);
+        parsed.handovers.extend(handover::RUNS);
     }
     Ok(parsed)
 }
@@ -99,6 +105,11 @@ fn main() -> ExitCode {
         let report = run.explore(arguments.defect);
         println!("{}: {report}", run.name);
         all_hold &= report.holds();
+    }
+    for run in &arguments.handovers {
+        let explored = run.explore();
+        println!("{run}: {} states, failed: {:?}", explored.states, explored.failed);
+        all_hold &= explored.failed.is_empty();
     }
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Cell {
     pub(crate) others: Vec<Node>,
     /// Whether the process that acts in place of the owner has just become the owner.
     has_new_owner: bool,
+    /// Whether a former owner has stopped for the next one, which has not begun.
+    is_handed_over: bool,
     stale: Option<StaleRoute>,
     /// The store to which an administrator will return.
     pub(crate) snapshot: Option<Snapshot>,
@@ -68,6 +70,7 @@ impl Simulation {
             hub,
             others,
             has_new_owner: false,
+            is_handed_over: false,
             stale: None,
             snapshot: None,
             is_set_back: false,
@@ -126,11 +129,21 @@ impl Simulation {
         std::mem::swap(&mut other.nat, &mut owner.nat);
     }
 
-    /// Notes that the process that acts has become the owner of the cell.
+    /// Notes that a former owner stops, because the next one is ready.
+    pub(crate) fn note_handover(&mut self, index: usize) {
+        self.trace.log(self.now, || format!("{} has handed over", self.nodes[index].name()));
+        self.cell.iter_mut().for_each(|cell| cell.is_handed_over = true);
+    }
+
+    /// Notes that the process that acts has become the owner of the cell, and that its SAs go on.
     pub(crate) fn note_owner(&mut self, index: usize) {
         self.cut_new_owner(index);
-        if let Some(cell) = self.cell.as_mut().filter(|cell| cell.plan.node == index) {
-            cell.has_new_owner = std::mem::take(&mut self.nodes[index].is_replaced);
+        let node = &mut self.nodes[index];
+        let Some(cell) = self.cell.as_mut().filter(|cell| cell.plan.node == index) else { return };
+        cell.has_new_owner = std::mem::take(&mut node.is_replaced);
+        let has_numbers = node.store.as_ref().is_some_and(StateStore::has_last_numbers);
+        if std::mem::take(&mut cell.is_handed_over) && has_numbers {
+            self.counter.coverage.count(Situation::HandedOver);
         }
     }
 
@@ -230,7 +243,7 @@ impl Simulation {
 
     /// Sends a packet through a process that has the state, although it is not the last owner.
     pub(crate) fn send_as_former(&mut self, pair: HostPair) -> Checked {
-        if self.nodes[pair.from].is_up() { self.send_packet(pair, false) } else { Ok(()) }
+        if self.nodes[pair.from].moves_packets() { self.send_packet(pair, false) } else { Ok(()) }
     }
 
     /// Checks that one machine owns the state and the others wait.

@@ -2,10 +2,13 @@
 //! outages, lost writes, and steps of wall clocks.
 
 use crate::invariants::{Checked, violated};
-use crate::mix::{CellChange, CellOperation, CellStep, LinkFault, ProcessOperation, Target};
+use crate::mix::{
+    CellChange, CellOperation, CellPlan, CellStep, LinkFault, NodeOperation, Operation, ProcessOperation,
+    Target,
+};
 use crate::simulation::{SimEvent, Simulation};
 use crate::situation::Situation;
-use crate::state_store::StateStore;
+use crate::state_store::{EndMoment, StateStore};
 use casemate_store::{Link, MemoryHub};
 use std::time::Duration;
 
@@ -51,7 +54,8 @@ impl Simulation {
             CellOperation::Kill(_, down_for) => self.crash(index, down_for),
             CellOperation::Drain(down_for) => {
                 if is_running && self.nodes[index].stopped_until.is_none() {
-                    return self.run_process_operation(index, ProcessOperation::Restart(down_for));
+                    self.run_process_operation(index, ProcessOperation::Restart(down_for))?;
+                    self.disturb_handover(index);
                 }
             }
             CellOperation::Stop(time) => self.stop(index, time),
@@ -69,6 +73,31 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Plans a fault of one of the machines during a handover that has begun, or just after it.
+    fn disturb_handover(&mut self, index: usize) {
+        let Some(CellPlan { machines, lease, .. }) = self.cell.as_ref().map(|cell| cell.plan.clone()) else {
+            return;
+        };
+        if !self.nodes[index].hands_over() || self.rng.coin() {
+            return;
+        }
+        let delay = Duration::from_millis(self.rng.pick(&[0, 1, 10, 50, 100, 200, 500, 1_500]));
+        let operation = match self.rng.below(4) {
+            0 => {
+                CellOperation::Kill(EndMoment::Now, Duration::from_millis(self.rng.pick(&[0, 1_000, 30_000])))
+            }
+            1 => CellOperation::Stop(lease.mul_f64(self.rng.pick(&[0.1, 0.5, 1.5]))),
+            _ => {
+                let all = [LinkFault::LosesRequests, LinkFault::LosesAnswers, LinkFault::LosesBoth];
+                CellOperation::Link(self.rng.pick(&all), Duration::from_secs(self.rng.pick(&[1, 3, 10])))
+            }
+        };
+        let target = Target::Machine(self.rng.below(machines));
+        let step = Operation::Cell(CellStep { target, operation });
+        self.counter.coverage.count(Situation::HandoverDisturbed);
+        self.schedule(delay, SimEvent::Operation(NodeOperation { node: index, operation: step }));
     }
 
     /// Takes the link to the store from a new owner, before it has written anything, for longer than its

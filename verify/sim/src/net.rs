@@ -203,7 +203,7 @@ impl Simulation {
         if self.nodes[index].queue_if_stopped(|| Queued::Arrival(datagram.clone())) {
             return Ok(());
         }
-        if self.nodes[index].cut_off_until > self.now || !self.nodes[index].is_up() {
+        if self.nodes[index].cut_off_until > self.now || !self.nodes[index].moves_packets() {
             self.counter.coverage.count(Situation::Lost);
             return Ok(());
         }
@@ -217,18 +217,19 @@ impl Simulation {
             return Ok(());
         };
         let path = Path { local: datagram.to, remote: datagram.from };
+        let handles_ike = self.nodes[index].is_up();
         match &datagram.payload {
-            Payload::Udp(payload) if datagram.to.port() == 500 => {
+            Payload::Udp(payload) if datagram.to.port() == 500 && handles_ike => {
                 self.nodes[index].receive_ike(self.now, payload, path);
                 self.drain(index)
             }
             Payload::Udp(payload) if datagram.to.port() == 4500 => match Natt::classify(payload) {
-                Natt::NonEsp(message) => {
+                Natt::NonEsp(message) if handles_ike => {
                     self.nodes[index].receive_ike(self.now, message, path);
                     self.drain(index)
                 }
                 Natt::Esp(_) => self.open_packet(index, &datagram),
-                Natt::Keepalive | Natt::TooShort => Ok(()),
+                Natt::NonEsp(_) | Natt::Keepalive | Natt::TooShort => Ok(()),
             },
             Payload::Udp(_) => Ok(()),
             Payload::Ip(_) => self.open_packet(index, &datagram),

@@ -204,6 +204,16 @@ impl Node {
         self.store.as_ref().is_none_or(StateStore::is_running)
     }
 
+    /// Whether the process moves packets while IKE and timers stand still.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.store.as_ref().is_some_and(StateStore::hands_over)
+    }
+
+    /// Whether the node has a process that protects and opens packets.
+    pub(crate) fn moves_packets(&self) -> bool {
+        self.is_up() || self.hands_over()
+    }
+
     /// Name in traces.
     pub(crate) fn name(&self) -> String {
         let machine = self.store.as_ref().filter(|store| store.is_of_cell());
@@ -219,7 +229,7 @@ impl Node {
     /// Keeps a packet for a stopped process, as the buffers of its sockets do. Returns whether it is stopped.
     pub(crate) fn queue_if_stopped(&mut self, packet: impl FnOnce() -> Queued) -> bool {
         let is_stopped = self.stopped_until.is_some();
-        if is_stopped && self.is_up() && self.queued.len() < MAX_QUEUED {
+        if is_stopped && self.moves_packets() && self.queued.len() < MAX_QUEUED {
             self.queued.push(packet());
         }
         is_stopped
@@ -281,7 +291,9 @@ impl Node {
 
     /// Runs the timers that are due.
     pub(crate) fn serve(&mut self, now: Duration) {
-        self.act(now, Endpoint::handle_timeouts);
+        if !self.hands_over() {
+            self.act(now, Endpoint::handle_timeouts);
+        }
     }
 
     /// Next notice of the endpoint.

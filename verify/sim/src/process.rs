@@ -6,7 +6,8 @@ use crate::node::Node;
 use crate::packet::ike_datagram;
 use crate::simulation::{SimEvent, Simulation};
 use crate::situation::Situation;
-use crate::state_store::{EndMoment, Sent, StartStep, StateStore};
+use crate::state_store::{EndMoment, EndStep, Sent, StartStep, StateStore};
+use casemate::OwnedRecord;
 use casemate_ike::{IkeState, Transmit};
 use std::time::Duration;
 
@@ -57,13 +58,29 @@ impl Simulation {
             return Ok(());
         }
         self.continue_start(index)?;
-        let ending = self.nodes[index]
+        self.continue_end(index)
+    }
+
+    /// Continues an orderly end.
+    fn continue_end(&mut self, index: usize) -> Checked {
+        let now = self.now;
+        let step = self.nodes[index]
             .with_store(now, |store, endpoint, context| store.continue_end(now, endpoint, context));
-        if let Some((released, end)) = ending.flatten() {
-            released.iter().filter(|transmit| !transmit.message.is_empty()).for_each(|transmit| {
-                self.send(index, ike_datagram(transmit));
-            });
-            end.into_iter().for_each(|down_for| self.crash(index, down_for));
+        let Some(EndStep { released, has_handed_over, ended }) = step.flatten() else { return Ok(()) };
+        self.send_ike(index, &released)?;
+        if has_handed_over {
+            self.note_handover(index);
+        }
+        ended.into_iter().for_each(|down_for| self.crash(index, down_for));
+        Ok(())
+    }
+
+    /// Sends IKE messages of a process that ends. Their records are written, so that they may also leave just
+    /// after the process has given up the state: the next owner repeats the same ones.
+    fn send_ike(&mut self, index: usize, messages: &[Transmit]) -> Checked {
+        for transmit in messages.iter().filter(|transmit| !transmit.message.is_empty()) {
+            self.monitor.check_sealed_message(&self.nodes[index], &transmit.message)?;
+            self.send(index, ike_datagram(transmit));
         }
         Ok(())
     }
@@ -72,25 +89,47 @@ impl Simulation {
     pub(crate) fn continue_start(&mut self, index: usize) -> Checked {
         let now = self.now;
         let step = self.nodes[index].with_store(now, |store, _, context| store.start(now, context));
-        let records = match step.flatten() {
-            None | Some(StartStep::Waiting) => return Ok(()),
-            Some(StartStep::Refused(why)) => return self.note_refusal(index, why),
-            Some(StartStep::Failed(why)) => return violated(format!("node {index} does not start: {why}")),
-            Some(StartStep::Restored(records)) => records,
-        };
-        if self.is_blind_owner(index) {
-            return Ok(());
+        match step.flatten() {
+            None => self.begin_restored(index),
+            Some(StartStep::Waiting) => Ok(()),
+            Some(StartStep::Refused(why)) => self.note_refusal(index, why),
+            Some(StartStep::Failed(why)) => violated(format!("node {index} does not start: {why}")),
+            Some(StartStep::Restored { unreadable, .. }) if self.is_blind_owner(index) => {
+                self.trace.log(now, || format!("{unreadable} records cannot be read"));
+                Ok(())
+            }
+            Some(StartStep::Restored { unreadable: 1.., .. }) => {
+                violated(format!("node {index} does not start: a record cannot be read"))
+            }
+            Some(StartStep::Restored { records, .. }) => self.restore(index, records),
         }
-        let count = records.len();
+    }
+
+    fn restore(&mut self, index: usize, records: Vec<OwnedRecord>) -> Checked {
+        let (now, count) = (self.now, records.len());
         self.trace.log(now, || format!("{} has started with {count} records", self.nodes[index].name()));
         self.counter.coverage.add(Situation::Restored, count);
-        self.note_owner(index);
-        self.monitor.inherit_keys(&self.nodes[index]);
         let failed = self.nodes[index].restore(&self.plan, records, now);
         if let Some(failed) = failed.first() {
             return violated(format!("node {index} does not restore an IKE SA: {}", failed.error));
         }
-        self.nodes[index].with_store(now, |store, endpoint, context| store.begin(endpoint, context));
+        self.begin_restored(index)
+    }
+
+    /// Lets restored SAs go on, unless a former owner still uses them.
+    fn begin_restored(&mut self, index: usize) -> Checked {
+        let now = self.now;
+        let has_begun =
+            self.nodes[index].with_store(now, |store, endpoint, context| store.begin(now, endpoint, context));
+        if self.nodes[index].has_lost_state() && self.is_cell(index) {
+            self.end_lost(index);
+        }
+        if has_begun != Some(true) {
+            return Ok(());
+        }
+        self.trace.log(now, || format!("{} begins", self.nodes[index].name()));
+        self.note_owner(index);
+        self.monitor.inherit_keys(&self.nodes[index]);
         self.drain(index)?;
         if self.cell.as_ref().is_some_and(|cell| cell.is_replaced) {
             return Ok(());
@@ -156,9 +195,10 @@ impl Simulation {
             }
             ProcessOperation::Restart(down_for) => {
                 self.counter.coverage.count(Situation::OrderlyEnd);
-                self.nodes[index].with_store(now, |store, endpoint, context| {
-                    store.begin_end(now, down_for, endpoint, context);
+                let messages = self.nodes[index].with_store(now, |store, endpoint, context| {
+                    store.begin_end(now, down_for, endpoint, context)
                 });
+                self.send_ike(index, &messages.unwrap_or_default())?;
                 return self.serve_process(index);
             }
             ProcessOperation::TakeOver(goes_on_for) => self.take_over(index, now + goes_on_for),

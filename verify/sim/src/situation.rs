@@ -167,6 +167,12 @@ situations! {
     Stopped = "stopped processes";
     /// ESP packets of processes that another one has replaced.
     SentByFormer = "packets of former owners";
+    /// Handovers after which the next owner knew the last numbers of the former one.
+    HandedOver = "handovers in cells with last numbers";
+    /// Faults of machines during handovers or just after them.
+    HandoverDisturbed = "faults during handovers";
+    /// ESP packets of owners that hand over.
+    SentInHandover = "packets of owners that hand over";
     /// Moments in which an owner could not renew its lease in time.
     Fenced = "moments of fenced owners";
     /// Links between a machine and the store of its cell that were disturbed.

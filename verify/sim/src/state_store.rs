@@ -1,6 +1,10 @@
 //! The store in which a node keeps its state, and the process of the node that uses it
 //! (docs/decisions/0140-cells.md).
 
+mod ends;
+
+pub(crate) use ends::{EndMoment, EndStep};
+
 use crate::guarded_store::{GuardedStore, SeenRevision};
 use casemate::{Context, Endpoint, OwnedRecord};
 use casemate_cell::{
@@ -10,47 +14,20 @@ use casemate_crypto::SecretBytes;
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
 use casemate_store::{Link, MemoryHub, Request, RequestId, Store as _, StoreError};
+use ends::{OrderlyEnd, PlannedEnd};
 use std::time::Duration;
 
 /// Interval in which the keeper compares reserves with their use, and repeats failed writes.
 const CHECK: Duration = Duration::from_millis(250);
+/// The same while a process waits for another one.
+const SHORT_CHECK: Duration = Duration::from_millis(50);
 /// Pause after a failed start.
 const RETRY: Duration = Duration::from_millis(500);
-/// Time for which an orderly end waits for the store.
-const END: Duration = Duration::from_secs(10);
 /// Wall clock at the start of the simulation, in microseconds since 1970.
 const UNIX_TIME: u64 = 1_800_000_000_000_000;
 /// Time after which an owner makes a new data key.
 const DATA_KEY_TIME: Duration = Duration::from_secs(10);
 const PREFIX: &[u8] = b"sim/";
-
-/// When a process ends, seen from what it does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndMoment {
-    Now,
-    /// It has made an IKE message, and does not write its state.
-    BeforeWrite,
-    /// It has submitted a write, and the store has not answered.
-    AfterSubmission,
-    /// Its state is written, and messages that waited for it have not left.
-    BeforeSending,
-    /// Messages that waited for a write have left.
-    AfterSending,
-}
-
-impl EndMoment {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Now, Self::BeforeWrite, Self::AfterSubmission, Self::BeforeSending, Self::AfterSending];
-}
-
-/// A planned end of a process.
-#[derive(Debug, Clone, Copy)]
-struct PlannedEnd {
-    moment: EndMoment,
-    /// The process ends at this time at the latest.
-    until: Duration,
-    down_for: Duration,
-}
 
 /// What the process of a node does.
 enum Process {
@@ -58,11 +35,13 @@ enum Process {
     Down(Duration),
     /// It claims the state of its predecessor.
     Starting(Box<Keeper<GuardedStore>>),
+    /// It has restored that state, which another process may still use.
+    Beginning(Box<Keeper<GuardedStore>>),
     Running(Box<Keeper<GuardedStore>>),
-    /// It writes its state, until this time at the latest. The next one starts after a pause.
+    /// It ends in an orderly way. The next one starts after a pause.
     Ending {
         keeper: Box<Keeper<GuardedStore>>,
-        until: Duration,
+        end: OrderlyEnd,
         down_for: Duration,
     },
     /// Another process has its state.
@@ -102,7 +81,11 @@ impl Machine {
 /// Result of a step of a start.
 pub(crate) enum StartStep {
     Waiting,
-    Restored(Vec<OwnedRecord>),
+    Restored {
+        records: Vec<OwnedRecord>,
+        /// Records that cannot be read.
+        unreadable: usize,
+    },
     /// The store has other contents than a store that has lost nothing.
     Refused(&'static str),
     Failed(&'static str),
@@ -159,6 +142,11 @@ impl StateStore {
         matches!(self.process, Process::Running(_))
     }
 
+    /// Whether the process moves packets while it hands the state over. It does nothing else then.
+    pub(crate) const fn hands_over(&self) -> bool {
+        matches!(self.process, Process::Ending { end: OrderlyEnd::HandingOver(_), .. })
+    }
+
     /// Whether other machines may own the state.
     pub(crate) fn is_of_cell(&self) -> bool {
         self.machine.tenure != Tenure::SingleMachine
@@ -167,9 +155,20 @@ impl StateStore {
     /// What the process does, if it has begun and has not ended.
     pub(crate) fn role(&self, now: Instant) -> Option<KeeperRole> {
         match &self.process {
-            Process::Starting(keeper) | Process::Running(keeper) => Some(keeper.status(now).role),
+            Process::Starting(keeper) | Process::Beginning(keeper) | Process::Running(keeper) => {
+                Some(keeper.status(now).role)
+            }
             Process::Ending { .. } | Process::Down(_) | Process::Lost | Process::Refused => None,
         }
+    }
+
+    /// Whether the store has numbers of a former owner that do not change any more.
+    pub(crate) fn has_last_numbers(&self) -> bool {
+        let keys = StoreKeys::new(PREFIX);
+        let (records, handover) = (keys.records(), keys.handover());
+        let behind: Vec<_> = self.hub.entries().into_iter().map(|entry| entry.key).collect();
+        let is_used = |key: &&Vec<u8>| key.starts_with(&records) && **key > handover;
+        behind.iter().any(|key| is_used(&key)) && !behind.contains(&handover)
     }
 
     /// Whether the store names the machine as the owner.
@@ -195,12 +194,12 @@ impl StateStore {
     pub(crate) fn due(&self) -> Option<Duration> {
         let own = match &self.process {
             Process::Down(until) => Some(*until),
-            Process::Starting(_) => Some(self.next_check),
+            Process::Starting(_) | Process::Beginning(_) => Some(self.next_check),
             Process::Lost | Process::Refused => None,
             Process::Running(_) => {
                 Some(self.planned.map_or(self.next_check, |end| end.until.min(self.next_check)))
             }
-            Process::Ending { until, .. } => Some((*until).min(self.next_check)),
+            Process::Ending { end, .. } => Some(end.until().min(self.next_check)),
         };
         // The machines of a cell have one store, whose time the simulation looks at once.
         let of_store = self.hub.next_timeout().filter(|_| !self.is_of_cell());
@@ -230,13 +229,11 @@ impl StateStore {
         let unix_time = self.machine.unix_time(now);
         let step = match keeper.start(unix_time, context.now, context.providers, context.rng) {
             Ok(Started::Waiting) => StartStep::Waiting,
-            Ok(Started::Records { unreadable: 1.., .. }) => StartStep::Failed("a record cannot be read"),
-            Ok(Started::Records { records, .. }) => {
+            Ok(Started::Records { records, unreadable }) => {
                 if let Process::Starting(keeper) = std::mem::replace(&mut self.process, Process::Lost) {
-                    self.process = Process::Running(keeper);
+                    self.process = Process::Beginning(keeper);
                 }
-                self.next_check = now;
-                StartStep::Restored(records)
+                StartStep::Restored { records, unreadable }
             }
             Err(StartError::Unexpected | StartError::WrappingKey) => {
                 StartStep::Failed("the store has unexpected entries")
@@ -251,10 +248,26 @@ impl StateStore {
         Some(step)
     }
 
-    /// Lets the restored SAs go on.
-    pub(crate) fn begin(&mut self, endpoint: &mut Endpoint, context: &mut Context<'_>) {
-        let Process::Running(keeper) = &mut self.process else { return };
-        keeper.begin(endpoint, context);
+    /// Lets the restored SAs go on, unless a former owner still uses them. Returns whether they begin now.
+    pub(crate) fn begin(
+        &mut self,
+        now: Duration,
+        endpoint: &mut Endpoint,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Process::Beginning(keeper) = &mut self.process else { return false };
+        let has_begun = keeper.begin(endpoint, context);
+        let is_lost = keeper.status(context.now).is_lost();
+        self.next_check = now + SHORT_CHECK;
+        if is_lost {
+            self.process = Process::Lost;
+        } else if has_begun
+            && let Process::Beginning(keeper) = std::mem::replace(&mut self.process, Process::Lost)
+        {
+            self.process = Process::Running(keeper);
+            self.next_check = now;
+        }
+        has_begun && !is_lost
     }
 
     /// Ends the process. No other one starts.
@@ -314,67 +327,14 @@ impl StateStore {
         Sent::Messages(sent)
     }
 
-    /// The planned end, if its time has come.
-    pub(crate) fn take_end(&mut self, now: Duration) -> Option<Duration> {
-        let late = self.planned.filter(|end| end.until <= now).map(|end| end.down_for);
-        self.ends_now.take().or(late)
-    }
-
-    /// Plans the end of the process.
-    pub(crate) fn plan_end(&mut self, moment: EndMoment, until: Duration, down_for: Duration) {
-        self.planned = Some(PlannedEnd { moment, until, down_for });
-    }
-
-    /// Cancels a planned end.
-    pub(crate) fn keep_running(&mut self) {
-        (self.planned, self.ends_now) = (None, None);
-    }
-
-    /// Ends the process at once.
-    pub(crate) fn end(&mut self, now: Duration, down_for: Duration) {
-        (self.planned, self.ends_now) = (None, None);
-        self.process = Process::Down(now + down_for);
-    }
-
-    /// Begins to end the process in an orderly way.
-    pub(crate) fn begin_end(
-        &mut self,
-        now: Duration,
-        down_for: Duration,
-        endpoint: &mut Endpoint,
-        context: &mut Context<'_>,
-    ) {
-        self.process = match std::mem::replace(&mut self.process, Process::Lost) {
-            Process::Running(mut keeper) => {
-                keeper.finish(endpoint, self.machine.unix_time(now), context);
-                Process::Ending { keeper, until: now + END, down_for }
-            }
-            other => other,
-        };
-        self.planned = None;
-        self.next_check = now;
-    }
-
-    /// Continues an orderly end. Returns the messages to send, and the pause before the next process when
-    /// the end is complete.
-    pub(crate) fn continue_end(
-        &mut self,
-        now: Duration,
-        endpoint: &mut Endpoint,
-        context: &mut Context<'_>,
-    ) -> Option<(Vec<Transmit>, Option<Duration>)> {
-        let unix_time = self.machine.unix_time(now);
-        let Process::Ending { keeper, until, down_for } = &mut self.process else { return None };
-        let released = keeper.poll(endpoint, false, unix_time, context);
-        self.next_check = now + CHECK;
-        Some((released, (keeper.is_idle() || *until <= now).then_some(*down_for)))
-    }
-
     /// Changes the link to the store.
     pub(crate) fn set_link(&mut self, change: impl FnOnce(&mut Link)) {
         change(&mut self.link);
         let keeper = match &mut self.process {
-            Process::Starting(keeper) | Process::Running(keeper) | Process::Ending { keeper, .. } => keeper,
+            Process::Starting(keeper)
+            | Process::Beginning(keeper)
+            | Process::Running(keeper)
+            | Process::Ending { keeper, .. } => keeper,
             Process::Down(_) | Process::Lost | Process::Refused => return,
         };
         keeper.store().set_link(self.link);

@@ -46,7 +46,7 @@ impl Simulation {
     /// Lets a node protect a packet, and sends the result.
     pub(crate) fn protect(&mut self, number: usize, packet: &[u8], spec: PacketSpec) -> Checked {
         let PacketSpec { flow, from, route, .. } = spec;
-        if !self.nodes[from].is_up() {
+        if !self.nodes[from].moves_packets() {
             return Ok(());
         }
         let now = self.now();
@@ -55,7 +55,7 @@ impl Simulation {
             format!("node {from}: packet {number} from {} to {}: {verdict:?}", flow.src, flow.dst)
         });
         self.drain(from)?;
-        if !self.nodes[from].is_up() {
+        if !self.nodes[from].moves_packets() {
             return Ok(());
         }
         match (verdict, route) {
@@ -65,6 +65,9 @@ impl Simulation {
                 self.monitor.check_sealed_packet(&self.nodes[from], &protected)?;
                 if self.nodes[from].is_replaced {
                     self.counter.coverage.count(Situation::SentByFormer);
+                }
+                if self.nodes[from].hands_over() {
+                    self.counter.coverage.count(Situation::SentInHandover);
                 }
                 if self.defect == Some(Defect::PacketLoss) && number.is_multiple_of(50) {
                     return Ok(());

@@ -181,5 +181,7 @@ fn machines_of_a_cell_lose_their_store() {
 #[test]
 fn machines_of_a_cell_hand_over_the_state() {
     let coverage = assert_all_pass(Mix::CellDrain, STORES);
-    assert_covered(&coverage, &[Situation::OrderlyEnd, Situation::CellTakeOver, Situation::Restored]);
+    use Situation::{CellTakeOver, HandedOver, HandoverDisturbed, OrderlyEnd, Restored, SentInHandover};
+    let all = [OrderlyEnd, HandedOver, HandoverDisturbed, SentInHandover, CellTakeOver, Restored];
+    assert_covered(&coverage, &all);
 }

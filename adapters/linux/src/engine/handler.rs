@@ -47,8 +47,8 @@ pub trait EngineHandler {
     fn on_takeover(&mut self, former: FormerState, endpoint: &EndpointHandle<'_>) -> Result<(), Error>;
     /// This node of a cell has another role. `owner` is the node that owns the SAs, if it is known.
     fn on_cell_role(&mut self, role: KeeperRole, owner: Option<&str>);
-    /// A request to drain this node of a cell has ended ([`drain_node`](super::EndpointContext::drain_node)): whether it is
-    /// drained now.
+    /// A request to drain this node of a cell has ended
+    /// ([`drain_node`](super::EndpointContext::drain_node)): whether it is drained now.
     fn on_drained(&mut self, drained: Result<bool, String>);
     /// The operating system refused an operation; `what` names object and cause. Packets from the network can
     /// cause any number of these calls.

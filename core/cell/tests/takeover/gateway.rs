@@ -13,7 +13,7 @@ use casemate_ike::config::{
 use casemate_ike::{IkeSettings, Path, SharedKeys, Transmit};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, SpdId};
-use casemate_store::{Link, MemoryHub, MemoryStore};
+use casemate_store::{Link, MemoryHub, MemoryStore, Store};
 use casemate_test_support::TestRng;
 use casemate_wire::packet::Packet;
 use std::collections::BTreeSet;
@@ -89,8 +89,8 @@ pub(crate) fn step(keeper: &mut Keeper<MemoryStore>, now: Instant) -> Result<Sta
 }
 
 /// The same, on a host whose clock is so far ahead.
-pub(crate) fn step_at(
-    keeper: &mut Keeper<MemoryStore>,
+pub(crate) fn step_at<S: Store>(
+    keeper: &mut Keeper<S>,
     ahead: Duration,
     now: Instant,
 ) -> Result<Started, StartError> {

@@ -197,6 +197,32 @@ fn a_third_node_goes_on_when_the_next_owner_dies() {
     }
 }
 
+/// Its read is executed when a later owner has deleted the numbers of the first one. Without them, it would
+/// use numbers of that owner. It has no watch, because the slot had no owner when it looked.
+#[test]
+fn an_owner_that_has_lost_its_slot_does_not_begin() {
+    let mut moving = Moving { cell: Cell::new(), former: None, accepted: Vec::new() };
+    moving.cell.replace_standby(b"gw5");
+    moving.sim().gateway.begin_handover();
+    moving.claim();
+    assert!(!moving.sim().gateway.begin());
+    moving.wait_until_ready();
+    let late = Link { request_delay: 4 * LEASE, deadline: 10 * LEASE, ..Link::default() };
+    moving.sim().gateway.keeper.store().set_link(late);
+    assert!(!moving.sim().gateway.begin());
+    moving.finish();
+    let (records, _) = moving.cell.wait(2 * LEASE).unwrap();
+    let mut stale = moving.cell.take_over(records, b"gw4");
+    moving.sim().gateway.rekey();
+    moving.sim().run();
+    moving.cell.run(SECOND);
+    assert_eq!(Moving::entries(&moving.sim().hub), 0);
+    moving.pass(4 * LEASE);
+    stale.keeper.store().set_link(Link::default());
+    assert!(!stale.begin());
+    assert!(stale.keeper.status(stale.now).is_lost());
+}
+
 /// The slot may be given up or not: the next owner has to wait for the end of the lease.
 #[test]
 fn a_store_that_does_not_answer_ends_the_handover() {

@@ -7,6 +7,7 @@ mod cell;
 mod data_keys;
 mod gateway;
 mod handover;
+mod lost_writes;
 mod policies;
 mod wrapping_key;
 
