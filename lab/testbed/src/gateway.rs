@@ -51,7 +51,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Keeps the files that survive a reboot in `directory`.
+    /// Keeps the files that survive a reboot in `directory`, which no other user may enter.
     pub fn with_state_in(mut self, directory: &Path) -> Self {
         self.environment.push(("STATE_DIRECTORY", directory.into()));
         self

@@ -79,7 +79,11 @@ impl Subject for Stored {
         }
         write_private(&file, configuration.as_bytes())?;
         // Each cluster of etcd is another one, which a node of the former one would refuse.
-        let gateway = self.gateway.clone().with_state_in(directory);
+        let state = directory.join("state");
+        fs::create_dir(&state)
+            .and_then(|()| fs::set_permissions(&state, fs::Permissions::from_mode(0o700)))
+            .map_err(Error::context(state.display()))?;
+        let gateway = self.gateway.clone().with_state_in(&state);
         processes.push(gateway.start(veth, 0, arguments, directory)?);
         if matches!(self.state, State::Etcd(_)) {
             self.wait_for_owner(veth)?;
