@@ -156,6 +156,8 @@ impl Endpoint {
             self.with_ike(|ike, host| ike.begin_restored(*restored, &numbers, host, context));
         }
         self.initiate_new(children, Ike::start_after_restoration, context);
+        // What has ended with that is known at once.
+        self.take_ike_events(context);
         ikes
     }
 
