@@ -118,6 +118,12 @@ impl EtcdMonitor {
         self.0.cluster.seen()
     }
 
+    /// Why the store is damaged ([`Damaged`](casemate_store::StoreError::Damaged)), if it is: what the
+    /// cluster has said, and what was expected.
+    pub fn damage(&self) -> Option<String> {
+        self.last_failure().filter(|_| self.0.cluster.is_damaged())
+    }
+
     /// Text of the last failure of a server or request, for a log: the server or path, the cause, and what
     /// was expected. It may be older than the last success.
     pub fn last_failure(&self) -> Option<String> {

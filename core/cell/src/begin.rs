@@ -72,6 +72,10 @@ impl<S: Store> Keeper<S> {
     /// owner that hands over still moves packets. Until then the endpoint must handle no timer, message or
     /// packet. Returns `false` for ever if the slot is lost ([`status`](Self::status)).
     pub fn begin(&mut self, endpoint: &mut Endpoint, context: &mut Context<'_>) -> bool {
+        if self.beginning.is_none() {
+            // The completions are those of writes.
+            return self.is_owner();
+        }
         let now = context.now;
         // A store may have answered when the request of a step is submitted.
         for _ in 0..2 {

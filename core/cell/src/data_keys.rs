@@ -234,6 +234,15 @@ impl DataKeys {
         Some((sealed, id))
     }
 
+    /// Makes the key of this owner, if it has none. Returns whether its entry is still to be written.
+    pub(crate) fn prepare(&mut self, owner: u64, context: &mut Context<'_>) -> bool {
+        if self.current.is_none() {
+            self.current = self.make(owner, context);
+            self.known.extend(self.current_id().map(|id| (id, 0)));
+        }
+        self.current.as_ref().is_some_and(|current| !current.is_written)
+    }
+
     /// Encrypts the text of an entry that no later owner needs, when the records of this one are gone.
     pub(crate) fn encrypt(
         &mut self,
@@ -242,14 +251,11 @@ impl DataKeys {
         text: &SecretBytes,
         context: &mut Context<'_>,
     ) -> Option<(Vec<u8>, DataKeyId)> {
-        if self.current.is_none() {
-            self.current = Some(self.make(owner, context)?);
-        }
+        self.prepare(owner, context);
         let current = self.current.as_mut()?;
         let id = current.id;
         current.records = current.records.saturating_add(1);
         let sealed = current.cipher.seal(entry, &id.header(), text, context.rng).ok()?;
-        self.known.entry(id).or_default();
         Some((sealed, id))
     }
 

@@ -204,6 +204,10 @@ impl<S: Store> Keeper<S> {
         unix_time: u64,
         context: &mut Context<'_>,
     ) -> Vec<Transmit> {
+        if self.beginning.is_some() {
+            // The completions are those of `begin`.
+            return Vec::new();
+        }
         let now = context.now;
         let mut released = Vec::new();
         while let Some(event) = self.requests.store.next_event() {

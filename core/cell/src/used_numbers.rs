@@ -5,8 +5,9 @@
 //! record would take as many writes as there are IKE SAs.
 //!
 //! Numbers of an entry count for a record if the owner of the entry has written the record, or a former one
-//! has. They are not above the reserves that the record names. So it does not matter whether a later owner
-//! still finds the entry: the ranges that it and the owners before it derive are disjoint in either case.
+//! has. They are not above those that the formula of [`reserve`](crate::reserve) gives the owner of the entry
+//! for that record. So it does not matter whether a later owner still finds the entry: the ranges that it and
+//! the owners before it derive are disjoint in either case.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -100,7 +100,7 @@ impl<S: Store> Keeper<S> {
             } else if !changes.is_empty() {
                 released.extend(self.outbox.written(changes));
             } else if self.ending == Ending::HandingOver(HandoverStep::Writing) {
-                if !self.former_numbers.is_empty() {
+                if self.needs_write_before_release(context) {
                     self.submit(VecDeque::new(), Vec::new(), now);
                 } else {
                     self.release();
@@ -119,6 +119,14 @@ impl<S: Store> Keeper<S> {
             }
         }
         released
+    }
+
+    /// Whether something is to be written before the slot is given up: the deletion of former numbers, or the
+    /// data key that will encrypt the last numbers. The next owner reads the data keys before these numbers.
+    fn needs_write_before_release(&mut self, context: &mut Context<'_>) -> bool {
+        let State::Owner(ownership) = &self.state else { return false };
+        let needs_key = self.records.len() > 0 && self.data_keys.prepare(ownership.owner, context);
+        needs_key || !self.former_numbers.is_empty()
     }
 
     /// Whether the next write may begin.

@@ -15,6 +15,7 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     let mut user = User::new(config.clone());
     user.write(&[put("reserved", "1")]);
     let before = user.store.monitor().seen().unwrap();
+    assert_eq!(user.store.monitor().damage(), None);
     let snapshot = cluster.file("snapshot");
     cluster.save_snapshot(&snapshot);
     let at = user.write(&[put("reserved", "2")]);
@@ -31,6 +32,7 @@ fn cluster_that_was_restored_from_a_snapshot_is_damaged() {
     assert_eq!(outcome, DAMAGED);
     let failure = user.store.monitor().last_failure().unwrap();
     assert!(failure.contains(&format!("at least {} was expected", at.0)), "{failure}");
+    assert_eq!(user.store.monitor().damage(), Some(failure));
     assert_eq!(user.event(), WatchEvent::Gap(WatchId(1)));
     // From then on, whatever the cluster does.
     let mut unaware = User::new(config.clone());

@@ -46,6 +46,11 @@ impl CellWatch {
         self.seen.take_problem()
     }
 
+    /// Why the store is damaged, if it is.
+    pub(super) fn damage(&self) -> Option<String> {
+        self.monitor.damage()
+    }
+
     /// Why the store failed the last time.
     pub(super) fn last_failure(&self) -> Option<String> {
         self.monitor.last_failure()

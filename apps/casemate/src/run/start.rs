@@ -202,7 +202,7 @@ fn run_instance(
         "casemate: {summary}; interface {} with MTU {tun_mtu}; mark and table {}",
         args.tun, numbers.table
     ))?;
-    let result = engine.run(&mut controller);
+    let result = engine.run(&mut controller).map_err(|error| controller.explained(&error));
     controller.report_end(engine.endpoint_context());
     let hands_over = is_node || args.store.is_some() && matches!(result, Ok(RunEnd::Restart));
     finish(engine, result, is_node)?;
@@ -242,11 +242,7 @@ fn apply(
 
 /// Ends a run. After an error, or if another run or another node of the cell goes on, the guard stays in
 /// place.
-fn finish(
-    engine: Engine,
-    result: Result<RunEnd, casemate_linux::Error>,
-    is_node: bool,
-) -> Result<(), Failure> {
+fn finish(engine: Engine, result: Result<RunEnd, String>, is_node: bool) -> Result<(), Failure> {
     let error = match result {
         Ok(RunEnd::Stop) if !is_node => return engine.close().map_err(Failure::failed),
         Ok(RunEnd::Stop | RunEnd::Restart) => return engine.close_guarded().map_err(Failure::failed),

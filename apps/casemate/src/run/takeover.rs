@@ -10,7 +10,7 @@ use crate::output;
 use casemate_cell::KeeperRole;
 use casemate_ike::config::Connection;
 use casemate_linux::setup::ConfiguredTraffic;
-use casemate_linux::{EndpointContext, EndpointHandle, FormerState};
+use casemate_linux::{EndpointContext, EndpointHandle, Error, FormerState};
 use std::mem;
 use std::sync::Arc;
 
@@ -89,6 +89,12 @@ impl RunController {
         for reply in mem::take(&mut self.cell_node.drain_replies) {
             let _ = reply.send(outcome(&result));
         }
+    }
+
+    /// The error that ends a run, and why the store of a cell is damaged, if it is.
+    pub(super) fn explained(&self, error: &Error) -> String {
+        let damage = self.cell_node.watch.as_ref().and_then(CellWatch::damage);
+        damage.map_or_else(|| error.to_string(), |damage| format!("{error}: {damage}"))
     }
 
     /// Logs a new role of this node of a cell.

@@ -3,7 +3,7 @@
 use crate::cell::{Cell, LEASE, MILLISECOND};
 use crate::gateway::{Host, Simulation};
 use crate::{SECOND, traffic};
-use casemate_cell::{Handover, StoreKeys};
+use casemate_cell::{Handover, SENT_BLOCK, StoreKeys};
 use casemate_datapath::DropReason;
 use casemate_store::{Link, MemoryHub};
 
@@ -14,12 +14,18 @@ struct Moving {
     former: Option<Host>,
     /// Packets of the peer that were accepted.
     accepted: Vec<Vec<u8>>,
+    /// Number of handovers so far. Each node has a name of its own.
+    handovers: u8,
 }
 
 impl Moving {
+    fn new() -> Self {
+        Self { cell: Cell::new(), former: None, accepted: Vec::new(), handovers: 0 }
+    }
+
     /// The owner has given up the slot, and the next owner has restored the SAs.
     fn restored() -> Self {
-        let mut moving = Self { cell: Cell::new(), former: None, accepted: Vec::new() };
+        let mut moving = Self::new();
         moving.cell.sim.gateway.begin_handover();
         moving.claim();
         moving
@@ -35,7 +41,22 @@ impl Moving {
             assert_eq!(self.sim().gateway.hand_over(), Handover::InProgress);
         }
         let (records, _) = self.cell.wait(SECOND).unwrap();
-        self.former = Some(self.cell.take_over(records, b"gw3"));
+        self.handovers += 1;
+        let next = [b"gw", &[b'2' + self.handovers][..]].concat();
+        self.former = Some(self.cell.take_over(records, &next));
+    }
+
+    /// Another node becomes the owner, uses nearly all of its sequence numbers, and writes no record.
+    fn hand_over_without_writes(&mut self) {
+        self.sim().gateway.begin_handover();
+        self.claim();
+        self.wait_until_ready();
+        self.check_former_moves();
+        self.finish();
+        assert!(self.sim().gateway.begin());
+        self.sim().gateway.skip_numbers(SENT_BLOCK - 4);
+        assert!(self.sim().send_to_peer().is_none());
+        assert_eq!(self.sim().status().writes, 0);
     }
 
     /// A packet in each direction moves at the former owner.
@@ -54,6 +75,16 @@ impl Moving {
         let mut former = self.former.take().unwrap();
         assert!((0..10).any(|_| former.hand_over() == Handover::Ready));
         self.former = Some(former);
+    }
+
+    /// The SAs go on at the present owner when the lease of the former one has ended.
+    fn wait_until_begun(&mut self) {
+        let has_begun = (0..100).any(|_| {
+            let has_begun = self.sim().gateway.begin();
+            self.pass(LEASE / 50);
+            has_begun
+        });
+        assert!(has_begun);
     }
 
     /// The former owner stops.
@@ -114,7 +145,7 @@ fn packets_move_until_the_next_owner_is_ready() {
 /// What changed just before is written before the slot is given up.
 #[test]
 fn a_handover_waits_for_writes() {
-    let mut moving = Moving { cell: Cell::new(), former: None, accepted: Vec::new() };
+    let mut moving = Moving::new();
     let before = moving.sim().gateway.spis();
     // The request of the peer is answered when the new Child SA is recorded.
     moving.sim().link(Link { answer_delay: 5 * MILLISECOND, ..Link::default() });
@@ -140,11 +171,7 @@ fn the_next_owner_goes_on_when_the_former_one_dies() {
         }
         drop(moving.former.take());
         assert!(!moving.sim().gateway.begin());
-        let has_begun = (0..100).any(|_| {
-            moving.pass(LEASE / 50);
-            moving.sim().gateway.begin()
-        });
-        assert!(has_begun);
+        moving.wait_until_begun();
         moving.check_replays();
         moving.cell.check_tunnel();
     }
@@ -201,7 +228,7 @@ fn a_third_node_goes_on_when_the_next_owner_dies() {
 /// use numbers of that owner. It has no watch, because the slot had no owner when it looked.
 #[test]
 fn an_owner_that_has_lost_its_slot_does_not_begin() {
-    let mut moving = Moving { cell: Cell::new(), former: None, accepted: Vec::new() };
+    let mut moving = Moving::new();
     moving.cell.replace_standby(b"gw5");
     moving.sim().gateway.begin_handover();
     moving.claim();
@@ -243,26 +270,46 @@ fn a_store_that_does_not_answer_ends_the_handover() {
     cell.check_tunnel();
 }
 
-/// The owner dies after each request of a handover.
+/// The owner dies after each request of a handover. It is the first owner, or one that has written no record
+/// since a former handover.
 #[test]
 fn a_crash_at_any_step_of_a_handover_costs_no_tunnel() {
-    for steps in 0..12 {
-        let mut cell = Cell::new();
-        cell.sim.gateway.begin_handover();
-        for _ in 0..steps {
-            cell.sim.gateway.hand_over();
+    for (steps, is_first) in (0..12).flat_map(|steps| [(steps, true), (steps, false)]) {
+        let mut moving = Moving::new();
+        if !is_first {
+            moving.hand_over_without_writes();
         }
-        let packet = cell.sim.gateway.protect();
-        cell.sim.oracle.note_esp(&packet);
-        let (records, _) = cell.wait(2 * LEASE).unwrap();
-        drop(cell.take_over(records, b"gw3"));
-        let mut moving = Moving { cell, former: None, accepted: Vec::new() };
-        let has_begun = (0..100).any(|_| {
-            let has_begun = moving.sim().gateway.begin();
-            moving.pass(LEASE / 50);
-            has_begun
-        });
-        assert!(has_begun, "{steps}");
+        moving.sim().gateway.begin_handover();
+        for _ in 0..steps {
+            moving.sim().gateway.hand_over();
+        }
+        let packet = moving.sim().gateway.protect();
+        moving.sim().oracle.note_esp(&packet);
+        let (records, _) = moving.cell.wait(2 * LEASE).unwrap();
+        drop(moving.cell.take_over(records, b"gw4"));
+        moving.wait_until_begun();
+        moving.check_replays();
+        moving.cell.check_tunnel();
+    }
+}
+
+/// Each owner derives its numbers from those of the owner before, and the record is that of the first one.
+#[test]
+fn owners_that_write_no_record_have_numbers_of_their_own() {
+    for handovers in 1..5 {
+        let mut moving = Moving::new();
+        (0..handovers).for_each(|_| moving.hand_over_without_writes());
+        // The last owner deletes the numbers of the former one, and dies before it writes its own.
+        moving.sim().gateway.begin_handover();
+        moving.sim().gateway.hand_over();
+        let used = StoreKeys::new(b"test/").all_used_numbers();
+        let entries = moving.sim().hub.entries();
+        assert!(!entries.iter().any(|entry| entry.key.starts_with(&used)));
+        assert!(moving.sim().send_to_peer().is_none());
+        let (records, _) = moving.cell.wait(2 * LEASE).unwrap();
+        drop(moving.cell.take_over(records, b"gw9"));
+        moving.wait_until_begun();
+        moving.check_replays();
         moving.cell.check_tunnel();
     }
 }

@@ -42,8 +42,9 @@ fn refusal(cell: &mut Cell, time: Duration) -> Option<StartError> {
     })
 }
 
-/// A process with both keys begins, and ends at any moment. The next one continues the SAs with both keys, in
-/// any order, or with the one that all data keys have. With the other one it is refused, and nothing is lost.
+/// A process with two wrapping keys ends at any moment of the change. A process with both keys, in any order,
+/// continues the SAs, and so does a process with the key that encrypts all data keys. A process with another
+/// key alone is refused, and no record is lost.
 #[test]
 fn a_single_machine_may_crash_during_the_change() {
     for (link, expected) in

@@ -3,9 +3,9 @@
 //!
 //! RFC 7296 section 2.8.1 has a rule for two exchanges that rekey the same Child SA. A host that has lost the
 //! keys of a Child SA cannot name it, so the exchange that replaces it is no rekeying for the peer. The same
-//! rule applies here: the Child SA of the exchange with the lowest nonce is redundant. A side that has
-//! finished its exchange before the other one arrived does not know that they crossed. So any side that knows
-//! closes the redundant Child SA, also if the peer has requested it.
+//! rule applies here: the Child SA of the exchange with the lowest nonce is redundant. A host whose exchange
+//! is complete before the request of its peer arrives cannot know that both exchanges were in progress at the
+//! same time. So a host that does know closes the redundant Child SA, also if its peer has requested it.
 
 use super::PendingChild;
 use crate::child_sa::{AgreedChild, ChildRequest, ChildSa, Stage};
