@@ -18,6 +18,7 @@ mod failover;
 mod forwarded;
 mod full_store;
 mod gateways;
+mod handover;
 mod keepalived;
 mod many;
 mod net;
